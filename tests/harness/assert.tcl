@@ -23,7 +23,7 @@ proc fail_assertion {message} {
 
 proc shown {v} {
     if {[string length $v] > 600} {
-        return "'[printable [string range $v 0 250]] ... [printable [string range $v end-100 end]]' ([string \
+        return "'[printable [string range $v 0 250]] ... [printable [string range $v end-100 end]]' ([string\
             length $v] bytes)"
     }
     return "'[printable $v 600]'"
@@ -48,19 +48,19 @@ proc assert_not_equal {unexpected actual {detail ""}} {
 }
 proc assert_match {pattern actual {detail ""}} {
     if {![string match $pattern $actual]} {
-        fail_assertion "expected something like [shown $pattern], got [shown \
+        fail_assertion "expected something like [shown $pattern], got [shown\
             $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }
 proc assert_not_match {pattern actual {detail ""}} {
     if {[string match $pattern $actual]} {
-        fail_assertion "expected nothing like [shown $pattern], got [shown \
+        fail_assertion "expected nothing like [shown $pattern], got [shown\
             $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }
 proc assert_regexp {pattern actual {detail ""}} {
     if {![regexp -- $pattern $actual]} {
-        fail_assertion "expected to match [shown $pattern], got [shown \
+        fail_assertion "expected to match [shown $pattern], got [shown\
             $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }

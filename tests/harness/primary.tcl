@@ -56,7 +56,7 @@ proc primary::fill {chan} {
 proc primary_command {chan} {
     set words ""
     primary::await "a command" \
-        {[primary::fill $chan; set primary::S($chan) [string trimleft $primary::S($chan) \r\n]; primary::parse \
+        {[primary::fill $chan; set primary::S($chan) [string trimleft $primary::S($chan) \r\n]; primary::parse\
         $chan words]}
     return $words
 }

@@ -26,9 +26,9 @@
 #             nothing
 #   needs     as -needs of a test
 
-set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream \
+set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream\
     {xadd %k * f v}}
-set ::row_type_of {string string bitmap string hyperloglog none list list set set sorted-set zset geo zset hash hash \
+set ::row_type_of {string string bitmap string hyperloglog none list list set set sorted-set zset geo zset hash hash\
     stream stream generic any}
 set ::row_classes {g $ l s h z t x e d n m}
 

@@ -278,8 +278,8 @@ proc junit_write {} {
     if {$o(junit) eq ""} return
     set ch [open $o(junit) w]
     fconfigure $ch -encoding utf-8
-    puts $ch "<testsuite name=\"$o(suite)\" tests=\"[expr \
-        {$total(ok) + $total(fail) + $total(skip)}]\" failures=\"$total(fail)\" \
+    puts $ch "<testsuite name=\"$o(suite)\" tests=\"[expr\
+        {$total(ok) + $total(fail) + $total(skip)}]\" failures=\"$total(fail)\"\
         skipped=\"$total(skip)\">\n$::cases</testsuite>"
     close $ch
 }
@@ -381,7 +381,7 @@ proc check_syntax_sent {} {
         "these are not: [join $missing ", "]"]
 }
 
-puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr \
+puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr\
     {$o(rdma) ? "rdma" : $o(tls) ? "tls" : "tcp"}],\
     [llength $::queue] suites, seed $o(seed)"
 after 1000 watch

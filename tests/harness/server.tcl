@@ -333,7 +333,7 @@ proc server_reports {id} {
         foreach pattern {
             {ERROR: \w+Sanitizer[^\n]*} {WARNING: ThreadSanitizer[^\n]*} {[^\n]*runtime error:[^\n]*}
             {definitely lost: [1-9][^\n]*} {Invalid (?:read|write) of size[^\n]*} {[^\n]*uninitialised value[^\n]*}
-            {[^\n]*=== [^\n]*BUG REPORT START[^\n]*} {[^\n]*ASSERTION FAILED[^\n]*} \
+            {[^\n]*=== [^\n]*BUG REPORT START[^\n]*} {[^\n]*ASSERTION FAILED[^\n]*}\
                 {[^\n]*Assertion `[^\n]*failed[^\n]*}
         } {
             if {[regexp -- $pattern $text m]} {lappend found [string trim $m]}
@@ -430,7 +430,7 @@ proc wait_for_log {pattern {from 0} {ms 5000} {level 0}} {
     set end [resp::deadline $ms]
     while {![log_has $pattern $from $level]} {
         if {[clock milliseconds] > $end} {
-            fail_assertion "the log does not say '$pattern' within $ms ms; it says: [printable \
+            fail_assertion "the log does not say '$pattern' within $ms ms; it says: [printable\
                 [log_text $from $level] 800]"
         }
         after 10
@@ -528,7 +528,7 @@ proc unmet_need {needs} {
             }
             config {if {[r config get $value] eq ""} {return "the server has no option $value"}}
             tool {if {[tool $value] eq ""} {return "no $value is installed"}}
-            ours {if {[server_is_ours] != $value} \
+            ours {if {[server_is_ours] != $value}\
                 {return [expr {$value ? "only for our server" : "only for a genuine server"}]}}
             file {if {![file exists $value]} {return "no $value"}}
             device {if {![software_device]} {return "only on the software device"}}
@@ -562,7 +562,7 @@ proc serve {args} {
             if {![process_alive [spawn_pid $handle]]} {
                 error "the server ended at once: [spawn_out $handle][spawn_err $handle]"
             }
-            if {![catch {set c [new_client -host [dict get $o -host] -port $port -timeout 1000]; catch {$c ping} e; $c \
+            if {![catch {set c [new_client -host [dict get $o -host] -port $port -timeout 1000]; catch {$c ping} e; $c\
                 -close}]} break
             if {[clock milliseconds] > $end} {
                 error "the server does not listen: [spawn_out $handle][spawn_err $handle]"

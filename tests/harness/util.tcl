@@ -29,7 +29,7 @@ proc fail {message} {fail_assertion $message}
 # machine): counts are divided by it, waiting is more patient. Only counts that stand for "many" are scaled, never what
 # a test is about.
 set ::test_scale 1
-if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] && \
+if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] &&\
     $::env(RDMA_TEST_SCALE) > 1} {
     set ::test_scale $::env(RDMA_TEST_SCALE)
 }
@@ -39,6 +39,18 @@ proc scaled {count {least 1}} {expr {min($count, max($least, $count / $::test_sc
 proc scaled_sizes {sizes} {
     if {$::test_scale < 10} {return $sizes}
     lmap size $sizes {if {$size > 2200000} continue; set size}
+}
+
+# Bytes in which a part that is lost, repeated or in another place shows: they repeat only after 9,973, a prime number.
+proc numbered {size {seed 0}} {
+    if {![info exists ::numbered_block]} {
+        for {set i 0} {$i < 1247} {incr i} {
+            append ::numbered_block [format %08x [expr {$i * 2654435761 & 0xffffffff}]]
+        }
+        set ::numbered_block [string range $::numbered_block 0 9972]
+    }
+    set from [expr {$seed * 31 % 9973}]
+    string range [string repeat $::numbered_block [expr {$size / 9973 + 2}]] $from [expr {$from + $size - 1}]
 }
 
 # Random bytes. Kinds: alpha, binary, compr (few different bytes).
@@ -177,7 +189,7 @@ proc spawn_wait {id {ms 10000}} {
             kill_process KILL $pid
             catch {close [dict get $s chan]}
             unset ::spawned($id)
-            error "process $pid did not end within $ms ms; it wrote: [printable \
+            error "process $pid did not end within $ms ms; it wrote: [printable\
                 [file_bytes [dict get $s out]][file_bytes [dict get $s err]] 1000]"
         }
         after $pause

@@ -12,7 +12,7 @@ start_server {tags {absent-features}} {
         r config set min-replicas-to-write 1 replica-read-only no
         r debug role replica 127.0.0.1 1
         assert_error "ERR WAIT cannot be used with replica instances. Please also note that if a replica is\
-            configured to be writable (which is not the default) writes to replicas are just local and are not \
+            configured to be writable (which is not the default) writes to replicas are just local and are not\
             propagated." {r wait 0 0}
         assert_equal OK [r set k 1]
         r debug role primary

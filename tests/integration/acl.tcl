@@ -44,7 +44,7 @@ start_server {tags {acl}} {
     }
 
     test "ACL CAT lists categories and their commands" {
-        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub \
+        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub\
             admin fast slow}
         lappend categories blocking dangerous connection transaction scripting
         assert_equal $categories [r acl cat]
@@ -60,7 +60,7 @@ start_server {tags {acl}} {
         assert_equal 1024 [string length [r acl genpass 4096]]
         assert {[r acl genpass] ne [r acl genpass]}
         foreach bits {0 -1 4097} {
-            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive \
+            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive\
                 number up to 4096" {r acl genpass $bits}
         }
         assert_error "ERR value is not an integer or out of range" {r acl genpass x}
@@ -103,7 +103,7 @@ start_server {tags {acl}} {
     test "ACL LIST shows rules that make the user again" {
         r acl setuser bob reset on >secret ~a* %R~b* %W~c* &ch +@read -get +config|get (~s +set) (allkeys &x -@all)
         set line [acl_list bob]
-        assert_equal "user bob on #$secret ~a* %R~b* %W~c* resetchannels &ch -@all +@read \
+        assert_equal "user bob on #$secret ~a* %R~b* %W~c* resetchannels &ch -@all +@read\
             -get +config|get (~s resetchannels -@all +set) (~* resetchannels &x -@all)" $line
         r acl setuser copy reset {*}[lrange $line 2 end]
         assert_equal [lrange $line 2 end] [lrange [acl_list copy] 2 end]
@@ -138,16 +138,16 @@ start_server {tags {acl}} {
         rule_error +config|get|x "Allowing first-arg of a subcommand is not supported"
         rule_error <nopass "The password you are trying to remove from the user does not exist"
         foreach rule {#abc !abc} {
-            rule_error $rule "The password hash must be exactly 64 characters and contain only lowercase \
+            rule_error $rule "The password hash must be exactly 64 characters and contain only lowercase\
                 hexadecimal characters"
         }
         foreach rule {%~x % %RR~x %X~x "~a b" "&a b" ) (on) (reset) (>pw) ((+get))} {rule_error $rule "Syntax error"}
         rule_error "(+nosuch)" "Unknown command or category name in ACL"
-        assert_error "ERR Error in ACL SETUSER modifier '~y': Adding a pattern after the * pattern (or the 'allkeys' \
-            flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns" \
+        assert_error "ERR Error in ACL SETUSER modifier '~y': Adding a pattern after the * pattern (or the 'allkeys'\
+            flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns"\
             {r acl setuser tried allkeys ~y}
-        assert_error "ERR Error in ACL SETUSER modifier '&y': Adding a pattern after the * pattern (or the \
-            'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty \
+        assert_error "ERR Error in ACL SETUSER modifier '&y': Adding a pattern after the * pattern (or the\
+            'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty\
             list of channels" {r acl setuser tried allchannels &y}
         assert_error "ERR Unmatched parenthesis in acl selector starting at '(+get'." {r acl setuser tried (+get ~x}
         assert_error "ERR Error in ACL SETUSER modifier '(~a on x)': Syntax error" {r acl setuser tried (~a on x)}
@@ -170,9 +170,9 @@ start_server {tags {acl}} {
         set c [user_client bob ~* +get +config|get +select|0 -@dangerous +@hash -hdel]
         replies [list {get k} nil$ {set k v} -[denied_command bob set] {hset h f v} :1 {hdel h f} \
             -[denied_command bob hdel] \
-            {config get maxmemory} -[denied_command bob config|get] {select 0} +OK {select 1} \
+            {config get maxmemory} -[denied_command bob config|get] {select 0} +OK {select 1}\
             -[denied_command bob select] \
-            {nosuch} "-ERR unknown command 'nosuch', with args beginning with: " \
+            {nosuch} "-ERR unknown command 'nosuch', with args beginning with: "\
             {get} "-ERR wrong number of arguments for 'get' command"] $c
         r acl setuser bob +config|get
         assert_match {maxmemory *} [$c config get maxmemory]
@@ -188,9 +188,9 @@ start_server {tags {acl}} {
         set no "-NOPERM No permissions to access a key"
         replies [list {set x1 v} +OK {get x1} {$v} {get y} $no {get r1} nil$ {set r1 v} $no {set w1 v} +OK \
             {get w1} $no {set w12 v} $no \
-            {set w1 v get} $no {append w1 v} :2 {exists w1 x1 r1} :2 {mset x1 1 y 2} $no {mget x1 r1 y} $no \
+            {set w1 v get} $no {append w1 v} :2 {exists w1 x1 r1} :2 {mset x1 1 y 2} $no {mget x1 r1 y} $no\
             {rename x1 w1} +OK {copy w1 x1} $no \
-            {object encoding y} $no {eval "return 1" 1 y} $no {sort x2 store y} $no {xread streams x9 y 0 0} $no \
+            {object encoding y} $no {eval "return 1" 1 y} $no {sort x2 store y} $no {xread streams x9 y 0 0} $no\
             {lmpop 2 x9 y left} $no] $c
         $c -close
     }
@@ -200,9 +200,9 @@ start_server {tags {acl}} {
         set no "-NOPERM No permissions to access a key"
         replies [list {get 12345678} nil$ {get 1234567} $no {get 123456789} $no {get abcdefgh} nil$ \
             {get abcdefghi} nil$ {get abcdefg} $no \
-            {get abcdefgx} $no {get long-prefix:} nil$ {get long-prefix:1} nil$ {get long-prefix} $no \
+            {get abcdefgx} $no {get long-prefix:} nil$ {get long-prefix:1} nil$ {get long-prefix} $no\
             {get long-prexix:1} $no \
-            {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no \
+            {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no\
             {get ""} nil$ {get ro-prefix} nil$ \
             {set ro-prefix 1} $no {set s 1} +OK {incr s} :2 {getdel ro-prefix} $no {getdel s} {$2}] $c
         $c -close
@@ -233,7 +233,7 @@ start_server {tags {acl}} {
         r xadd secret 1-1 f v
         replies [list {xreadgroup count 1 group streams x1 streams secret >} $no \
             {xreadgroup noack group streams streams streams secret >} $no \
-            {xreadgroup group streams streams streams secret >} $no \
+            {xreadgroup group streams streams streams secret >} $no\
             {xreadgroup count 1 group streams secret streams x1 >} nil* \
             {xreadgroup group streams streams streams x1 secret > >} $no] $c
         assert_equal {x1 streams} [r command getkeys xreadgroup count 1 group streams a streams x1 streams 0 0]
@@ -259,7 +259,7 @@ start_server {tags {acl}} {
         set no "-NOPERM No permissions to access a channel"
         replies [list {publish news1 m} :0 {publish other m} $no {spublish exact m} :0 {spublish exact2 m} $no \
             {subscribe news1 other} $no \
-            {psubscribe new*} $no {psubscribe newsx*} $no {ssubscribe other} $no {psubscribe news*} \
+            {psubscribe new*} $no {psubscribe newsx*} $no {ssubscribe other} $no {psubscribe news*}\
             {* $psubscribe $news* :1}] $c
         $c -close
     }
@@ -300,7 +300,7 @@ start_server {tags {acl}} {
             assert_equal QUEUED [$c {*}$command]
         }
         r acl setuser bob -get resetkeys resetchannels
-        set changed "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+        set changed "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call.\
             This command is no longer allowed for the following reason:"
         assert_equal [list * "$changed no permission to touch the specified keys" \
             "$changed no permission to execute the command or subcommand" \
@@ -310,7 +310,7 @@ start_server {tags {acl}} {
 
     test "scripts and functions act with the rights of their caller" -needs {version 9.1} {
         set c [user_client bob +@all -del ~x]
-        r function load replace "#!lua name=acl\nserver.register_function('try', function(keys, args) \
+        r function load replace "#!lua name=acl\nserver.register_function('try', function(keys, args)\
             return server.pcall('get', args\[1\]) end)"
         assert_equal {} [$c eval "return server.call('get', 'x')" 0]
         assert_error_like "*ACL failure in script: No permissions to access a key*" \
@@ -378,7 +378,7 @@ start_server {tags {acl}} {
     test "ACL DRYRUN tells what would be denied" {
         r acl setuser bob reset +@all -del ~x &c
         foreach {command verdict} {
-            {get x} OK {del x} "User bob has no permissions to run the 'del' command" \
+            {get x} OK {del x} "User bob has no permissions to run the 'del' command"\
                 {get y} "User bob has no permissions to access the 'y' key"
             {publish d m} "User bob has no permissions to access the 'd' channel" {publish c m} OK {auth x} OK
         } {
@@ -407,7 +407,7 @@ start_server {tags {acl}} {
         assert_equal $events [acl_log count reason context object username]
         assert_equal 1 [llength [r acl log 1]]
         set entry [lindex [r acl log 1] 0]
-        assert_equal {count reason context object username age-seconds client-info entry-id timestamp-created \
+        assert_equal {count reason context object username age-seconds client-info entry-id timestamp-created\
             timestamp-last-updated} [dict keys $entry]
         assert_match {id=* cmd=auth user=bob *} [dict get $entry client-info]
         assert_equal {1 6 1 1} [lmap what {auth key cmd channel} was $before \
@@ -456,7 +456,7 @@ start_server {tags {acl}} {
         assert_error "WRONGPASS invalid username-password pair or user is disabled." {$c auth other}
         r config set requirepass ""
         assert_equal {user default on nopass ~* &* +@all} [acl_list default]
-        assert_error "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+        assert_error "ERR AUTH <password> called without any password configured for the default user. Are you sure\
             your configuration is correct?" {$c auth x}
         $c -close
     }
@@ -612,7 +612,7 @@ start_server [list tags {acl} keep_dir $acl_dir overrides {aclfile users.acl}] {
         acl_file "user alice on" "user bob nosuch" "usr x" "user eve +nosuch" "user alice off" "user"
         set errors "ERR $file:2: Syntax error. $file:3 should start with user keyword followed by the username."
         append errors " $file:4: Error in applying operation '+nosuch': Unknown command or category name in ACL."
-        append errors " WARNING: Duplicate user 'alice' found on line 5. $file:6 should start with user keyword \
+        append errors " WARNING: Duplicate user 'alice' found on line 5. $file:6 should start with user keyword\
             followed by the username."
         append errors " WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
         assert_error $errors {r acl load}
@@ -631,21 +631,21 @@ proc conf {text} {
 test "wrong user lines keep the server from starting" {
     foreach {lines number why} {
         {{user bob on nosuch}} 1 {Error in user declaration 'bob': Syntax error}
-        {{user bob on} {user bob off}} 2 \
+        {{user bob on} {user bob off}} 2\
             {Error in user declaration 'bob': Duplicate user found. A user can only be defined once in config files}
         {user} 1 {Bad directive or wrong number of arguments}
     } {
-        set text "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at \
+        set text "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at\
             line $number\n"
         append text ">>> '[lindex $lines end]'\n$why\n"
         refuses_to_start $text [conf [join $lines \n]\n]
     }
     foreach {text why} {
-        "user bob +nosuch" "Error loading ACL rule '+nosuch' for the user named 'bob': Unknown command or category \
+        "user bob +nosuch" "Error loading ACL rule '+nosuch' for the user named 'bob': Unknown command or category\
             name in ACL"
-        "aclfile x\nuser bob on" \
+        "aclfile x\nuser bob on"\
             "Configuring Valkey with users defined in valkey.conf and at the same setting an ACL file path is invalid."
-        "aclfile /nosuch.acl" "Aborting Valkey startup because of ACL errors: Error loading ACLs, opening file \
+        "aclfile /nosuch.acl" "Aborting Valkey startup because of ACL errors: Error loading ACLs, opening file\
             '/nosuch.acl': No such file or directory"
     } {
         set got [run_server [conf "port 0\n$text\n"]]

@@ -144,7 +144,7 @@ start_faulty_server {appendonly yes} {
         assert_equal acknowledged [r get k]
     }
 
-    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()" \
+    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()"\
         "sync */appendonlydir/*.incr.aof fail EIO"} {
         test "a failed $what with always ends the server before the reply leaves" {
             r config set appendfsync always

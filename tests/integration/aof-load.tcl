@@ -36,7 +36,7 @@ loads [with_manifest [commands {SELECT 1} {SET x y}] $::good] {} {
         assert_equal y [r get x]
         r select 0
         foreach line {
-            "DB loaded from base file a.base.aof: *seconds" "DB loaded from incr file a.incr.aof: *seconds" \
+            "DB loaded from base file a.base.aof: *seconds" "DB loaded from incr file a.incr.aof: *seconds"\
                 "DB loaded from append only file: *seconds"
             "Opening AOF incr file a.incr.aof on server start"
         } {assert_match "*$line*" [log_text]}
@@ -51,7 +51,7 @@ loads [with_manifest [commands {SELECT 1} {SET x y}] $::good] {} {
 proc keys_of {len} {
     set keys {}
     foreach {end have} [list [string length [commands {SELECT 0} {SET a 1}]] a \
-        [string length [commands {SELECT 0} {SET a 1} MULTI {SET b 2} {SET c 3} EXEC]] {a b c} [string length $::good] \
+        [string length [commands {SELECT 0} {SET a 1} MULTI {SET b 2} {SET c 3} EXEC]] {a b c} [string length $::good]\
         {a b c d}] {
         if {$len >= $end} {set keys $have}
     }
@@ -90,7 +90,7 @@ start_server {no_rdma 1 overrides {appendonly yes}} {
 
 test "with aof-load-truncated no a file that ends early ends the server" {
     refuses [with_manifest "" [string range $::good 0 end-3]] \
-        "*Unexpected end of file reading the append only file a.incr.aof. You can: 1) Make a backup*valkey-check-aof \
+        "*Unexpected end of file reading the append only file a.incr.aof. You can: 1) Make a backup*valkey-check-aof\
         --fix*" --aof-load-truncated no
 }
 
@@ -111,7 +111,7 @@ foreach {what bytes offset} [list \
 ] {
     test "$what in a file end the server, with the offset" {
         refuses [with_manifest "" $::good$bytes[commands {SET e 5}]] \
-            "*Bad file format reading the append only file a.incr.aof: make a backup of your AOF file, then use \
+            "*Bad file format reading the append only file a.incr.aof: make a backup of your AOF file, then use\
             ./valkey-check-aof --fix <filename.manifest>*at offset $offset*"
     }
 }
@@ -145,7 +145,7 @@ loads [list ./appendonly.aof $::good] {} {
         assert_equal {1 2 3 4} [r mget a b c d]
         assert_match "file appendonly.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n" [aof_manifest]
         assert_equal 0 [file exists [srv dir]/appendonly.aof]
-        assert {[log_has "Successfully migrated an old-style AOF file (appendonly.aof) into the AOF directory \
+        assert {[log_has "Successfully migrated an old-style AOF file (appendonly.aof) into the AOF directory\
             (appendonlydir)."]}
         r set e 5
         restart_server -signal KILL

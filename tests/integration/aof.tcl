@@ -51,7 +51,7 @@ start_server {overrides {appendonly yes}} {
             r hset h f 1
             r hexpire h 100 fields 1 f
         }]
-        assert_match {{SET a v PXAT [0-9]*} {SET b v PXAT [0-9]*} {set c v} {PEXPIREAT c [0-9]*} {PERSIST c} \
+        assert_match {{SET a v PXAT [0-9]*} {SET b v PXAT [0-9]*} {set c v} {PEXPIREAT c [0-9]*} {PERSIST c}\
             {hset h f 1} {HPEXPIREAT h [0-9]* *}} $commands
         assert_range [lindex $commands 0 4] [expr {[clock milliseconds] + 1000}] [expr {[clock milliseconds] + 100000}]
     }
@@ -289,7 +289,7 @@ start_server {} {
         r config set rdb-key-save-delay 0
         set from [log_size]
         r config set appendonly yes
-        assert {[log_has "AOF was enabled but there is already another background operation. An AOF background was \
+        assert {[log_has "AOF was enabled but there is already another background operation. An AOF background was\
             scheduled to start when possible." $from]}
         assert_equal 1 [info_field persistence aof_rewrite_scheduled]
         r set meanwhile v
@@ -307,7 +307,7 @@ start_server {} {
         r config set appendonly yes
         r set b 2
         assert_equal {OK OK OK} [r exec]
-        assert {[log_has "AOF was enabled during a transaction. An AOF background was scheduled to start when \
+        assert {[log_has "AOF was enabled during a transaction. An AOF background was scheduled to start when\
             possible." $from]}
         wait_for_log "Background AOF rewrite finished successfully" $from
         set digest [r debug digest]
@@ -340,7 +340,7 @@ start_server {} {
     test "the directory cannot be created: CONFIG SET fails, and nothing has changed" {
         file delete -force [aof_dir]
         write_file [aof_dir] "in the way"
-        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. \
+        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF.\
             Check server logs." {r config set appendonly yes}
         assert_equal {appendonly no} [r config get appendonly]
         assert_equal 0 [info_field persistence aof_enabled]

@@ -35,7 +35,7 @@ start_server {tags {bitmaps}} {
         foreach bit {2 -1 x ""} {assert_typed "-ERR bit is not an integer or out of range" setbit a 1 $bit}
         arity_errors {{setbit a 1} {setbit a 1 1 1} {getbit a} {getbit a 1 2}}
         other_type other
-        wrong_types {{setbit other 1 1} {getbit other 1} {bitcount other} {bitpos other 1} {bitop and d other} \
+        wrong_types {{setbit other 1 1} {getbit other 1} {bitcount other} {bitpos other 1} {bitop and d other}\
             {bitfield other get u8 0} {bitfield_ro other get u8 0}}
     }
 
@@ -159,11 +159,11 @@ start_server {tags {bitmaps}} {
 
     test "BITFIELD: what is wrong with its words" {
         replies {
-            {bitfield b get u64 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+            {bitfield b get u64 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not\
                 supported but i64 is."
-            {bitfield b get i65 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+            {bitfield b get i65 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not\
                 supported but i64 is."
-            {bitfield b get x8 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+            {bitfield b get x8 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not\
                 supported but i64 is."
             {bitfield b get u8 -1} "-ERR bit offset is not an integer or out of range"
             {bitfield b get u8 #x} "-ERR bit offset is not an integer or out of range"

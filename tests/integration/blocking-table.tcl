@@ -15,9 +15,9 @@ set ::waiters {
     blmove {waits {blmove k d left right %t} second 1 wakes {rpush k v} gives {$v} none nil* none3 _ at_once nil$}
     brpoplpush {waits {brpoplpush k d %t} second 1 wakes {rpush k v} gives {$v} none nil* none3 _ at_once nil$}
     blmpop {waits {blmpop %t 2 other k left} second 1 wakes {rpush k v} gives {* {$k} {* {$v}}} none nil* none3 _}
-    bzpopmin {waits {bzpopmin k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 \
+    bzpopmin {waits {bzpopmin k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3\
         {* {$k} {$v} ,1} none nil* none3 _}
-    bzpopmax {waits {bzpopmax other k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 \
+    bzpopmax {waits {bzpopmax other k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3\
         {* {$k} {$v} ,1} none nil* none3 _}
     bzmpop {
         waits {bzmpop %t 1 k max} second 1 wakes {zadd k 1 v}
@@ -38,7 +38,7 @@ set ::waiters {
 
 proc waiter_command {row seconds} {
     lmap word [dict get $row waits] \
-        {expr {$word ne "%t" ? $word : [dict get $row second] == 1 ? $seconds : round($seconds * \
+        {expr {$word ne "%t" ? $word : [dict get $row second] == 1 ? $seconds : round($seconds *\
         [dict get $row second])}}
 }
 proc waiter_prepare {row} {
@@ -217,9 +217,9 @@ start_server {tags {blocking}} {
         test "[string toupper $name]: a timeout that makes no sense" -needs [list command $name] {
             waiter_prepare $row
             foreach {timeout error} [expr {[dict get $row second] == 1 ?
-                {x "-ERR timeout is not a float or out of range" nan "-ERR timeout is not a float or out of range" \
+                {x "-ERR timeout is not a float or out of range" nan "-ERR timeout is not a float or out of range"\
                     -0.5 "-ERR timeout is negative" 1e300 "-ERR timeout is out of range"} :
-                {x "-ERR timeout is not an integer or out of range" 1.5 \
+                {x "-ERR timeout is not an integer or out of range" 1.5\
                     "-ERR timeout is not an integer or out of range" -1 "-ERR timeout is negative"}}] {
                 assert_typed $error {*}[lmap word [dict get $row waits] \
                     {if {$word eq "%t"} {set timeout} else {set word}}]

@@ -191,7 +191,7 @@ start_server {tags {blocking}} {
     test "timeouts, in fractions of a second, and their answers" {
         r flushall
         foreach {command expected} {
-            {blpop l 0.02} nil* {brpop l 0.001} nil* {blmove l m left left 0.01} nil* {brpoplpush l m 0.01} nil* \
+            {blpop l 0.02} nil* {brpop l 0.001} nil* {blmove l m left left 0.01} nil* {brpoplpush l m 0.01} nil*\
                 {blmpop 0.01 1 l left} nil*
         } {assert_typed $expected {*}$command}
         set c [new_client -resp 3]
@@ -226,7 +226,7 @@ start_server {tags {blocking}} {
 
     test "within a transaction nothing waits" {
         r flushall
-        foreach command {multi {blpop l 0} {brpop l 0} {blmove l m left left 0} {brpoplpush l m 0} \
+        foreach command {multi {blpop l 0} {brpop l 0} {blmove l m left left 0} {brpoplpush l m 0}\
             {blmpop 0 1 l left}} {
             r {*}$command
         }
@@ -369,7 +369,7 @@ start_server {tags {blocking}} {
         }
         arity_errors {{bzpopmin z} bzpopmax {bzmpop 0 1 z}}
         foreach {command expected} {
-            {bzpopmin z1 z2 0} {* {$z2} {$low} {$1}} {bzpopmax z2 0} {* {$z2} {$high} {$2.5}} \
+            {bzpopmin z1 z2 0} {* {$z2} {$low} {$1}} {bzpopmax z2 0} {* {$z2} {$high} {$2.5}}\
                 {bzmpop 0 1 z2 max count 2} {* {$z2} {* {* {$high} {$2.5}} {* {$low} {$1}}}}
         } {
             r del z2

@@ -109,11 +109,11 @@ test "valkey-check-aof: a file that ends inside a command is reported, and --fix
     set manifest [aof_of $cut]
     lassign [check_aof "" $manifest] code out
     assert_equal 1 $code
-    assert_match "*size=108, ok_up_to=86, ok_up_to_line=27, diff=22\nAOF x.aof.1.incr.aof is not valid. Use the \
+    assert_match "*size=108, ok_up_to=86, ok_up_to_line=27, diff=22\nAOF x.aof.1.incr.aof is not valid. Use the\
         --fix option to try fixing it.\n" $out
     lassign [check_aof {n\n} --fix $manifest] code out
     assert_equal 1 $code
-    assert_match "*This will shrink the AOF x.aof.1.incr.aof from 108 bytes, with 22 bytes, to 86 \
+    assert_match "*This will shrink the AOF x.aof.1.incr.aof from 108 bytes, with 22 bytes, to 86\
         bytes\n*Aborting...\n" $out
     assert_equal $cut [incremental $manifest]
     lassign [check_aof {y\n} --fix $manifest] code out
@@ -133,7 +133,7 @@ test "valkey-check-aof: --truncate-to-timestamp keeps what was executed until th
     set manifest [aof_of $::first$::second]
     lassign [check_aof "" --truncate-to-timestamp 1700000050 $manifest] code out
     assert_equal 0 $code
-    assert_match "*Truncate nothing in AOF x.aof.1.base.aof to timestamp 1700000050*Successfully truncated AOF \
+    assert_match "*Truncate nothing in AOF x.aof.1.base.aof to timestamp 1700000050*Successfully truncated AOF\
         x.aof.1.incr.aof to timestamp 1700000050*" $out
     assert_equal $::first [incremental $manifest]
 }

@@ -12,19 +12,19 @@ start_server {tags {commands}} {
     }
 
     test "COMMAND INFO gives name, arity, flags, keys, categories, tips, key specs, subcommands" {
-        assert_typed {* {* $get :2 {* +readonly +fast} :1 :1 :1 {* +@read +@string +@fast} * \
-            {* {* $flags {* +RO +access} $begin_search {* $type $index $spec {* $index :1}} $find_keys \
+        assert_typed {* {* $get :2 {* +readonly +fast} :1 :1 :1 {* +@read +@string +@fast} *\
+            {* {* $flags {* +RO +access} $begin_search {* $type $index $spec {* $index :1}} $find_keys\
             {* $type $range $spec {* $lastkey :0 $keystep :1 $limit :0}}}} *}} command info get
-        assert_typed {* {* $ping :-1 {* +fast} :0 :0 :0 {* +@fast +@connection} \
+        assert_typed {* {* $ping :-1 {* +fast} :0 :0 :0 {* +@fast +@connection}\
             {* $request_policy:all_shards $response_policy:all_succeeded} * *}} command info ping
-        assert_typed {* {* $mset :-3 {* +write +denyoom} :1 :-1 :2 {* +@write +@string +@slow} \
-            {* $request_policy:multi_shard $response_policy:all_succeeded} \
-            {* {* $flags {* +OW +update} $begin_search {* $type $index $spec {* $index :1}} $find_keys \
+        assert_typed {* {* $mset :-3 {* +write +denyoom} :1 :-1 :2 {* +@write +@string +@slow}\
+            {* $request_policy:multi_shard $response_policy:all_succeeded}\
+            {* {* $flags {* +OW +update} $begin_search {* $type $index $spec {* $index :1}} $find_keys\
             {* $type $range $spec {* $lastkey :-1 $keystep :2 $limit :0}}}} *}} command info mset
     }
 
     test "COMMAND INFO of subcommands, unknown names, other letter case" {
-        assert_typed {* {* $config|get :-3 {* +admin +noscript +loading +stale} :0 :0 :0 \
+        assert_typed {* {* $config|get :-3 {* +admin +noscript +loading +stale} :0 :0 :0\
             {* +@admin +@slow +@dangerous} * * *}} command info config|get
         assert_typed {* nil$} command info nosuch
         assert_typed {* nil$} command info foo|bar
@@ -45,8 +45,8 @@ start_server {tags {commands}} {
 
     test "COMMAND INFO in RESP3 uses sets and maps" {
         set c [new_client -resp 3]
-        assert_reply $c {* {* $get :2 {~ +readonly +fast} :1 :1 :1 {~ +@read +@string +@fast} ~ \
-            {~ {% $flags {~ +RO +access} $begin_search {% $type $index $spec {% $index :1}} $find_keys \
+        assert_reply $c {* {* $get :2 {~ +readonly +fast} :1 :1 :1 {~ +@read +@string +@fast} ~\
+            {~ {% $flags {~ +RO +access} $begin_search {% $type $index $spec {% $index :1}} $find_keys\
             {% $type $range $spec {% $lastkey :0 $keystep :1 $limit :0}}}} ~}} command info get
         assert_reply $c {* _} command info nosuch
     }
@@ -105,7 +105,7 @@ start_server {tags {commands}} {
         foreach info [r command] {
             lassign $info name arity flags first last step cats tips specs subs
             assert {$arity != 0} $name
-            assert {[string is integer -strict $first] && [string is integer -strict $last] && \
+            assert {[string is integer -strict $first] && [string is integer -strict $last] &&\
                 [string is integer -strict $step]} $name
             assert {("@fast" in $cats) != ("@slow" in $cats)} "$name has the categories $cats"
             assert {("fast" in $flags) == ("@fast" in $cats)} "$name has the flags $flags and the categories $cats"

@@ -50,16 +50,16 @@ start_server {tags {config}} {
     test "CONFIG SET of several options sets all or none" {
         r config set timeout 7 maxclients 9000
         replies {
-            {config set timeout 8 maxclients x} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed \
+            {config set timeout 8 maxclients x}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed\
                 into an integer"
-            {config set maxclients 8000 timeout x} \
-                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed \
+            {config set maxclients 8000 timeout x}\
+                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed\
                 into an integer"
             {config set timeout 8 nosuch 1} "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"
-            {config set timeout 8 databases 3} \
+            {config set timeout 8 databases 3}\
                 "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config"
-            {config set timeout 8 timeout 9} \
+            {config set timeout 8 timeout 9}\
                 "-ERR CONFIG SET failed (possibly related to argument 'timeout') - duplicate parameter"
             {config set timeout 8 maxclients} "-ERR syntax error"
         }
@@ -73,7 +73,7 @@ start_server {tags {config}} {
         set blocker [socket -server {} -myaddr 127.0.0.1 0]
         set taken [lindex [fconfigure $blocker -sockname] 2]
         set port [srv port]
-        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'port') \
+        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'port')\
             - Unable to listen on this port*" {
             r config set maxclients 4321 timeout 55 port $taken
         }
@@ -86,33 +86,33 @@ start_server {tags {config}} {
 
     test "integers are checked" {
         replies {
-            {config set maxclients 0} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and \
+            {config set maxclients 0}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and\
                 4294967295 inclusive"
-            {config set maxclients 4294967296} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and \
+            {config set maxclients 4294967296}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and\
                 4294967295 inclusive"
-            {config set maxclients ""} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed \
+            {config set maxclients ""}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed\
                 into an integer"
-            {config set maxclients 1.5} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed \
+            {config set maxclients 1.5}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed\
                 into an integer"
-            {config set maxclients 100x} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed \
+            {config set maxclients 100x}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed\
                 into an integer"
-            {config set tcp-keepalive -1} \
-                "-ERR CONFIG SET failed (possibly related to argument 'tcp-keepalive') - argument must be between 0 \
+            {config set tcp-keepalive -1}\
+                "-ERR CONFIG SET failed (possibly related to argument 'tcp-keepalive') - argument must be between 0\
                 and 2147483647 inclusive"
-            {config set timeout 9223372036854775808} \
-                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed \
+            {config set timeout 9223372036854775808}\
+                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed\
                 into an integer"
-            {config set port 0x10} "-ERR CONFIG SET failed (possibly related to argument 'port') \
+            {config set port 0x10} "-ERR CONFIG SET failed (possibly related to argument 'port')\
                 - argument couldn't be parsed into an integer"
-            {config set port 65536} "-ERR CONFIG SET failed (possibly related to argument 'port') \
+            {config set port 65536} "-ERR CONFIG SET failed (possibly related to argument 'port')\
                 - argument must be between 0 and 65535 inclusive"
-            {config set active-expire-effort 11} \
-                "-ERR CONFIG SET failed (possibly related to argument 'active-expire-effort') \
+            {config set active-expire-effort 11}\
+                "-ERR CONFIG SET failed (possibly related to argument 'active-expire-effort')\
                 - argument must be between 1 and 10 inclusive"
         }
     }
@@ -129,25 +129,25 @@ start_server {tags {config}} {
 
     test "memory sizes take units" {
         foreach {text bytes} {
-            1 1  100b 100  1k 1000  1kb 1024  1m 1000000  1mb 1048576  1g 1000000000  1gb 1073741824  1KB 1024  1Gb \
+            1 1  100b 100  1k 1000  1kb 1024  1m 1000000  1mb 1048576  1g 1000000000  1gb 1073741824  1KB 1024  1Gb\
                 1073741824  0 0
         } {
             assert_typed +OK config set maxmemory $text
             assert_equal $bytes [config_get maxmemory] $text
         }
         foreach bad {x 1x 1tb 1.5mb " 1mb"} {
-            assert_typed "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') \
+            assert_typed "-ERR CONFIG SET failed (possibly related to argument 'maxmemory')\
                 - argument must be a memory value" config set maxmemory $bad
         }
         replies {
             {config set maxmemory 0} +OK
-            {config set proto-max-bulk-len 1} \
-                "-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between \
+            {config set proto-max-bulk-len 1}\
+                "-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between\
                 1048576 and 9223372036854775807 inclusive"
             {config set maxmemory-clients 5%} +OK
             {config get maxmemory-clients} {* $maxmemory-clients $5%}
-            {config set maxmemory-clients 101%} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - percentage argument must \
+            {config set maxmemory-clients 101%}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - percentage argument must\
                 be less or equal to 100"
             {config set maxmemory-clients 100mb} +OK
             {config get maxmemory-clients} {* $maxmemory-clients $104857600}
@@ -161,26 +161,26 @@ start_server {tags {config}} {
             {config get activerehashing} {* $activerehashing $no}
             {config set activerehashing YES} +OK
             {config get activerehashing} {* $activerehashing $yes}
-            {config set activerehashing maybe} \
-                "-ERR CONFIG SET failed (possibly related to argument 'activerehashing') \
+            {config set activerehashing maybe}\
+                "-ERR CONFIG SET failed (possibly related to argument 'activerehashing')\
                 - argument must be 'yes' or 'no'"
-            {config set activerehashing 1} \
-                "-ERR CONFIG SET failed (possibly related to argument 'activerehashing') \
+            {config set activerehashing 1}\
+                "-ERR CONFIG SET failed (possibly related to argument 'activerehashing')\
                 - argument must be 'yes' or 'no'"
         }
     }
 
     test "enumerations list their values when refused" {
         replies {
-            {config set maxmemory-policy foo} \
-                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of \
-                the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, \
+            {config set maxmemory-policy foo}\
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of\
+                the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu,\
                 allkeys-random, noeviction"
-            {config set appendfsync foo} \
-                "-ERR CONFIG SET failed (possibly related to argument 'appendfsync') - argument(s) must be one of the \
+            {config set appendfsync foo}\
+                "-ERR CONFIG SET failed (possibly related to argument 'appendfsync') - argument(s) must be one of the\
                 following: everysec, always, no"
-            {config set loglevel foo} \
-                "-ERR CONFIG SET failed (possibly related to argument 'loglevel') - argument(s) must be one of the \
+            {config set loglevel foo}\
+                "-ERR CONFIG SET failed (possibly related to argument 'loglevel') - argument(s) must be one of the\
                 following: debug, verbose, notice, warning, nothing"
             {config set loglevel WARNING} +OK
             {config get loglevel} {* $loglevel $warning}
@@ -189,7 +189,7 @@ start_server {tags {config}} {
     }
 
     test "options that cannot be set at run time" {
-        foreach name {databases daemonize unixsocket unixsocketperm logfile pidfile tcp-backlog always-show-logo \
+        foreach name {databases daemonize unixsocket unixsocketperm logfile pidfile tcp-backlog always-show-logo\
             set-proc-title supervised} {
             assert_typed "-ERR CONFIG SET failed (possibly related to argument '$name') - can't set immutable config" \
                 config set $name 1
@@ -202,13 +202,13 @@ start_server {tags {config}} {
             {config get save} {* $save {$1 2}}
             {config set save "60 1000 900 1"} +OK
             {config get save} {* $save {$60 1000 900 1}}
-            {config set save "900 1 300"} \
+            {config set save "900 1 300"}\
                 "-ERR CONFIG SET failed (possibly related to argument 'save') - Invalid save parameters"
-            {config set save "900 x"} \
+            {config set save "900 x"}\
                 "-ERR CONFIG SET failed (possibly related to argument 'save') - Invalid save parameters"
-            {config set save "0 1"} "-ERR CONFIG SET failed (possibly related to argument 'save') \
+            {config set save "0 1"} "-ERR CONFIG SET failed (possibly related to argument 'save')\
                 - Invalid save parameters"
-            {config set save "1 -1"} \
+            {config set save "1 -1"}\
                 "-ERR CONFIG SET failed (possibly related to argument 'save') - Invalid save parameters"
             {config set save ""} +OK
             {config get save} {* $save $}
@@ -218,28 +218,28 @@ start_server {tags {config}} {
     test "client-output-buffer-limit" {
         replies {
             {config set client-output-buffer-limit "normal 1mb 2mb 60"} +OK
-            {config get client-output-buffer-limit} \
-                {* $client-output-buffer-limit \
+            {config get client-output-buffer-limit}\
+                {* $client-output-buffer-limit\
                 {$normal 1048576 2097152 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60}}
             {config set client-output-buffer-limit "normal 0 0 0 pubsub 1 2 3"} +OK
-            {config get client-output-buffer-limit} \
+            {config get client-output-buffer-limit}\
                 {* $client-output-buffer-limit {$normal 0 0 0 slave 268435456 67108864 60 pubsub 1 2 3}}
             {config set client-output-buffer-limit "replica 1k 2k 3"} +OK
-            {config get client-output-buffer-limit} \
+            {config get client-output-buffer-limit}\
                 {* $client-output-buffer-limit {$normal 0 0 0 slave 1000 2000 3 pubsub 1 2 3}}
-            {config set client-output-buffer-limit "normal 0 0"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit') \
+            {config set client-output-buffer-limit "normal 0 0"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit')\
                 - Wrong number of arguments in buffer limit configuration."
-            {config set client-output-buffer-limit "foo 0 0 0"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit') \
+            {config set client-output-buffer-limit "foo 0 0 0"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit')\
                 - Invalid client class specified in buffer limit configuration."
-            {config set client-output-buffer-limit "normal a 0 0"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit') \
+            {config set client-output-buffer-limit "normal a 0 0"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit')\
                 - Error in hard, soft or soft_seconds setting in buffer limit configuration."
-            {config set client-output-buffer-limit "normal 0 0 -1"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit') \
+            {config set client-output-buffer-limit "normal 0 0 -1"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'client-output-buffer-limit')\
                 - Error in hard, soft or soft_seconds setting in buffer limit configuration."
-            {config set client-output-buffer-limit \
+            {config set client-output-buffer-limit\
                 "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"} +OK
         }
     }
@@ -250,8 +250,8 @@ start_server {tags {config}} {
             {config get notify-keyspace-events} {* $notify-keyspace-events $AKE}
             {config set notify-keyspace-events E$lx} +OK
             {config get notify-keyspace-events} {* $notify-keyspace-events {$$lxE}}
-            {config set notify-keyspace-events foo} \
-                "-ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') \
+            {config set notify-keyspace-events foo}\
+                "-ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events')\
                 - Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
             {config set notify-keyspace-events ""} +OK
         }
@@ -259,16 +259,16 @@ start_server {tags {config}} {
 
     test "oom-score-adj-values and latency-tracking-info-percentiles" {
         replies {
-            {config set oom-score-adj-values "1 2"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'oom-score-adj-values') \
+            {config set oom-score-adj-values "1 2"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'oom-score-adj-values')\
                 - wrong number of arguments"
             {config set oom-score-adj-values "0 200 800"} +OK
             {config get oom-score-adj-values} {* $oom-score-adj-values {$0 200 800}}
-            {config set latency-tracking-info-percentiles "50 99 x"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'latency-tracking-info-percentiles') \
+            {config set latency-tracking-info-percentiles "50 99 x"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'latency-tracking-info-percentiles')\
                 - Invalid latency-tracking-info-percentiles parameters"
-            {config set latency-tracking-info-percentiles "50 99 101"} \
-                "-ERR CONFIG SET failed (possibly related to argument 'latency-tracking-info-percentiles') \
+            {config set latency-tracking-info-percentiles "50 99 101"}\
+                "-ERR CONFIG SET failed (possibly related to argument 'latency-tracking-info-percentiles')\
                 - latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
             {config set latency-tracking-info-percentiles "50 99 99.9"} +OK
             {config get latency-tracking-info-percentiles} {* $latency-tracking-info-percentiles {$50 99 99.9}}
@@ -304,10 +304,10 @@ start_server {tags {config}} {
         assert_typed +OK config set dir [srv dir]
         assert_typed +OK config set dbfilename other.rdb
         replies {
-            {config set dbfilename a/b} \
-                "-ERR CONFIG SET failed (possibly related to argument 'dbfilename') - dbfilename can't be a path, \
+            {config set dbfilename a/b}\
+                "-ERR CONFIG SET failed (possibly related to argument 'dbfilename') - dbfilename can't be a path,\
                 just a filename"
-            {config set dir /nosuch} \
+            {config set dir /nosuch}\
                 "-ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory"
             {config set dbfilename dump.rdb} +OK
         }
@@ -322,7 +322,7 @@ start_server {tags {config}} {
         wait_for_condition 3000 {[info_field stats expired_keys] >= 1}
         assert_typed +OK config resetstat
         set s [info_dict [r info stats]]
-        foreach f {expired_keys keyspace_hits keyspace_misses total_connections_received rejected_connections \
+        foreach f {expired_keys keyspace_hits keyspace_misses total_connections_received rejected_connections\
             evicted_keys
             total_error_replies unexpected_error_replies} {
             assert_equal 0 [dict get $s $f] $f
@@ -364,19 +364,19 @@ start_server {tags {config}} {
 start_server {overrides {enable-protected-configs no enable-debug-command no} tags {config}} {
     test "protected options cannot be set by default" {
         replies {
-            {config set dir /tmp} "-ERR CONFIG SET failed (possibly related to argument 'dir') \
+            {config set dir /tmp} "-ERR CONFIG SET failed (possibly related to argument 'dir')\
                 - can't set protected config"
-            {config set dbfilename x} \
+            {config set dbfilename x}\
                 "-ERR CONFIG SET failed (possibly related to argument 'dbfilename') - can't set protected config"
-            {config set enable-protected-configs yes} \
-                "-ERR CONFIG SET failed (possibly related to argument 'enable-protected-configs') \
+            {config set enable-protected-configs yes}\
+                "-ERR CONFIG SET failed (possibly related to argument 'enable-protected-configs')\
                 - can't set immutable config"
         }
     }
 
     test "DEBUG cannot be used by default" {
-        assert_typed "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can \
-            run it from a local connection, otherwise you need to set this option in the configuration file, and then \
+        assert_typed "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can\
+            run it from a local connection, otherwise you need to set this option in the configuration file, and then\
             restart the server." debug sleep 0
     }
 }
@@ -391,14 +391,14 @@ start_server {overrides {enable-protected-configs local enable-debug-command loc
 
 proc conf_lines {} {split [string trimright [file_bytes [srv conf]] \n] \n}
 
-start_server {config {{# A comment of mine} {} {#maxclients 3} {timeout    17} {tcp-keepalive 60} {# Behind} \
+start_server {config {{# A comment of mine} {} {#maxclients 3} {timeout    17} {tcp-keepalive 60} {# Behind}\
     {maxmemory 10mb}} tags {config}} {
     test "CONFIG REWRITE keeps comments, order and the lines of unchanged options" {
         set before [conf_lines]
         assert_typed +OK config rewrite
         set after [conf_lines]
         foreach line {{# A comment of mine} {#maxclients 3} {tcp-keepalive 60} {# Behind}} {assert_in $line $after}
-        set order [lmap want {{# A comment of mine} {#maxclients 3} {timeout 17} {tcp-keepalive 60} {# Behind} \
+        set order [lmap want {{# A comment of mine} {#maxclients 3} {timeout 17} {tcp-keepalive 60} {# Behind}\
             {maxmemory 10mb}} {lsearch -exact $after $want}]
         assert_equal [lsort -integer $order] $order
         assert {[lindex $order 0] >= 0 && [lindex $order 2] >= 0}
@@ -427,7 +427,7 @@ start_server {config {{# A comment of mine} {} {#maxclients 3} {timeout    17} {
     test "what CONFIG REWRITE wrote is what a restart reads" {
         r config set save "100 1 200 2" requirepass "a \"quoted\" \x01 pass" client-output-buffer-limit \
             "normal 1mb 2mb 60" \
-            latency-tracking-info-percentiles "10 20.5" notify-keyspace-events Kg slave-priority 7 \
+            latency-tracking-info-percentiles "10 20.5" notify-keyspace-events Kg slave-priority 7\
             proc-title-template "{title} x"
         r config set oom-score-adj-values "1 2 3"
         r config rewrite

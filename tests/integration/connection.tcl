@@ -66,7 +66,7 @@ start_server {tags {connection}} {
 
     test "immediate-reply knows auto, yes and no" -needs {config immediate-reply} {
         assert_equal {immediate-reply auto} [r config get immediate-reply]
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'immediate-reply') - argument(s) must be one \
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'immediate-reply') - argument(s) must be one\
             of the following: auto, yes, no" {r config set immediate-reply late}
     }
 
@@ -115,7 +115,7 @@ start_server {tags {connection}} {
 
     test "HELLO switches between RESP2 and RESP3" {
         set c [new_client]
-        assert_match {% {$server} {$valkey} {$version} * {$proto} :3 {$id} :* {$mode} {$standalone} {$role} {$master} \
+        assert_match {% {$server} {$valkey} {$version} * {$proto} :3 {$id} :* {$mode} {$standalone} {$role} {$master}\
             {$modules} \*} [$c -typed hello 3]
         assert_reply $c _ get none
         assert_match {% {$server} *} [$c -typed hello]
@@ -158,7 +158,7 @@ start_server {tags {connection}} {
 
     test "AUTH without a password configured" {
         replies {
-            {auth x} "-ERR AUTH <password> called without any password configured for the default user. Are you sure \
+            {auth x} "-ERR AUTH <password> called without any password configured for the default user. Are you sure\
                 your configuration is correct?"
             {auth default x} +OK
             {auth nosuch x} "-WRONGPASS invalid username-password pair or user is disabled."
@@ -220,7 +220,7 @@ start_server {tags {connection}} {
         # Newer servers have more.
         assert_equal $known [lmap k [dict keys $f] {if {$k ni $known} continue; set k}]
         assert_equal "\n" [string index $text end]
-        foreach {field want} {name me db 4 sub 0 psub 0 ssub 0 multi -1 watch 0 flags N cmd client|info user default \
+        foreach {field want} {name me db 4 sub 0 psub 0 ssub 0 multi -1 watch 0 flags N cmd client|info user default\
             redir -1 resp 2 oll 0 omem 0 events r} {
             assert_equal $want [dict get $f $field] $field
         }
@@ -660,7 +660,7 @@ start_server {tags {connection}} {
     }
 
     test "CLIENT CAPA accepts redirect and unknown capabilities" {
-        replies {{client capa redirect} +OK {client capa foo} +OK \
+        replies {{client capa redirect} +OK {client capa foo} +OK\
             {client capa} "-ERR wrong number of arguments for 'client|capa' command"}
     }
 
@@ -695,8 +695,8 @@ start_server {overrides {requirepass foobar} tags {connection}} {
             {select 1} "-NOAUTH Authentication required."
             {client list} "-NOAUTH Authentication required."
             {info} "-NOAUTH Authentication required."
-            {hello 3} "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
-                AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version \
+            {hello 3} "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto>\
+                AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version\
                 at the same time"
             {auth wrong} "-WRONGPASS invalid username-password pair or user is disabled."
             {auth default wrong} "-WRONGPASS invalid username-password pair or user is disabled."

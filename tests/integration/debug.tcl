@@ -45,7 +45,7 @@ start_server {tags {debug}} {
             assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:*" \
                 [r debug object $key fast]
         }
-        foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable \
+        foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable\
             skiplist skiplist} {
             assert_match "Value at:* encoding:$encoding serializedlength:* lru:*" [r debug object $key]
         }
@@ -81,7 +81,7 @@ start_server {tags {debug}} {
         r flushall
         r config set list-max-listpack-size 10
         for {set i 0} {$i < 105} {incr i} {r rpush l $i}
-        assert_match "* lru_seconds_idle:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 \
+        assert_match "* lru_seconds_idle:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0\
             ql_uncompressed_size:*" [r debug object l]
         r config set list-compress-depth 1
         assert_match "* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:?" [r debug object l fast]
@@ -280,21 +280,21 @@ start_server {tags {debug}} {
     test "switches of DEBUG that tests written for Valkey use are taken, with their words checked" {
         replies {
             {debug dict-resizing 0} +OK {debug dict-resizing 1} +OK
-            {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try \
+            {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try\
                 DEBUG HELP."
             {debug pause-cron 1} +OK {debug pause-cron 0} +OK
             {debug pause-after-fork 0} +OK
             {debug replybuffer resizing 0} +OK {debug replybuffer resizing 1} +OK
-            {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK \
+            {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK\
                 {debug replybuffer peak-reset-time reset} +OK
             {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
-            {debug replybuffer foo 1} \
+            {debug replybuffer foo 1}\
                 "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
-            {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK \
+            {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK\
                 {debug client-enforce-reply-list 0} +OK
-            {debug client-enforce-reply-list} \
+            {debug client-enforce-reply-list}\
                 "-ERR unknown subcommand or wrong number of arguments for 'client-enforce-reply-list'. Try DEBUG HELP."
-            {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK \
+            {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK\
                 {debug quicklist-packed-threshold 0} +OK
             {debug jmap} "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."
             {debug ziplist k} "-ERR unknown subcommand or wrong number of arguments for 'ziplist'. Try DEBUG HELP."
@@ -328,7 +328,7 @@ start_server {tags {debug}} {
 
     test "DEBUG HELP names what there is" {
         set help [r debug help]
-        foreach word {CLIENT-EVICTION CRASH-AND-RECOVER DIGEST HTSTATS LISTPACK OBJECT QUICKLIST \
+        foreach word {CLIENT-EVICTION CRASH-AND-RECOVER DIGEST HTSTATS LISTPACK OBJECT QUICKLIST\
             QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
             if {[lsearch -glob $help "$word*"] < 0} {fail "$word is not in the help"}
         }
@@ -429,7 +429,7 @@ start_server {tags {debug}} {
         replies {
             {debug protect-client 999999} "-ERR No such client"
             {debug protect-client x} "-ERR Invalid client id"
-            {debug protect-client} "-ERR unknown subcommand or wrong number of arguments for 'protect-client'. Try \
+            {debug protect-client} "-ERR unknown subcommand or wrong number of arguments for 'protect-client'. Try\
                 DEBUG HELP."
         }
         set c [new_client]

@@ -27,7 +27,7 @@ proc defrag_is_supported {} {
 start_server {overrides {save ""}} {
     test "activedefrag is refused where the allocator does not tell enough" \
         -needs {ours 1 true {![defrag_is_supported]}} {
-        assert_match "-ERR CONFIG SET failed (possibly related to argument 'activedefrag') - Active defragmentation \
+        assert_match "-ERR CONFIG SET failed (possibly related to argument 'activedefrag') - Active defragmentation\
             cannot be enabled*" \
             [r -typed config set activedefrag yes]
         assert_equal {activedefrag no} [r config get activedefrag]
@@ -52,13 +52,13 @@ start_server {overrides {save ""}} {
         defrag_off
         assert_equal $digest [r debug digest]
         set stats [info_dict [r info stats]]
-        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses \
+        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses\
             total_active_defrag_time} {
             assert {[dict get $stats $field] > 0} "$field: $stats"
         }
         assert_equal 0 [dict get $stats current_active_defrag_time]
         r config resetstat
-        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses \
+        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses\
             total_active_defrag_time} {
             assert_equal 0 [info_field stats $field] $field
         }
@@ -70,7 +70,7 @@ start_server {overrides {save ""}} {
         set commands {}
         for {set i 0} {$i < $count} {incr i} {
             foreach kind {keep gone} {
-                foreach type {text blob list zset hash set numbers large-hash large-set large-zset large-list \
+                foreach type {text blob list zset hash set numbers large-hash large-set large-zset large-list\
                     expiring stream} {
                     set key $kind:$type
                     switch -glob -- $type {
@@ -81,7 +81,7 @@ start_server {overrides {save ""}} {
                         hash {lappend commands [list hset $key:$i a$i $i b$i $i]}
                         set {lappend commands [list sadd $key:$i a$i b$i]}
                         numbers {lappend commands [list sadd $key:$i $i [expr {$i + 1}]]}
-                        large-hash {lappend commands \
+                        large-hash {lappend commands\
                             [list hset $key field:$i [string repeat v$i [expr {$i % 50 ? 5 : 500}]]]}
                         large-set {lappend commands [list sadd $key member:$i]}
                         large-zset {lappend commands [list zadd $key [expr {$i % 97}] member:$i]}

@@ -47,7 +47,7 @@ foreach threads {1 3} {
         test "a client that blocks after a turn of many slow requests is freed when its peer has gone$suffix" {
             r del list ran
             set c [named_client slow]
-            $c -write "[string repeat [resp_command debug sleep 0.005] 20][resp_command blpop list \
+            $c -write "[string repeat [resp_command debug sleep 0.005] 20][resp_command blpop list\
                 0][resp_command set ran 1]"
             $c -flush
             $c -close

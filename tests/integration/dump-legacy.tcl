@@ -71,7 +71,7 @@ proc assert_damaged {type value} {
 
 set ::all_kinds [list s6 a s6 "" s6 [string repeat b 63] s14 [string repeat c 64] s14 [string repeat d 300] s32 \
     [string repeat e 20000] s32 f \
-    i8 -128 i8 127 i16 -32768 i16 300 i24 -8388608 i24 8388607 i32 -2147483648 i32 70000 i64 -9223372036854775808 i64 \
+    i8 -128 i8 127 i16 -32768 i16 300 i24 -8388608 i24 8388607 i32 -2147483648 i32 70000 i64 -9223372036854775808 i64\
     9223372036854775807 imm 0 imm 12 s6 g]
 set ::all_values [lmap {kind value} $::all_kinds {set value}]
 
@@ -166,11 +166,11 @@ start_server {tags {dump}} {
         set good [ziplist {s6 a i16 300 imm 1}]
         foreach damage [list "" \xff [string range $good 0 8] [string range $good 0 end-1] $good. \
             [string replace $good 0 0 \x01] \
-            [string replace $good 4 4 \x0a] [string replace $good 4 4 \xf0] [string replace $good 8 8 \x02] \
+            [string replace $good 4 4 \x0a] [string replace $good 4 4 \xf0] [string replace $good 8 8 \x02]\
             [string replace $good 8 8 \x04] [string replace $good 10 10 \x01] \
-            [string replace $good 11 11 \x3f] [string replace $good 11 11 \xc1] [string replace $good 11 11 \xff] \
+            [string replace $good 11 11 \x3f] [string replace $good 11 11 \xc1] [string replace $good 11 11 \xff]\
             [string replace $good 13 13 \xfe] \
-            [string replace $good 13 13 \x04] [string replace $good 14 14 \xe0] [string replace $good 11 11 \x80] \
+            [string replace $good 13 13 \x04] [string replace $good 14 14 \xe0] [string replace $good 11 11 \x80]\
             [string replace $good 11 11 \x40]] {
             assert_damaged 10 [packed_string $damage]
             assert_damaged 13 [packed_string $damage]
@@ -179,7 +179,7 @@ start_server {tags {dump}} {
         set good [zipmap {f v 2 g w 0}]
         foreach damage [list "" \xff \x00 [string range $good 0 end-1] $good. [string replace $good 0 0 \x01] \
             [string replace $good 0 0 \x03] [string replace $good 1 1 \xff] \
-            [string replace $good 1 1 \x20] [string replace $good 1 1 \xfe] [string replace $good 3 3 \xff] \
+            [string replace $good 1 1 \x20] [string replace $good 1 1 \xfe] [string replace $good 3 3 \xff]\
             [string replace $good 4 4 \xf0] \x01\x01f\xff \x01\x01f\x01\xff] {
             assert_damaged 9 [packed_string $damage]
         }
@@ -189,7 +189,7 @@ start_server {tags {dump}} {
     test "random damage in old forms is refused or makes a value, never more" -needs {ours 1} {
         foreach {type value} [list 10 [packed_string [ziplist $::all_kinds]] 13 \
             [packed_string [ziplist {s6 f s6 v imm 1 i16 300}]] 12 [packed_string [ziplist {s6 a imm 1 s6 b s6 2.5}]] \
-            14 \x02[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {i16 300}]] 9 \
+            14 \x02[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {i16 300}]] 9\
             [packed_string [zipmap {f v 0 g 12 3}]] 3 \x02\x01a\x011\x01b\xfe] {
             for {set i 0} {$i < [scaled 200 10]} {incr i} {
                 set bytes $value

@@ -3,20 +3,20 @@
 
 # Values of every type and encoding, as commands that make the key k.
 set ::values {
-    string-empty {{set k ""}} string-int {{set k 123}} string-int16 {{set k -12345}} string-int32 \
+    string-empty {{set k ""}} string-int {{set k 123}} string-int16 {{set k -12345}} string-int32\
         {{set k 2147483647}} string-int64 {{set k 9223372036854775807}}
     string-embstr {{set k hello}} string-raw {{set k hello} {append k world}} string-zero-led {{set k 007}}
     list {{rpush k a b 1 -5 ""}} list-quicklist {{config set list-max-listpack-size 3} {rpush k a b c d e f 1 2 3 4 5}}
-    set-intset {{sadd k 1 2 3 70000 -5}} set-listpack {{sadd k a b 3 ""}} set-hashtable \
+    set-intset {{sadd k 1 2 3 70000 -5}} set-listpack {{sadd k a b 3 ""}} set-hashtable\
         {{config set set-max-listpack-entries 2} {sadd k a b c d 5}}
-    zset-listpack {{zadd k 1 a 2.5 b -inf c inf d 3 7}} zset-skiplist \
+    zset-listpack {{zadd k 1 a 2.5 b -inf c inf d 3 7}} zset-skiplist\
         {{config set zset-max-listpack-entries 2} {zadd k 1 a 2.5 b -inf c inf d 1e100 e 3 7}}
     hash-listpack {{hset k f v g 1 h ""}} hash-hashtable {{config set hash-max-listpack-entries 1} {hset k f v g 1 h x}}
     stream {{xadd k 1-1 a 1 b ""} {xadd k 1-5 a x b -70000} {xadd k 2-0 c d}} stream-empty \
         {{xgroup create k g 0 mkstream}}
-    stream-nodes {{config set stream-node-max-entries 2} {xadd k 1-1 a 1} {xadd k 2-1 a 2} {xadd k 3-1 a 3} \
+    stream-nodes {{config set stream-node-max-entries 2} {xadd k 1-1 a 1} {xadd k 2-1 a 2} {xadd k 3-1 a 3}\
         {xadd k 4-1 b 4 c 5} {xadd k 5-1 a 6} {xdel k 2-1 5-1}}
-    stream-groups {{xadd k 1-1 a 1} {xadd k 2-1 a 2} {xadd k 3-1 a 3} {xgroup create k g 0} \
+    stream-groups {{xadd k 1-1 a 1} {xadd k 2-1 a 2} {xadd k 3-1 a 3} {xgroup create k g 0}\
         {xreadgroup group g c count 2 streams k >} {xgroup create k h 2-1 entriesread 2}
         {xreadgroup group g d count 1 streams k >} {xgroup createconsumer k h e} {xdel k 2-1}}
 }
@@ -25,7 +25,7 @@ lappend ::values list-large-elements [list [list rpush k a [string repeat x 1000
 lappend ::values hash-large-value [list [list hset k f [string repeat v 70000] g 1]]
 
 proc reset_limits {} {
-    foreach {name value} {list-max-listpack-size -2 stream-node-max-entries 100 set-max-listpack-entries 128 \
+    foreach {name value} {list-max-listpack-size -2 stream-node-max-entries 100 set-max-listpack-entries 128\
         hash-max-listpack-entries 128 zset-max-listpack-entries 128} {
         r config set $name $value
     }
@@ -38,14 +38,14 @@ proc without_checksums {} {
 proc digest {key} {lindex [r debug digest-value $key] 0}
 # Everything that looks at a stream or changes it; what is asked may be refused, never more.
 proc use_stream {key} {
-    set commands {{xinfo stream K full count 0} {xlen K} {xadd K * a b} \
+    set commands {{xinfo stream K full count 0} {xlen K} {xadd K * a b}\
         {xadd K nomkstream maxlen 3 18446744073709551615-18446744073709551615 a b} {xtrim K minid ~ 3} {xdel K 1-1 3-1}
-        {xrange K - + count 3} {xrange K (1-1 3} {xtrim K maxlen 1} {xrange K - +} {xrevrange K + -} \
+        {xrange K - + count 3} {xrange K (1-1 3} {xtrim K maxlen 1} {xrange K - +} {xrevrange K + -}\
             {xread count 2 streams K 1} {xinfo groups K}}
     foreach group {g h} {
         lappend commands [list xpending K $group] [list xpending K $group - + 10] [list xinfo consumers K $group] \
             [list xreadgroup group $group z count 3 streams K >] \
-            [list xreadgroup group $group c streams K 0] [list xautoclaim K $group z 0 0 count 2] \
+            [list xreadgroup group $group c streams K 0] [list xautoclaim K $group z 0 0 count 2]\
             [list xclaim K $group z 0 1-1 2-1 force] [list xack K $group 1-1 2-1] \
             [list xgroup delconsumer K $group c] [list xgroup destroy K $group]
     }
@@ -176,16 +176,16 @@ start_server {tags {dump}} {
         r flushall
         r set k old
         foreach body {
-            "\x00" "\x00\x05abc" "\x00\xc3\x05\x10abc" "\x00\xc4" "\x63\x01a" "\x02\x00" "\x02\x02\x01a\x01a" \
+            "\x00" "\x00\x05abc" "\x00\xc3\x05\x10abc" "\x00\xc4" "\x63\x01a" "\x02\x00" "\x02\x02\x01a\x01a"\
                 "\x02\x81\xff\xff\xff\xff\xff\xff\xff\xff"
-            "\x04\x00" "\x04\x01\x01f" "\x04\x02\x01f\x01v\x01f\x01v" "\x0b\x03abc" \
+            "\x04\x00" "\x04\x01\x01f" "\x04\x02\x01f\x01v\x01f\x01v" "\x0b\x03abc"\
                 "\x10\x07\x07\x00\x00\x00\x00\x00\xff" "\x12\x00" "\x12\x01\x03\x01a"
             "\x10\x0a\x0a\x00\x00\x00\x01\x00\x81f\x02\xff" "\x14\x0d\x0d\x00\x00\x00\x02\x00\x81f\x02\x81f\x02\xff"
-            "\x0b\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x05\x00\x01\x00" \
-                "\x00\xc3\x04\x81\x00\x00\x00\xff\xff\xff\xff\xff1234" "\x05\x01\x01a\x00\x00\x00\x00\x00\x00\xf8\x7f" \
+            "\x0b\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x05\x00\x01\x00"\
+                "\x00\xc3\x04\x81\x00\x00\x00\xff\xff\xff\xff\xff1234" "\x05\x01\x01a\x00\x00\x00\x00\x00\x00\xf8\x7f"\
                 "\x05\x00" "\x11\x0d\x0d\x00\x00\x00\x02\x00\x81f\x02\x81g\x02\xff"
-            "\x15\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00" "\x15\x01\x03abc\x00" \
-                "\x13\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01" \
+            "\x15\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00" "\x15\x01\x03abc\x00"\
+                "\x13\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01"\
                 "\x0f\x00\x00\x00\x00\x02\x01g\x00\x00\x00\x00\x01g\x00\x00\x00\x00"
             "" "\xff"
         } {

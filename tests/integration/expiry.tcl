@@ -47,7 +47,7 @@ start_server {tags {expire}} {
     }
 
     test "a time of zero or in the past deletes the key at once" {
-        foreach {cmd value} {expire 0 expire -1 expire -1000 pexpire 0 pexpire -1 expireat 1 expireat 0 expireat \
+        foreach {cmd value} {expire 0 expire -1 expire -1000 pexpire 0 pexpire -1 expireat 1 expireat 0 expireat\
             -5 pexpireat 1 pexpireat -1} {
             r set k v
             assert_typed :1 $cmd k $value
@@ -244,7 +244,7 @@ start_server {tags {expire}} {
         for {set i 0} {$i < 40000} {incr i} {$c -read}
         set worst 0
         wait_for_condition 15000 {
-            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r dbsize] \
+            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r dbsize]\
                 == 0
         }
         assert_lessthan $worst 500

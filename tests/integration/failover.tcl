@@ -32,7 +32,7 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
                 {failover to <host> 1} "-ERR FAILOVER target HOST and PORT is not a replica."
                 {failover to <host>} "-ERR syntax error"
                 {failover force} "-ERR FAILOVER with force option requires both a timeout and target HOST and IP."
-                {failover to <host> <port> force} \
+                {failover to <host> <port> force}\
                     "-ERR FAILOVER with force option requires both a timeout and target HOST and IP."
                 {failover timeout} "-ERR syntax error"
                 {failover timeout 0} "-ERR FAILOVER timeout must be greater than 0"

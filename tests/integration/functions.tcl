@@ -24,10 +24,10 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
             {function load "#!lua"} "-ERR Invalid library metadata"
             {function load "#!lua\n"} "-ERR Library name was not given"
             {function load "#!lua name=a b=c\n"} "-ERR Invalid metadata value given: b=c"
-            {function load "#!lua name=a-b\n"} \
-                "-ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+            {function load "#!lua name=a-b\n"}\
+                "-ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one\
                 character long"
-            {function load "#!lua name=a name=b\n"} \
+            {function load "#!lua name=a name=b\n"}\
                 "-ERR Invalid metadata value, name argument was given multiple times"
             {function load "#!perl name=a\n"} "-ERR Engine 'perl' not found"
             {function load nosuch "#!lua name=a\n"} "-ERR Unknown option given: nosuch"
@@ -38,27 +38,27 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
     test "FUNCTION LOAD refuses what register_function does not understand" {
         foreach {code error} {
             {foo} "ERR Error compiling function: user_function:2: '=' expected near '<eof>'"
-            {foo()} "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent \
+            {foo()} "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent\
                 global variable 'foo'"
-            {redis.call('ping')} "ERR Error registering functions: ERR user_function:2: Script attempted to access \
+            {redis.call('ping')} "ERR Error registering functions: ERR user_function:2: Script attempted to access\
                 nonexistent global variable 'call'"
             {x = 1} "ERR Error registering functions: ERR user_function:2: Attempt to modify a readonly table"
-            {redis.register_function()} \
+            {redis.register_function()}\
                 "ERR Error registering functions: ERR wrong number of arguments to server.register_function"
-            {redis.register_function('a', 1)} \
+            {redis.register_function('a', 1)}\
                 "ERR Error registering functions: ERR second argument to server.register_function must be a function"
-            {redis.register_function('a-b', function() end)} \
-                "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one \
+            {redis.register_function('a-b', function() end)}\
+                "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one\
                 character long"
-            {redis.register_function{function_name = 'a'}} \
+            {redis.register_function{function_name = 'a'}}\
                 "ERR Error registering functions: ERR server.register_function must get a callback argument"
-            {redis.register_function{callback = function() end}} \
+            {redis.register_function{callback = function() end}}\
                 "ERR Error registering functions: ERR server.register_function must get a function name argument"
-            {redis.register_function{function_name = 'a', callback = function() end, foo = 1}} \
+            {redis.register_function{function_name = 'a', callback = function() end, foo = 1}}\
                 "ERR Error registering functions: ERR unknown argument given to server.register_function"
-            {redis.register_function{function_name = 'a', callback = function() end, flags = {'x'}}} \
+            {redis.register_function{function_name = 'a', callback = function() end, flags = {'x'}}}\
                 "ERR Error registering functions: ERR unknown flag given"
-            {redis.register_function('a', function() end) redis.register_function('A', function() end)} \
+            {redis.register_function('a', function() end) redis.register_function('A', function() end)}\
                 "ERR Function already exists in the library"
         } {
             assert_error $error {r function load [library bad $code]}
@@ -90,10 +90,10 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
     test "flags and descriptions of functions are kept and obeyed" {
         r function flush
         r function load [library lib {
-            redis.register_function{function_name = 'reads', callback = function() return redis.call('get', 'k') end, \
+            redis.register_function{function_name = 'reads', callback = function() return redis.call('get', 'k') end,\
                 flags = {'no-writes'}, description = 'gets k'}
             redis.register_function('writes', function() return redis.call('set', 'k', 'v') end)
-            redis.register_function{function_name = 'lies', callback = function() return redis.call('set', 'k', 'v') \
+            redis.register_function{function_name = 'lies', callback = function() return redis.call('set', 'k', 'v')\
                 end, flags = {'no-writes'}}}]
         assert_equal OK [r fcall writes 0]
         assert_equal v [r fcall reads 0]
@@ -118,7 +118,7 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         r function load replace [library lib {
             local n = 0
             redis.register_function('count', function() n = n + 1 return n end)
-            redis.register_function('types', function() \
+            redis.register_function('types', function()\
                 return {type(redis.call), type(redis.register_function), type(cjson.encode), type(pairs)} end)
             redis.register_function('globals', function() y = 1 end)
             redis.register_function('keys', function() return KEYS end)}]
@@ -212,10 +212,10 @@ start_server {overrides {repl-diskless-sync-delay 0 save ""} tags {functions} no
             assert_equal before [dict get [lindex [r function list] 0] library_name]
             assert_equal 1 [llength [r function list]]
             r -1 function load [library after \
-                {redis.register_function('write', function(keys) redis.call('set', keys[1], 1) redis.call('incr', \
+                {redis.register_function('write', function(keys) redis.call('set', keys[1], 1) redis.call('incr',\
                 keys[1]) end)}]
             r -1 fcall write 1 k
-            r -1 eval {redis.set_repl(redis.REPL_AOF) redis.call('set', 'hidden', 1) redis.set_repl(redis.REPL_ALL) \
+            r -1 eval {redis.set_repl(redis.REPL_AOF) redis.call('set', 'hidden', 1) redis.set_repl(redis.REPL_ALL)\
                 redis.call('set', 'l', 1)} 0
             wait_for_condition 20000 {[r get l] eq "1"} "the replica misses the writes of scripts"
             assert_equal 2 [r get k]

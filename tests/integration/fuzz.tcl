@@ -39,7 +39,7 @@ proc random_stream {} {
         }
         5 {
             # Requests whose lengths lie.
-            return "*[pick 1 2 3 1000 1048576 2147483647]\r\n\$[pick 0 1 3 4 5 100 536870912]\r\n[pick GET SET \
+            return "*[pick 1 2 3 1000 1048576 2147483647]\r\n\$[pick 0 1 3 4 5 100 536870912]\r\n[pick GET SET\
                 PING]\r\n[randstring 0 50 binary]"
         }
     }
@@ -133,7 +133,7 @@ start_server {tags {fuzz}} {
         set names {}
         foreach info [r command] {
             lassign $info name arity flags
-            if {$name in {shutdown debug quit reset monitor psync sync replconf replicaof slaveof subscribe \
+            if {$name in {shutdown debug quit reset monitor psync sync replconf replicaof slaveof subscribe\
                 psubscribe ssubscribe
                 unsubscribe punsubscribe sunsubscribe client
                 config failover bgsave save bgrewriteaof flushall flushdb module acl script function pfselftest \
@@ -143,7 +143,7 @@ start_server {tags {fuzz}} {
                 evalsha_ro fcall fcall_ro sort dump multi} || "blocking" in $flags} continue
             lappend names [list $name $arity]
         }
-        set words {a b c key k1 k2 0 1 -1 2 10 100 3.5 abc EX PX NX XX GET MATCH COUNT WITHSCORES LIMIT inf -inf + \
+        set words {a b c key k1 k2 0 1 -1 2 10 100 3.5 abc EX PX NX XX GET MATCH COUNT WITHSCORES LIMIT inf -inf +\
             - * ( [ $ 5-1 LEFT RIGHT 9223372036854775807}
         for {set round 0} {$round < 100} {incr round} {
             set n 0
@@ -152,7 +152,7 @@ start_server {tags {fuzz}} {
                 set args {}
                 set k [expr {abs($arity) - 1 + ($arity < 0 ? [randint 5] : 0)}]
                 for {set j 0} {$j < $k} {incr j} {
-                    lappend args [expr {[randint 10] ? [lindex $words [randint [llength $words]]] : \
+                    lappend args [expr {[randint 10] ? [lindex $words [randint [llength $words]]] :\
                         [randstring 0 30 binary]}]
                 }
                 r -send $name {*}$args

@@ -44,8 +44,8 @@ start_server {tags {geo}} {
             {GEOPOS none a} {* nil*}
             {GEOPOS Sicily} *
             {GEOSEARCH Sicily FROMLONLAT 15 37 BYRADIUS 200 km ASC} {* {$Catania} {$Palermo}}
-            {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH} \
-                {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}} \
+            {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH}\
+                {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}}\
                 {* {$Palermo} {$189.3314} :3479099893316159 {* {$13.36138933897018433} {$38.10000081174143105}}}}
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 200 km DESC COUNT 1} {* {$Catania}}
             {GEOSEARCH Sicily FROMMEMBER none BYRADIUS 200 km} "-ERR member none does not exist"
@@ -55,7 +55,7 @@ start_server {tags {geo}} {
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX x 1 km} "-ERR need numeric width"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 1 x km} "-ERR need numeric height"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS x km} "-ERR need numeric radius"
-            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo} \
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo}\
                 "-ERR unsupported unit provided. please use M, KM, FT, MI"
             {GEOSEARCH Sicily FROMMEMBER Palermo} "-ERR wrong number of arguments for 'geosearch' command"
             {GEOSEARCH Sicily BYRADIUS 1 km} "-ERR wrong number of arguments for 'geosearch' command"
@@ -72,14 +72,14 @@ start_server {tags {geo}} {
             {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$3479099893316159} {$Catania} {$3479447370796909}}
             {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km STOREDIST} :2
             {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$0} {$Catania} {$165.58705224680682}}
-            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km WITHDIST} \
+            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km WITHDIST}\
                 "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
             {GEOSEARCHSTORE d none FROMMEMBER Palermo BYRADIUS 200 km} :0
             {EXISTS d} :0
             {GEORADIUS Sicily 15 37 200 km WITHDIST} {* {* {$Palermo} {$189.3314}} {* {$Catania} {$56.4413}}}
             {GEORADIUS Sicily 15 37 200 km STORE d} :2
             {GEORADIUS Sicily 15 37 200 km STOREDIST d} :2
-            {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d} \
+            {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d}\
                 "-ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
             {GEORADIUS_RO Sicily 15 37 200 km STORE d} "-ERR syntax error"
             {GEORADIUSBYMEMBER Sicily Palermo 200 km} {* {$Palermo} {$Catania}}
@@ -94,10 +94,10 @@ start_server {tags {geo}} {
             {GEOADD s 0 0 a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
             {GEODIST s a b} "-WRONGTYPE Operation against a key holding the wrong kind of value"
             {GEOPOS s a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
-            {GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km} \
+            {GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km}\
                 "-WRONGTYPE Operation against a key holding the wrong kind of value"
         }
-        arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1} \
+        arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1}\
             {georadius k 1 1 1}}
     }
 
@@ -134,7 +134,7 @@ start_server {tags {geo}} {
         assert_equal 2 [r georadiusbymember g a 300 km store d]
         assert_equal {a b} [r zrange d 0 -1]
         foreach {radius unit distance} \
-            {100000 m 5.64412578701582e+4 100 km 56.4412578701582 328084 ft 1.8517473054513845e+5 62.2 mi \
+            {100000 m 5.64412578701582e+4 100 km 56.4412578701582 328084 ft 1.8517473054513845e+5 62.2 mi\
             35.071058862737644} {
             assert_equal 1 [r geosearchstore d g fromlonlat 15 37 byradius $radius $unit storedist]
             assert_equal [list b $distance] [r zrange d 0 -1 withscores]

@@ -73,7 +73,7 @@ start_server {tags {hash hash-fields}} {
         r hset h timed 1 never 2
         foreach {option at replies} {
             NX 2000 {:0 :1}   XX 2000 {:1 :0}   GT 2000 {:1 :0}   GT 500 {:0 :0}   GT 1000 {:0 :0}
-            LT 500 {:1 :1}    LT 2000 {:0 :1}   LT 1000 {:0 :1}   {XX GT} 2000 {:1 :0}   {xx lt} 500 \
+            LT 500 {:1 :1}    LT 2000 {:0 :1}   LT 1000 {:0 :1}   {XX GT} 2000 {:1 :0}   {xx lt} 500\
                 {:1 :0}   {lt XX} 2000 {:0 :0}
         } {
             r hpersist h fields 2 timed never
@@ -130,7 +130,7 @@ start_server {tags {hash hash-fields}} {
                     assert_typed "-ERR $text" $command $key 99999999999 {*}$options fields 1 f
                 }
             }
-            foreach {command bad} {hexpire 9223372036854775807 hexpire 9223372036854775 hpexpire 9223372036854775807 \
+            foreach {command bad} {hexpire 9223372036854775807 hexpire 9223372036854775 hpexpire 9223372036854775807\
                 hexpireat 9223372036854776} {
                 assert_typed "-ERR invalid expire time in '$command' command" $command $key $bad fields 1 f
             }
@@ -150,9 +150,9 @@ start_server {tags {hash hash-fields}} {
             httl {} hpttl {} hexpiretime {} hpexpiretime {} hpersist {} hgetdel {} hgetex {} {hgetex ex} {ex 100}
         } {
             set command [lindex $command 0]
-            foreach args {{fields 0 a} {fields -1 a} {fields 2 a} {fields 1 a b} {fields 3 a b} \
+            foreach args {{fields 0 a} {fields -1 a} {fields 2 a} {fields 1 a b} {fields 3 a b}\
                 {fields 9223372036854775807 a} {fields 4294967297 a}} {
-                set error [expr {[string match h*tt* $command] || [string match h*expiretime $command] ? \
+                set error [expr {[string match h*tt* $command] || [string match h*expiretime $command] ?\
                     "-ERR syntax error" : $::numfields}]
                 assert_typed $error $command h {*}$before {*}$args
             }
@@ -187,9 +187,9 @@ start_server {tags {hash hash-fields}} {
 
     test "a wrong number of arguments is refused" {
         arity_errors {
-            {hexpire} {hexpire h 1 fields 1} {hpexpire h 1 fields 1} {hexpireat h 1 fields 1} \
+            {hexpire} {hexpire h 1 fields 1} {hpexpire h 1 fields 1} {hexpireat h 1 fields 1}\
                 {hpexpireat h 1 fields 1} {hpersist h fields 1} {httl h fields 1} {hpttl h fields 1}
-            {hexpiretime h fields 1} {hpexpiretime h fields 1} {hgetex h fields 1} {hsetex h fields 1 a} \
+            {hexpiretime h fields 1} {hpexpiretime h fields 1} {hgetex h fields 1} {hsetex h fields 1 a}\
                 {hgetdel h fields 1} {hgetdel h}
         }
     }
@@ -198,9 +198,9 @@ start_server {tags {hash hash-fields}} {
         r del k
         r set k v
         wrong_types {
-            {hexpire k 1 fields 1 a} {hpexpire k 1 fields 1 a} {hexpireat k 1 fields 1 a} {hpexpireat k 1 fields 1 a} \
+            {hexpire k 1 fields 1 a} {hpexpire k 1 fields 1 a} {hexpireat k 1 fields 1 a} {hpexpireat k 1 fields 1 a}\
                 {hpersist k fields 1 a} {httl k fields 1 a}
-            {hpttl k fields 1 a} {hexpiretime k fields 1 a} {hpexpiretime k fields 1 a} {hgetex k fields 1 a} \
+            {hpttl k fields 1 a} {hexpiretime k fields 1 a} {hpexpiretime k fields 1 a} {hgetex k fields 1 a}\
                 {hgetex k persist fields 1 a} {hsetex k fields 1 a 1}
             {hsetex k nx fields 1 a 1} {hgetdel k fields 1 a}
         }
@@ -344,7 +344,7 @@ start_server {tags {hash hash-fields}} {
                 }
                 assert_typed "-ERR invalid expire time in '$command' command" $command h $option -1 {*}$rest
             }
-            foreach {option bad} {ex 9223372036854775807 ex 9223372036854776 px 9223372036854775807 exat \
+            foreach {option bad} {ex 9223372036854775807 ex 9223372036854776 px 9223372036854775807 exat\
                 9223372036854776} {
                 assert_typed "-ERR invalid expire time in '$command' command" $command h $option $bad {*}$rest
             }
@@ -468,13 +468,13 @@ start_server {tags {hash hash-fields}} {
     test "what has expired is missing to commands that write, and stays unless they set it" {
         with_debug_active_expire_off {
             foreach {command reply left} {
-                {hexpire h 100 fields 1 a} {* :-2} {}           {hpersist h fields 1 a} {* :-2} \
+                {hexpire h 100 fields 1 a} {* :-2} {}           {hpersist h fields 1 a} {* :-2}\
                     {}        {hdel h a} :0 {}
-                {hsetnx h a 9} :1 {a 9}                         {hset h a 9} :1 \
+                {hsetnx h a 9} :1 {a 9}                         {hset h a 9} :1\
                     {a 9}                     {hincrby h a 3} :3 {a 3}
-                {hincrbyfloat h a 3} {$3} {a 3}                 {hgetex h fields 1 a} {* nil$} \
+                {hincrbyfloat h a 3} {$3} {a 3}                 {hgetex h fields 1 a} {* nil$}\
                     {}         {hgetex h persist fields 1 a} {* nil$} {}
-                {hgetex h ex 100 fields 1 a} {* nil$} {}        {hgetdel h fields 1 a} {* nil$} \
+                {hgetex h ex 100 fields 1 a} {* nil$} {}        {hgetdel h fields 1 a} {* nil$}\
                     {}        {hsetex h fnx fields 1 a 9} :1 {a 9}
                 {hsetex h fxx fields 1 a 9} :0 {}               {hsetex h keepttl fields 1 a 9} :1 {a 9}
             } {
@@ -526,7 +526,7 @@ start_server {tags {hash hash-fields}} {
     test "a command that sets expired fields sends one hexpired event, and counts them" {
         with_debug_active_expire_off {
             set listener [new_listener]
-            foreach {command event} {{hset h a 1 b 2} hset {hsetnx h a 1} hset {hincrby h a 1} hincrby \
+            foreach {command event} {{hset h a 1 b 2} hset {hsetnx h a 1} hset {hincrby h a 1} hincrby\
                 {hincrbyfloat h a 1} hincrbyfloat
                                      {hsetex h fields 2 a 1 b 2} hset {hsetex h keepttl fields 2 a 1 b 2} hset} {
                 make_expired h {a b c}
@@ -609,7 +609,7 @@ start_server {tags {hash hash-fields}} {
         $c -close
         set worst 0
         wait_for_condition 20000 {
-            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r \
+            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r\
                 exists h] == 0
         }
         assert_lessthan $worst 2000
@@ -681,9 +681,9 @@ start_server {tags {hash hash-fields}} {
 
     test "a client that watches a hash hears of its fields" {
         foreach {change result} {
-            {hexpire h 100 fields 1 a} {}   {hpersist h fields 1 b} {}   {hgetex h ex 10 fields 1 a} \
+            {hexpire h 100 fields 1 a} {}   {hpersist h fields 1 b} {}   {hgetex h ex 10 fields 1 a}\
                 {}   {hgetdel h fields 1 a} {}   {hsetex h fields 1 a 1} {}
-            {hexpire h 0 fields 1 a} {}     {hgetex h fields 1 a} PONG   {httl h fields 1 a} \
+            {hexpire h 0 fields 1 a} {}     {hgetex h fields 1 a} PONG   {httl h fields 1 a}\
                 PONG         {hexpire h 100 gt fields 1 a} PONG   {hpersist h fields 1 a} PONG
         } {
             r del h
@@ -908,7 +908,7 @@ start_server {tags {hash hash-fields}} {
     test "string commands replace a hash with fields that expire" {
         foreach value [list 17 short [string repeat long 1000]] {
             foreach command {
-                {set h $value} {setex h 100 $value} {psetex h 100000 $value} {mset h $value} {getset other $value} \
+                {set h $value} {setex h 100 $value} {psetex h 100000 $value} {mset h $value} {getset other $value}\
                     {set h $value keepttl}
                 {msetex 1 h $value} {bitop or h source}
             } {

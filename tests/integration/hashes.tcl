@@ -306,7 +306,7 @@ start_server {tags {hash}} {
         r hset h f v
         replies {
             {hrandfield h abc} {-ERR value is not an integer or out of range}
-            {hrandfield h -9223372036854775808} \
+            {hrandfield h -9223372036854775808}\
                 {-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807}
             {hrandfield h -9223372036854775807 withvalues} {-ERR value is out of range}
             {hrandfield h 4611686018427387904 withvalues} {-ERR value is out of range}
@@ -327,7 +327,7 @@ start_server {tags {hash}} {
     test "commands on hashes refuse other types" {
         r set s x
         wrong_types {
-            {hset s f v} {hmset s f v} {hsetnx s f v} {hget s f} {hmget s f} {hdel s f} {hexists s f} {hlen s} \
+            {hset s f v} {hmset s f v} {hsetnx s f v} {hget s f} {hmget s f} {hdel s f} {hexists s f} {hlen s}\
                 {hstrlen s f} {hgetall s}
             {hkeys s} {hvals s} {hincrby s f 1} {hincrbyfloat s f 1} {hrandfield s} {hrandfield s 1} {hscan s 0}
         }
@@ -340,9 +340,9 @@ start_server {tags {hash}} {
 
     test "arity of the hash commands" {
         arity_errors {
-            {hset} {hset h} {hset h f} {hmset h f} {hsetnx h f} {hsetnx h f v x} {hget h} {hget h f x} {hmget h} \
+            {hset} {hset h} {hset h f} {hmset h f} {hsetnx h f} {hsetnx h f v x} {hget h} {hget h f x} {hmget h}\
                 {hdel h} {hexists h} {hexists h f x}
-            {hlen} {hlen h x} {hstrlen h} {hstrlen h f x} {hgetall} {hgetall h x} {hkeys h x} {hvals h x} \
+            {hlen} {hlen h x} {hstrlen h} {hstrlen h f x} {hgetall} {hgetall h x} {hkeys h x} {hvals h x}\
                 {hincrby h f} {hincrby h f 1 2} {hincrbyfloat h f}
             {hrandfield} {hscan h}
         }

@@ -80,7 +80,7 @@ start_server {tags {hyperloglogs}} {
         r pfdebug todense b
         set union [r pfcount a b nosuch]
         assert_range $union 430 470
-        replies {{pfmerge d a nosuch b} +OK {pfdebug encoding d} +dense {pfmerge e} +OK {pfcount e} :0 \
+        replies {{pfmerge d a nosuch b} +OK {pfdebug encoding d} +dense {pfmerge e} +OK {pfcount e} :0\
             {pfdebug encoding e} +sparse}
         assert_equal $union [r pfcount d]
         assert_equal $union [r pfcount d a]
@@ -104,9 +104,9 @@ start_server {tags {hyperloglogs}} {
         for {set i 0} {$i < 300} {incr i} {
             r del d
             r set s "HYLL\x01[string repeat \x00 11][randstring 0 40]"
-            foreach command {{pfadd s a b c d e f} {pfcount s} {pfcount s d} {pfmerge d s} {pfdebug todense s} \
+            foreach command {{pfadd s a b c d e f} {pfcount s} {pfcount s d} {pfmerge d s} {pfdebug todense s}\
                 {pfdebug getreg s} {pfdebug decode s}} {
-                if {[catch {r {*}$command} error] && ![string match "INVALIDOBJ*" $error] && \
+                if {[catch {r {*}$command} error] && ![string match "INVALIDOBJ*" $error] &&\
                     ![string match "ERR HLL encoding*" $error]} {
                     fail "$command: $error"
                 }

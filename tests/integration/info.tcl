@@ -72,7 +72,7 @@ set fields_of {
 proc headers {text} {lmap {- h} [regexp -all -inline -line {^# (\w+)\r?$} $text] {set h}}
 
 set default_sections {Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace}
-set all_sections {Server TLS Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
+set all_sections {Server TLS Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats\
     Latencystats Cluster Keyspace}
 
 start_server {tags {info}} {
@@ -284,7 +284,7 @@ start_server {tags {info}} {
 
     test "INFO persistence of a fresh server" {
         set i [info_dict [r info persistence]]
-        foreach {field value} {loading 0 async_loading 0 rdb_bgsave_in_progress 0 rdb_last_bgsave_status ok \
+        foreach {field value} {loading 0 async_loading 0 rdb_bgsave_in_progress 0 rdb_last_bgsave_status ok\
             rdb_last_bgsave_time_sec -1
             rdb_current_bgsave_time_sec -1 rdb_saves 0 aof_enabled 0 aof_rewrite_in_progress 0 \
                 aof_last_bgrewrite_status ok

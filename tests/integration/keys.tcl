@@ -63,7 +63,7 @@ start_server {tags {keys}} {
         }
         r set k v px 1
         after 3
-        replies {{type k} +none {rename k x} "-ERR no such key" {copy k x} :0 {move k 1} :0 {object encoding k} nil$ \
+        replies {{type k} +none {rename k x} "-ERR no such key" {copy k x} :0 {move k 1} :0 {object encoding k} nil$\
             {persist k} :0}
         r debug set-active-expire 1
     }
@@ -424,13 +424,13 @@ start_server {tags {keys}} {
 
     test "OBJECT FREQ needs an LFU policy, IDLETIME another one" {
         r set a 1
-        assert_typed "-ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+        assert_typed "-ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that\
             when switching between policies at runtime LRU and LFU data will take some time to adjust." object freq a
         with_config {maxmemory-policy allkeys-lfu} {
             r set fresh value
             assert_range [r object freq fresh] 1 255
-            assert_typed "-ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
-                switching between policies at runtime LRU and LFU data will take some time to adjust." object \
+            assert_typed "-ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when\
+                switching between policies at runtime LRU and LFU data will take some time to adjust." object\
                 idletime fresh
             assert_typed nil$ object freq none
         }

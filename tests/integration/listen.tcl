@@ -36,7 +36,7 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
     }
 
     test "CONFIG SET bind to an address that is not ours is refused and changes nothing" {
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified \
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified\
             addresses." {
             r config set bind "127.0.0.1 203.0.113.77"
         }
@@ -72,7 +72,7 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
         set blocker [socket -server {} -myaddr 127.0.0.1 0]
         set taken [lindex [fconfigure $blocker -sockname] 2]
         at_test_end [list close $blocker]
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. \
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port.\
             Check server logs." {
             r config set port $taken
         }
@@ -124,7 +124,7 @@ test "bind with - in front on the command line" {
 test "bind to an address that is not ours: one line says so, exit code 1" {
     set got [run_server --port [free_port] --bind 127.0.0.1 203.0.113.77 --save "" --dir $::unit_dir]
     assert_equal 1 [dict get $got code]
-    assert_match "*Could not create server TCP listening socket 203.0.113.77:*: bind: Cannot assign requested \
+    assert_match "*Could not create server TCP listening socket 203.0.113.77:*: bind: Cannot assign requested\
         address*" [dict get $got out]
     assert_match "*Failed listening on port * (tcp), aborting.*" [dict get $got out]
 }

@@ -382,9 +382,9 @@ start_server {tags {list}} {
     test "options of LPOS, LMOVE, LMPOP, LPOP" {
         make_list l a b
         replies {
-            {lpos l a rank 0} {-ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or \
+            {lpos l a rank 0} {-ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or\
                 use negative to start from the end of the list}
-            {lpos l a rank -9223372036854775808} \
+            {lpos l a rank -9223372036854775808}\
                 {-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807}
             {lpos l a rank x} {-ERR value is not an integer or out of range}
             {lpos l a count -1} {-ERR COUNT can't be negative}
@@ -416,9 +416,9 @@ start_server {tags {list}} {
         make_list l a
         r del none
         wrong_types {
-            {lpush s a} {rpush s a} {lpushx s a} {rpushx s a} {lpop s} {lpop s 1} {rpop s 0} {llen s} {lindex s 0} \
+            {lpush s a} {rpush s a} {lpushx s a} {rpushx s a} {lpop s} {lpop s 1} {rpop s 0} {llen s} {lindex s 0}\
                 {lset s 0 a} {lrange s 0 1}
-            {ltrim s 0 1} {lrem s 0 a} {linsert s before a b} {lpos s a} {rpoplpush s l} {rpoplpush l s} \
+            {ltrim s 0 1} {lrem s 0 a} {linsert s before a b} {lpos s a} {rpoplpush s l} {rpoplpush l s}\
                 {lmove s l left left} {lmove l s left left}
             {lmpop 1 s left} {lmpop 2 s l left} {lmpop 2 none s left} {get l} {sadd l a} {hset l f v}
         }
@@ -428,7 +428,7 @@ start_server {tags {list}} {
 
     test "arity of the list commands" {
         arity_errors {
-            {lpush} {lpush l} {rpush l} {lpushx l} {rpushx l} {lpop} {rpop} {llen} {llen l a} {lindex l} \
+            {lpush} {lpush l} {rpush l} {lpushx l} {rpushx l} {lpop} {rpop} {llen} {llen l a} {lindex l}\
                 {lindex l 0 1} {lset l 0} {lrange l 0} {ltrim l 0}
             {lrem l 0} {linsert l before a} {lpos l} {rpoplpush l} {lmove l l left} {lmpop 1 l}
         }

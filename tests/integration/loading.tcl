@@ -98,7 +98,7 @@ start_server {no_rdma 1} {
         wait_for_condition 30000 {[loading_field $c loading] eq "0"}
         assert_equal 20000 [$c dbsize]
         assert_equal "" [loading_field $c loading_start_time]
-        assert_match "*Done loading RDB, keys loaded: 20000, keys expired: 0, all fields expired hashes: 0.*DB loaded \
+        assert_match "*Done loading RDB, keys loaded: 20000, keys expired: 0, all fields expired hashes: 0.*DB loaded\
             from disk: *.* seconds*Ready to accept connections*" [log_text]
         $c -close
     }

@@ -26,7 +26,7 @@ start_server {tags {limits}} {
         r set long [string repeat x 1000]
         limit_memory 200
         foreach command {
-            {setrange none 3000000000 x} {setrange short 3000000000 x} {setbit none 24000000000 1} \
+            {setrange none 3000000000 x} {setrange short 3000000000 x} {setbit none 24000000000 1}\
                 {setbit long 24000000000 1}
             {bitfield none set u8 24000000000 1} {bitfield long incrby u8 24000000000 1}
         } {

@@ -120,7 +120,7 @@ start_server {} {
                 {migrate HOST PORT k 0 1000 foo} "-ERR syntax error"
                 {migrate HOST PORT k 0 1000 auth} "-ERR syntax error"
                 {migrate HOST PORT k 0 1000 auth2 x} "-ERR syntax error"
-                {migrate HOST PORT k 0 1000 keys k} \
+                {migrate HOST PORT k 0 1000 keys k}\
                     "-ERR When using MIGRATE KEYS option, the key argument must be set to the empty string"
                 {migrate HOST 1 k 0 1000} "-IOERR error or timeout writing to target instance"
                 {migrate HOST abc k 0 1000} "-IOERR error or timeout writing to target instance"

@@ -79,7 +79,7 @@ start_server {tags {protocol}} {
     }
 
     test "requests of a browser are refused by closing" {
-        foreach bytes {"POST / HTTP/1.1\r\n\r\n" "Host: localhost\r\n\r\n" "GET / HTTP/1.1\r\nHost: a\r\n\r\n" \
+        foreach bytes {"POST / HTTP/1.1\r\n\r\n" "Host: localhost\r\n\r\n" "GET / HTTP/1.1\r\nHost: a\r\n\r\n"\
             "post\r\n" "host: x\r\n"} {
             set c [new_client]
             set from [log_size]
@@ -108,7 +108,7 @@ start_server {tags {protocol}} {
     }
 
     test "a bad multibulk length ends the connection" {
-        foreach n {"" a 1x 1.0 " 1" +1 01 2147483648 9223372036854775807 9223372036854775808 \
+        foreach n {"" a 1x 1.0 " 1" +1 01 2147483648 9223372036854775807 9223372036854775808\
             99999999999999999999 - 1\t} {
             refused "*$n\r\n" "invalid multibulk length"
         }
@@ -163,7 +163,7 @@ start_server {tags {protocol}} {
     # --- Pieces ---------------------------------------------------------------------
 
     test "a request may arrive in any two pieces" {
-        set request "*3\r\n\$3\r\nSET\r\n\$5\r\nsplit\r\n\$12\r\n12345\r\n67890\r\nECHO \"a \
+        set request "*3\r\n\$3\r\nSET\r\n\$5\r\nsplit\r\n\$12\r\n12345\r\n67890\r\nECHO \"a\
             b\"\r\n*2\r\n\$3\r\nGET\r\n\$5\r\nsplit\r\n"
         set reply "+OK\r\n\$3\r\na b\r\n\$12\r\n12345\r\n67890\r\n"
         set n [string length $request]
@@ -296,18 +296,18 @@ start_server {tags {protocol}} {
     }
 
     test "the reply of a client that reads late is complete" {
-        r set big [string repeat z 5000000]
+        r set big [set big [numbered 5000000]]
         set c [new_client]
         for {set i 0} {$i < 6} {incr i} {$c -send get big}
         $c -send ping
         for {set i 0} {$i < 20} {incr i} {r ping}
-        for {set i 0} {$i < 6} {incr i} {assert_equal 5000000 [string length [$c -read]]}
+        for {set i 0} {$i < 6} {incr i} {assert_equal $big [$c -read]}
         assert_equal PONG [$c -read]
         r del big
     }
 
     test "a client that closes in the middle of a request harms nobody" {
-        foreach bytes {"*3\r\n\$3\r\nSET\r\n" "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$100000\r\nabc" "PIN" "*" "*3\r" \
+        foreach bytes {"*3\r\n\$3\r\nSET\r\n" "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$100000\r\nabc" "PIN" "*" "*3\r"\
             "GET \"a"} {
             set c [new_client]
             $c -write $bytes
@@ -349,7 +349,7 @@ start_server {tags {protocol}} {
         wait_for_log "Closing client that reached max query buffer length" $from
         assert_morethan [info_field stats client_query_buffer_limit_disconnections] 0
         r config set client-query-buffer-limit 1073741824
-        assert {[string length [r echo [string repeat x 3000000]]] == 3000000}
+        assert_equal [set long [numbered 3000000]] [r echo $long]
     }
 
     test "proto-max-bulk-len limits a bulk" {
@@ -410,7 +410,7 @@ start_server {tags {protocol}} {
             {debug protocol true} :1
             {debug protocol false} :0
             {debug protocol bignum} {$1234567999999999999999999999999999999}
-            {debug protocol foo} "-ERR Wrong protocol type name. Please use one of the following: \
+            {debug protocol foo} "-ERR Wrong protocol type name. Please use one of the following:\
                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
         }
     }
@@ -438,7 +438,7 @@ start_server {overrides {requirepass secret} tags {protocol}} {
         set c [new_client]
         $c auth secret
         assert_equal 0 [$c del {*}[lrepeat 100 x]]
-        assert_equal 100000 [string length [$c echo [string repeat x 100000]]]
+        assert_equal [set long [numbered 100000]] [$c echo $long]
     }
 
     test "a reset connection is limited again" {

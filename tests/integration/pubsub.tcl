@@ -64,9 +64,9 @@ start_server {tags {pubsub}} {
     test "a RESP2 subscriber may do nothing but subscribe, PING, QUIT and RESET" {
         set c [new_client]
         $c subscribe a
-        foreach {command name} {{get x} get {set x 1} set {multi} multi {publish a x} publish {client id} client|id \
+        foreach {command name} {{get x} get {set x 1} set {multi} multi {publish a x} publish {client id} client|id\
             {hello 3} hello {config get x} config|get} {
-            assert_error "ERR Can't execute '$name': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+            assert_error "ERR Can't execute '$name': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are\
                 allowed in this context" \
                 [list $c {*}$command]
         }
@@ -110,7 +110,7 @@ start_server {tags {pubsub}} {
         foreach command {multi {subscribe own} {publish own m} {ssubscribe s} {psubscribe p*}} {$c {*}$command}
         $c -send exec
         assert_equal [typed_forms \
-            {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client} \
+            {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client}\
             {* $psubscribe $p* :2}}] [$c -readtyped]
         assert_equal [typed_forms {* $message $own $m}] [$c -readtyped]
         $c -close
@@ -158,7 +158,7 @@ start_server {tags {pubsub}} {
             {pubsub shardchannels z*} *
             {pubsub shardnumsub s1 s2} {* {$s1} :1 {$s2} :0}
             {pubsub nosuch} "-ERR unknown subcommand 'nosuch'. Try PUBSUB HELP."
-            {pubsub channels a b} "-ERR unknown subcommand or wrong number of arguments for 'channels'. Try \
+            {pubsub channels a b} "-ERR unknown subcommand or wrong number of arguments for 'channels'. Try\
                 PUBSUB HELP."
         }
         arity_errors {pubsub}
@@ -169,7 +169,7 @@ start_server {tags {pubsub}} {
         assert_equal 2 [info_field pubsub_clients]
         $a -close
         $b -close
-        wait_for_condition 5000 {[info_field pubsub_channels] + [info_field pubsub_patterns] + \
+        wait_for_condition 5000 {[info_field pubsub_channels] + [info_field pubsub_patterns] +\
             [info_field pubsubshard_channels] == 0} {
             fail "topics stay without subscribers"
         }
@@ -271,7 +271,7 @@ start_server {tags {pubsub notifications}} {
         foreach command {multi {select 3} {set k 1} {incr k} {expire k 100} {rename k k2} {del k2} {select 0} exec} {
             r {*}$command
         }
-        assert_equal {{__keyevent@3__:set k} {__keyevent@3__:incrby k} {__keyevent@3__:expire k} \
+        assert_equal {{__keyevent@3__:set k} {__keyevent@3__:incrby k} {__keyevent@3__:expire k}\
             {__keyevent@3__:rename_from k} {__keyevent@3__:rename_to k2} {__keyevent@3__:del k2}} [events $c]
         $c -close
     }
@@ -304,7 +304,7 @@ start_server {tags {pubsub notifications}} {
         r set k v
         r set k v2
         r get nosuch
-        assert_equal {{__keyevent@0__:new k} {__keyevent@0__:set k} {__keyevent@0__:set k} \
+        assert_equal {{__keyevent@0__:new k} {__keyevent@0__:set k} {__keyevent@0__:set k}\
             {__keyevent@0__:keymiss nosuch}} [events $c]
         $c -close
         r config set notify-keyspace-events ""

@@ -65,7 +65,7 @@ start_server {} {
         set forks [info_field stats total_forks]
         assert_equal "Background saving started" [r bgsave]
         wait_for_log "Background saving terminated with success" $from
-        assert_regexp {Background saving started by pid \d+.*:C .*DB saved on disk.*:C .*Fork CoW for RDB: current \d+ \
+        assert_regexp {Background saving started by pid \d+.*:C .*DB saved on disk.*:C .*Fork CoW for RDB: current \d+\
             MB, peak \d+ MB, average \d+ MB} [log_text $from]
         assert_equal ok [save_status]
         assert_equal [expr {$saves + 1}] [info_field persistence rdb_saves]
@@ -232,7 +232,7 @@ start_server {} {
         assert {[file exists [srv dir]/other.rdb]}
         file delete [srv dir]/other.rdb
         r config set dbfilename dump.rdb
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'dbfilename') - dbfilename can't be a path, \
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'dbfilename') - dbfilename can't be a path,\
             just a filename" {
             r config set dbfilename a/b.rdb
         }
@@ -275,9 +275,9 @@ start_server {overrides {save "3600 1"}} {
         r set k v
         kill_bgsave KILL
         assert_equal err [save_status]
-        set misconf "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
-            Commands that may modify the data set are disabled, because this instance is configured to report errors \
-            during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs \
+        set misconf "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk.\
+            Commands that may modify the data set are disabled, because this instance is configured to report errors\
+            during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs\
             for details about the RDB error."
         assert_error $misconf {r set k w}
         assert_error $misconf {r del k}
@@ -393,7 +393,7 @@ start_server {} {
         foreach line [split [r info persistence] \n] {
             if {[regexp {^(\w+):} $line -> name]} {lappend fields $name}
         }
-        assert_equal [list {*}{loading async_loading current_cow_peak current_cow_size current_cow_size_age \
+        assert_equal [list {*}{loading async_loading current_cow_peak current_cow_size current_cow_size_age\
             current_fork_perc
             current_save_keys_processed current_save_keys_total rdb_changes_since_last_save rdb_bgsave_in_progress
             rdb_last_save_time rdb_last_bgsave_status rdb_last_bgsave_time_sec rdb_current_bgsave_time_sec rdb_saves

@@ -13,7 +13,7 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
         test "commands on data are redirected, others are not" {
             set c [new_client]
             $c client capa redirect
-            foreach command {{get k} {set k x} {dbsize} {keys *} {randomkey} {exists k} {flushall} \
+            foreach command {{get k} {set k x} {dbsize} {keys *} {randomkey} {exists k} {flushall}\
                 {eval_ro "return 1" 1 k}} {
                 assert_equal "-REDIRECT $host:$port" [$c -typed {*}$command] $command
             }

@@ -17,11 +17,11 @@ proc abandoned {} {
     primary_close
 }
 
-start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600 enable-debug-command yes} tags \
+start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600 enable-debug-command yes} tags\
     {replication}} {
     test "a replica that causes a reply is disconnected, and the reply does not get into the stream" {
         foreach command {
-            {get k} {set k v} {ping} {client id} {client list} {replconf listening-port 1} {multi} \
+            {get k} {set k v} {ping} {client id} {client list} {replconf listening-port 1} {multi}\
                 {subscribe c} {no-such}
             {wait 0 0} {hello 3} {info} {replconf ack} {client reply on}
         } {

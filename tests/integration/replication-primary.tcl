@@ -20,7 +20,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         set c [new_client]
         foreach options {
             {} {listening-port 6380} {ip-address 192.0.2.9} {capa eof capa psync2} {capa of-the-future} {version 9.1.2}
-            {rdb-only 1} {rdb-filter-only functions} {rdb-filter-only ""} {rdb-channel 0} \
+            {rdb-only 1} {rdb-filter-only functions} {rdb-filter-only ""} {rdb-channel 0}\
                 {listening-port 1 ip-address ""}
         } {assert_equal OK [$c replconf {*}$options]}
         replica_errors {
@@ -135,7 +135,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
                 set options {capa eof capa psync2 listening-port 7777}
                 if {$version ne ""} {lappend options version $version}
                 set c [replica_connect {*}$options]
-                assert_equal "-ERR The data contain hash fields with an expiry, which this replica's version \
+                assert_equal "-ERR The data contain hash fields with an expiry, which this replica's version\
                     cannot load" \
                     [replica_sync $c]
                 assert [$c -eof]

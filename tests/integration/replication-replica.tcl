@@ -48,7 +48,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         assert_equal "REPLCONF capa eof capa psync2" [primary_command $chan]
         assert_match "REPLCONF version *.*.*" [primary_command $chan]
         primary_send $chan "+OK\r\n+OK\r\n+OK\r\n"
-        assert_equal "PSYNC [info_field replication \
+        assert_equal "PSYNC [info_field replication\
             master_replid] [expr {[info_field replication master_repl_offset] + 1}]" \
             [primary_command $chan]
         assert_equal down [link]
@@ -337,7 +337,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         wait_for_condition 5000 {[r get k] eq "v2"}
         r select 0
         assert_equal "$other $id [expr {$offset + 1}]" \
-            "[info_field replication master_replid] [info_field replication master_replid2] [info_field replication \
+            "[info_field replication master_replid] [info_field replication master_replid2] [info_field replication\
             second_repl_offset]"
         lead
         assert_equal $other [info_field replication master_replid2]
@@ -369,7 +369,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         set from [log_size]
         primary_send $chan "[resp_command LPUSH a x][resp_command SET after 1]"
         wait_for_condition 5000 {[r get after] eq "1"}
-        wait_for_log "*== CRITICAL == This replica is sending an error to its primary: '-WRONGTYPE *' after processing \
+        wait_for_log "*== CRITICAL == This replica is sending an error to its primary: '-WRONGTYPE *' after processing\
             the command 'lpush'*" $from
         assert_equal 1 [info_field stats unexpected_error_replies]
         primary_send $chan "*1\r\n\$x\r\n"

@@ -14,7 +14,7 @@ proc unreleased {} {dict get [barrier status] unreleased}
 # divided into batches.
 proc release_all {writes} {
     wait_for_condition 20000 {
-        [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes && \
+        [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes &&\
             [dict get [barrier status] clients] == 0
     } {fail "[barrier status] after $writes writes"}
 }
@@ -138,7 +138,7 @@ proc reply_barrier_tests {} {
     test "a pipeline waits once, and the replies before its first write go ahead" -needs {ours 1} {
         held_back {
             set c [new_client]
-            $c -write [resp_command get k][resp_command echo first][resp_command set k v][resp_command get \
+            $c -write [resp_command get k][resp_command echo first][resp_command set k v][resp_command get\
                 k][resp_command incr n]
             assert_equal "" [$c -read]
             assert_equal first [$c -read]
@@ -267,7 +267,7 @@ proc reply_barrier_tests {} {
             wait_replies_held 1
             barrier release
             assert_equal OK [$c -read]
-            $c -write [resp_command incr n][resp_command get k][resp_command getrange k 0 4999][resp_command get \
+            $c -write [resp_command incr n][resp_command get k][resp_command getrange k 0 4999][resp_command get\
                 k][resp_command echo end]
             wait_replies_held 1
             assert_waits $c

@@ -15,7 +15,7 @@ set ::busy "BUSY Valkey is busy running a script. You can only call SCRIPT KILL 
 start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
     test "extended-redis-compatibility: the name of Redis in BUSY, HELLO, INFO and LOLWUT" {
         foreach {value name Name mode} \
-            {yes redis Redis redis_mode no valkey Valkey server_mode yes redis Redis redis_mode no valkey Valkey \
+            {yes redis Redis redis_mode no valkey Valkey server_mode yes redis Redis redis_mode no valkey Valkey\
             server_mode} {
             r config set extended-redis-compatibility $value
             set hello [r hello 2]
@@ -35,7 +35,7 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
 
     test "a busy script lets other clients in, refuses their commands, and SCRIPT KILL ends it" {
         set c [busy {while true do end}]
-        foreach command {ping {get k} {info server} {config get maxmemory} {eval "return 1" 0} {function kill} \
+        foreach command {ping {get k} {info server} {config get maxmemory} {eval "return 1" 0} {function kill}\
             {shutdown save}} {
             assert_error $::busy {r {*}$command}
         }

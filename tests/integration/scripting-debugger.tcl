@@ -48,7 +48,7 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{* Stopped at 1, stop reason = step over} {-> 1   local total = 0}} $first
         assert_equal {{* Stopped at 2, stop reason = step over} {-> 2   for i = 1, 2 do}} [debug $c step]
         assert_equal {{* Stopped at 3, stop reason = step over} {-> 3     total = total + i}} [debug $c s]
-        assert_equal {{<value> total = 0} {<value> (for index) = 1} {<value> (for limit) = 2} {<value> (for step) = 1} \
+        assert_equal {{<value> total = 0} {<value> (for index) = 1} {<value> (for limit) = 2} {<value> (for step) = 1}\
             {<value> i = 1}} \
             [debug $c print]
         assert_equal {{* Stopped at 2, stop reason = step over} {-> 2   for i = 1, 2 do}} [debug $c next]
@@ -80,7 +80,7 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{In double:} {->#6     local y = x * 2} {From top level:} {   9   total = double(total)}} \
             [debug $c trace]
         assert_equal {{All breakpoints removed.}} [debug $c b 0]
-        assert_equal {{* Stopped at 12, stop reason = server.breakpoint() called} \
+        assert_equal {{* Stopped at 12, stop reason = server.breakpoint() called}\
             {-> 12  redis.debug('total', total, {1, 'two', {k = false}})}} \
             [debug $c c]
         $c -close
@@ -107,13 +107,13 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
     }
 
     test "what the script calls is shown while it is stepped" {
-        set c [session yes "redis.call('set', 'k', 'x y')\nredis.pcall('incr', 'k')\nredis.pcall('nosuch', \
+        set c [session yes "redis.call('set', 'k', 'x y')\nredis.pcall('incr', 'k')\nredis.pcall('nosuch',\
             1)\nredis.pcall({})\nredis.call('get', 'k')\nreturn 1"]
         assert_equal {{<command> set k x y} {<reply> "+OK"}} [lrange [debug $c s] 0 1]
-        assert_equal {{<command> incr k} {<reply> "-ERR value is not an integer or out of range"} \
+        assert_equal {{<command> incr k} {<reply> "-ERR value is not an integer or out of range"}\
             {<error> -ERR value is not an integer or out of range}} \
             [lrange [debug $c s] 0 2]
-        assert_equal {{<command> nosuch 1} {<reply> "-ERR Unknown command called from script"} \
+        assert_equal {{<command> nosuch 1} {<reply> "-ERR Unknown command called from script"}\
             {<error> Unknown command called from script}} \
             [lrange [debug $c s] 0 2]
         assert_equal {{<error> Command arguments must be strings or integers}} [lrange [debug $c s] 0 0]
@@ -128,7 +128,7 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{<command> set k a  b} {<reply> "+OK"}} [debug $c valkey set k "a\r\nb"]
         assert_equal {{<command> get k} {<reply> "a\r\nb"}} [debug $c v get k]
         assert_equal {{<command> get none} {<reply> NULL}} [debug $c server get none]
-        assert_equal {{<command> auth x} {<reply> "-ERR This Valkey command is not allowed from script"} \
+        assert_equal {{<command> auth x} {<reply> "-ERR This Valkey command is not allowed from script"}\
             {<error> This Valkey command is not allowed from script}} \
             [debug $c r auth x]
         debug $c s
@@ -164,13 +164,13 @@ local bytes = 'a\0b\r\nc\\"'
 local long, f, shadow, shadow = ('x'):rep(300), function() end, 'outer', 'inner'
 return 1}]
         for {set i 0} {$i < 6} {incr i} {debug $c s}
-        foreach {name value} {n nil yes true no false half 1.5 big 1.23457e+06 huge 1e+300 list {{1; b; {}; }} holes \
+        foreach {name value} {n nil yes true no false half 1.5 big 1.23457e+06 huge 1e+300 list {{1; b; {}; }} holes\
             {{[2]=2; }} mixed {{[1.5]=true; }} empty {{}}
             nested {{[a]={[b]=1; }; }} bytes {a b  c\"} shadow inner} {
             assert_equal [list "<value> $value"] [debug $c p $name]
         }
-        assert_equal "<value> [string repeat "{\[me\]=" \
-            9]{\[<max recursion level reached! Nested table?>\]=<max recursion level reached! Nested table?>; }[string \
+        assert_equal "<value> [string repeat "{\[me\]="\
+            9]{\[<max recursion level reached! Nested table?>\]=<max recursion level reached! Nested table?>; }[string\
             repeat "; }" 9]" \
             [lindex [debug $c p cycle] 0]
         assert_match {<value>  "function@0x*"} [lindex [debug $c p f] 0]
@@ -224,9 +224,9 @@ return 1}]
         debug $c c
         assert_equal [list {{<debug> line 12: total, 6, {1; two; {[k]=false; }; }} <endsession>} [list * :6 {$a}]] \
             [ends $c c]
-        foreach {script reply} {{return redis.status_reply('FINE')} +FINE {return redis.error_reply('MY own')} \
+        foreach {script reply} {{return redis.status_reply('FINE')} +FINE {return redis.error_reply('MY own')}\
             {-MY own} {error('boom')} {-ERR user_script:1: boom script: on @user_script:1.}
-            {local t = {} t.x.y = 1} \
+            {local t = {} t.x.y = 1}\
                 {-ERR user_script:1: attempt to index field 'x' (a nil value) script: on @user_script:1.}} {
             set c [session yes $script]
             assert_equal [list <endsession> $reply] [ends $c c]
@@ -238,7 +238,7 @@ return 1}]
         r set k before
         set listener [new_client]
         $listener subscribe ch
-        set c [session yes "redis.call('set', 'k', 'changed')\nredis.call('flushall')\nredis.call('publish', 'ch', \
+        set c [session yes "redis.call('set', 'k', 'changed')\nredis.call('flushall')\nredis.call('publish', 'ch',\
             'm')\nreturn redis.call('dbsize')"]
         assert_equal 1 [sessions]
         debug $c s
@@ -274,7 +274,7 @@ return 1}]
         foreach mode {yes sync} {
             set c [new_client]
             $c script debug $mode
-            $c -write [resp_command eval "local a = 1\nreturn 5" 0][resp_command p a][resp_command s][resp_command p \
+            $c -write [resp_command eval "local a = 1\nreturn 5" 0][resp_command p a][resp_command s][resp_command p\
                 a][resp_command s]
             assert_equal "* Stopped at 1, stop reason = step over" [lindex [$c -read] 0]
             assert_equal {{No such variable.}} [$c -read]
@@ -288,7 +288,7 @@ return 1}]
 
     test "abort ends the script, whatever it catches" {
         foreach mode {yes sync} {
-            foreach script {"return 1" "pcall(function()\nlocal a = 1 end)\nreturn 1" \
+            foreach script {"return 1" "pcall(function()\nlocal a = 1 end)\nreturn 1"\
                 "local f = coroutine.wrap(function()\nlocal a = 1 end)\npcall(f)\nreturn 1"} {
                 set c [session $mode $script]
                 if {[string match pcall* $script] || [string match *wrap* $script]} {
@@ -307,7 +307,7 @@ return 1}]
         foreach mode {yes sync} {
             foreach {arguments reply} \
                 {{"x = = 1" 0} {-ERR Error compiling script (new function): user_script:1: unexpected symbol near '='}
-                {"return 1" x} {-ERR value is not an integer or out of range} {"return 1" 2 a} \
+                {"return 1" x} {-ERR value is not an integer or out of range} {"return 1" 2 a}\
                     {-ERR Number of keys can't be greater than number of args}} {
                 set c [new_client]
                 $c script debug $mode
@@ -329,7 +329,7 @@ return 1}]
         $c multi
         $c script debug no
         assert_match "*SCRIPT DEBUG must be called outside a pipeline*" [$c exec]
-        r function load replace "#!lua name=lib\nredis.register_function('f', function() return redis.breakpoint and \
+        r function load replace "#!lua name=lib\nredis.register_function('f', function() return redis.breakpoint and\
             1 or 2 end)"
         assert_equal 2 [$c fcall f 0]
         $c eval_ro "redis.call('set', 'k', 'v')\nreturn 1" 0
@@ -354,7 +354,7 @@ return 1}]
         r set k before
         set listener [new_client]
         $listener subscribe ch
-        set c [session sync "redis.call('set', 'k', 'changed')\nredis.call('publish', 'ch', 'm')\nreturn \
+        set c [session sync "redis.call('set', 'k', 'changed')\nredis.call('publish', 'ch', 'm')\nreturn\
             redis.call('get', 'k')"]
         assert_error_like "BUSY *" {r get k}
         debug $c s
@@ -410,7 +410,7 @@ return 1}]
     }
 
     test "evaluated code that stops in coroutines nests only so deep" {
-        set script "for i = 1, 1000 do ARGV\[i\] = coroutine.wrap(function()\nlocal x = 1\nreturn x end) end\nlocal \
+        set script "for i = 1, 1000 do ARGV\[i\] = coroutine.wrap(function()\nlocal x = 1\nreturn x end) end\nlocal\
             ready = 1\nreturn 5"
         foreach mode {yes sync} {
             set c [session $mode $script]

@@ -4,13 +4,13 @@
 start_server {tags {scripting}} {
     test "globals and libraries are read-only" {
         set refused "Attempt to modify a readonly table script: on @user_script:1."
-        foreach script {{x = 1} {_G.x = 1} {redis.x = 1} {redis.call = 1} {string.foo = 1} {KEYS = 1} \
+        foreach script {{x = 1} {_G.x = 1} {redis.x = 1} {redis.call = 1} {string.foo = 1} {KEYS = 1}\
             {cjson.encode = nil} {math.random = nil}
-            {getmetatable('').__index = nil} {getmetatable('').foo = 1} {getmetatable(_G).__index = nil} \
+            {getmetatable('').__index = nil} {getmetatable('').foo = 1} {getmetatable(_G).__index = nil}\
                 {function f() end}} {
             assert_error "ERR user_script:1: $refused" {r eval $script 0}
         }
-        foreach script {{rawset(_G, 'x', 1)} {rawset(redis, 'call', 1)} {setmetatable(_G, {})} \
+        foreach script {{rawset(_G, 'x', 1)} {rawset(redis, 'call', 1)} {setmetatable(_G, {})}\
             {setmetatable(string, nil)} {table.insert(_G, 1)}} {
             assert_error "ERR $refused" {r eval $script 0}
         }
@@ -23,10 +23,10 @@ start_server {tags {scripting}} {
             assert_equal 1 [catch {r eval "error($table)" 0} reply] $table
             assert_match "ERR *" $reply $table
             assert_equal {nil nil nil} \
-                [r eval "local t = $table return {type(rawget(t, 'err')), type(rawget(t, 'source')), type(rawget(t, \
+                [r eval "local t = $table return {type(rawget(t, 'err')), type(rawget(t, 'source')), type(rawget(t,\
                 'line'))}" 0] $table
         }
-        r function load "#!lua name=looks\nredis.register_function('look', function() return {type(redis.err), \
+        r function load "#!lua name=looks\nredis.register_function('look', function() return {type(redis.err),\
             type(redis.source), type(redis.line)} end)"
         assert_equal {nil nil nil} [r fcall look 0]
         r function flush
@@ -72,9 +72,9 @@ start_server {tags {scripting}} {
         assert_error_like "*unexpected symbol near 'char(27)'*" {r eval "\x1bLua" 0}
         foreach script {
             {return loadstring(string.dump(function() return 1 end))}
-            {local s = string.dump(function() return 1 end) local n = 0 return load(function() n = n + 1 return n <= \
+            {local s = string.dump(function() return 1 end) local n = 0 return load(function() n = n + 1 return n <=\
                 #s and s:sub(n, n) or nil end)}
-            {local s = string.dump(function() return 1 end) local n = 0 return load(function() n = n + 1 return n == 1 \
+            {local s = string.dump(function() return 1 end) local n = 0 return load(function() n = n + 1 return n == 1\
                 and s or nil end)}
         } {
             assert_equal "" [r eval $script 0]
@@ -131,7 +131,7 @@ start_server {tags {scripting}} {
 
     test "cmsgpack" {
         assert_equal 1 [r eval {
-            local values = {1, -1, 127, 128, 255, 256, 65535, 65536, 2^32, -32, -33, -128, -129, -32769, -2^31 \
+            local values = {1, -1, 127, 128, 255, 256, 65535, 65536, 2^32, -32, -33, -128, -129, -32769, -2^31\
                 - 1, 1.5, 1.1, 'x', ('x'):rep(31),
                 ('x'):rep(32), ('x'):rep(256), ('x'):rep(65536), true, false}
             for i, v in ipairs(values) do if cmsgpack.unpack(cmsgpack.pack(v)) ~= v then return i * -1 end end
@@ -141,7 +141,7 @@ start_server {tags {scripting}} {
         assert_equal {1 2 3} [r eval {return {cmsgpack.unpack(cmsgpack.pack(1, 2, 3))}} 0]
         assert_equal {1 1} [r eval {return {cmsgpack.unpack_one(cmsgpack.pack(1, 2, 3))}} 0]
         assert_equal {2 1 2} [r eval {return {cmsgpack.unpack_limit(cmsgpack.pack(1, 2, 3), 2)}} 0]
-        foreach {bytes error} {{\146\1} "Missing bytes in input." {\193} "Bad data format in input." \
+        foreach {bytes error} {{\146\1} "Missing bytes in input." {\193} "Bad data format in input."\
             {\221\255\255\255\255} "Missing bytes in input."} {
             assert_error "ERR user_script:1: $error script: on @user_script:1." \
                 {r eval "return cmsgpack.unpack('$bytes')" 0}
@@ -164,7 +164,7 @@ start_server {tags {scripting}} {
         assert_equal {function 1 PONG} \
             [r eval {return {type(redis.call), getmetatable('').__index == string and 1 or 0, redis.call('ping')}} 0] \
             $after
-        foreach script {{return marked} {return _G.marked} {return redis.marked} {return ('').marked} \
+        foreach script {{return marked} {return _G.marked} {return redis.marked} {return ('').marked}\
             {return string.marked} {return math.marked}} {
             catch {r eval $script 0} found
             assert {$found eq "" || [string match "*nonexistent global variable 'marked'*" $found]} \
@@ -174,38 +174,38 @@ start_server {tags {scripting}} {
 
     test "no attempt to change globals and libraries from within another context succeeds" {
         foreach script {
-            {loadstring('marked = 1')()} {pcall(loadstring('marked = 1'))} \
+            {loadstring('marked = 1')()} {pcall(loadstring('marked = 1'))}\
                 {load(function() local n = marked_source marked_source = nil return n end)}
-            {coroutine.wrap(function() marked = 1 end)()} \
+            {coroutine.wrap(function() marked = 1 end)()}\
                 {coroutine.resume(coroutine.create(function() _G.marked = 1 end))}
-            {xpcall(function() error('x') end, function() marked = 1 end)} \
+            {xpcall(function() error('x') end, function() marked = 1 end)}\
                 {xpcall(function() marked = 1 end, function() redis.marked = 1 end)}
-            {('x'):gsub('x', function() marked = 1 end)} \
+            {('x'):gsub('x', function() marked = 1 end)}\
                 {('x'):gsub('x', setmetatable({}, {__index = function() string.marked = 'y' end}))}
-            {table.sort({2, 1}, function() marked = 1 end)} {table.foreach({1}, function() marked = 1 end)} \
+            {table.sort({2, 1}, function() marked = 1 end)} {table.foreach({1}, function() marked = 1 end)}\
                 {table.foreachi({1}, function() math.marked = 1 end)}
-            {setmetatable({}, {__index = function() marked = 1 end}).x = nil return setmetatable({}, \
+            {setmetatable({}, {__index = function() marked = 1 end}).x = nil return setmetatable({},\
                 {__index = function() marked = 1 end}).x}
             {return tostring(setmetatable({}, {__tostring = function() marked = 1 return 'x' end}))}
-            {error(setmetatable({}, {__tostring = function() marked = 1 return 'x' end}))} \
+            {error(setmetatable({}, {__tostring = function() marked = 1 return 'x' end}))}\
                 {error(setmetatable({}, {__index = function() marked = 1 end}))}
-            {return setmetatable({}, {__index = function() marked = 1 end})} \
+            {return setmetatable({}, {__index = function() marked = 1 end})}\
                 {return {err = setmetatable({}, {__tostring = function() marked = 1 end})}}
-            {rawset(getmetatable(''), 'marked', 1)} {getmetatable('').__index.marked = 1} \
+            {rawset(getmetatable(''), 'marked', 1)} {getmetatable('').__index.marked = 1}\
                 {rawset(getmetatable('').__index, 'marked', 1)}
-            {rawset(getmetatable(_G), '__index', nil)} {rawset(getmetatable(_G), '__newindex', nil)} \
+            {rawset(getmetatable(_G), '__index', nil)} {rawset(getmetatable(_G), '__newindex', nil)}\
                 {setmetatable(getmetatable(_G), {__index = {marked = 1}})}
-            {setmetatable(_G, {__index = {marked = 1}})} {setmetatable('', {__index = {marked = 1}})} \
+            {setmetatable(_G, {__index = {marked = 1}})} {setmetatable('', {__index = {marked = 1}})}\
                 {setmetatable(_G._G, nil) marked = 1}
-            {table.insert(_G, 1, 1)} {table.insert(string, 'marked')} {table.remove(redis)} {table.sort(_G)} \
+            {table.insert(_G, 1, 1)} {table.insert(string, 'marked')} {table.remove(redis)} {table.sort(_G)}\
                 {string.marked = 1} {_G['marked'] = 1} {_G._G.redis.marked = 1}
             {local t = redis t.marked = 1} {for k, v in pairs(_G) do if type(v) == 'table' then v.marked = 1 end end}
             {for k, v in pairs(_G) do if type(v) == 'table' then pcall(rawset, v, 'marked', 1) end end}
-            {for k, v in pairs(_G) do if type(v) == 'table' and getmetatable(v) then pcall(rawset, getmetatable(v), \
+            {for k, v in pairs(_G) do if type(v) == 'table' and getmetatable(v) then pcall(rawset, getmetatable(v),\
                 '__index', {marked = 1}) end end}
-            {next(_G)} {for k in next, _G do _G[k] = nil end} {for k in pairs(redis) do rawset(redis, k, nil) end} \
+            {next(_G)} {for k in next, _G do _G[k] = nil end} {for k in pairs(redis) do rawset(redis, k, nil) end}\
                 {redis = nil} {_G = {}} {string = nil}
-            {local f = redis.call redis.call = function() return 'marked' end} {cjson.decode = nil} \
+            {local f = redis.call redis.call = function() return 'marked' end} {cjson.decode = nil}\
                 {cjson.null.marked = 1} {bit.marked = 1} {os.marked = 1}
         } {
             catch {r eval $script 0}
@@ -214,7 +214,7 @@ start_server {tags {scripting}} {
     }
 
     test "the globals are those of Valkey" {
-        assert_same_elements {ARGV KEYS _G _VERSION __redis__err__handler __server__err__handler assert bit cjson \
+        assert_same_elements {ARGV KEYS _G _VERSION __redis__err__handler __server__err__handler assert bit cjson\
             cmsgpack collectgarbage coroutine error gcinfo
             getmetatable ipairs load loadstring math next os pairs pcall rawequal rawget rawset redis select server \
                 setmetatable string struct table tonumber
@@ -224,7 +224,7 @@ start_server {tags {scripting}} {
             assert_equal "" [r eval "return os.$name" 0]
         }
         assert_equal "" [r eval {return getmetatable(cjson.null)} 0]
-        foreach form {{return string.dump and loadstring(string.dump(assert), 'x')} {return (loadstring('\27LuaQ\0'))} \
+        foreach form {{return string.dump and loadstring(string.dump(assert), 'x')} {return (loadstring('\27LuaQ\0'))}\
             {return (load(function() return nil end, '@/etc/passwd') or 1) == 1}} {
             catch {r eval $form 0} reply
             assert {$reply eq "" || [string match "ERR *" $reply]} "$form gives $reply"
@@ -232,7 +232,7 @@ start_server {tags {scripting}} {
     }
 
     test "a range of unpack that overflows an integer is refused" {
-        foreach range {{0, 2147483647} {-2147483648, 2147483647} {-2147483647, 2147483647} {-2147483648, -1} \
+        foreach range {{0, 2147483647} {-2147483648, 2147483647} {-2147483647, 2147483647} {-2147483648, -1}\
             {-2147483648, 0} {1, 8001}} {
             assert_error_like "*too many results to unpack*" {r eval "return unpack({1}, $range)" 0}
         }
@@ -286,9 +286,9 @@ start_server {tags {scripting}} {
             {return cmsgpack.unpack_limit('\1\2', -1)} "*"
             {return cmsgpack.unpack(('\129\1'):rep(50000))} "*stack overflow*"
             {return cjson.decode(('\123"a":'):rep(50000))} "*too many nested*"
-            {local function f(t, n) return n == 0 and t or f(setmetatable({}, {__index = t}), n \
+            {local function f(t, n) return n == 0 and t or f(setmetatable({}, {__index = t}), n\
                 - 1) end return f({}, 300).missing} "*"
-            {local t = {} for i = 1, 300 do t = setmetatable({}, {__index = function(_, k) return t[k .. 'x'] end}) \
+            {local t = {} for i = 1, 300 do t = setmetatable({}, {__index = function(_, k) return t[k .. 'x'] end})\
                 end return t.a} "*"
             {return select(-100, 1)} "*index out of range*"
             {return ('x'):rep(10, 'y', 'z'):byte(1, 1e9)} "*"
@@ -309,7 +309,7 @@ start_server {tags {scripting}} {
     test "many coroutines, closures and tables leave nothing behind" {
         r eval {collectgarbage()} 0
         set before [info_field memory used_memory_vm_eval]
-        foreach script {{for i = 1, 20000 do coroutine.create(function() return i end) end} \
+        foreach script {{for i = 1, 20000 do coroutine.create(function() return i end) end}\
             {for i = 1, 5000 do coroutine.wrap(function(x) coroutine.yield(x) end)(i) end}
             {local t = {} for i = 1, 100000 do t = {t} end} {local t = {} for i = 1, 100000 do t['k' .. i] = i end}} {
             r eval $script 0

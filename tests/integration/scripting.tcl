@@ -53,24 +53,24 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
 
     test "errors have Valkey's words and the position" {
         replies {
-            {eval "return foo" 0} "-ERR user_script:1: Script attempted to access nonexistent global variable 'foo' \
+            {eval "return foo" 0} "-ERR user_script:1: Script attempted to access nonexistent global variable 'foo'\
                 script: on @user_script:1."
             {eval "\n\nerror('x')" 0} "-ERR user_script:3: x script: on @user_script:3."
             {eval "return redis.call('nosuch')" 0} "-ERR Unknown command called from script script: on @user_script:1."
-            {eval "return redis.call('get')" 0} \
+            {eval "return redis.call('get')" 0}\
                 "-ERR Wrong number of args calling command from script script: on @user_script:1."
-            {eval "return redis.call('get', {})" 0} \
+            {eval "return redis.call('get', {})" 0}\
                 "-ERR Command arguments must be strings or integers script: on @user_script:1."
-            {eval "return redis.call()" 0} \
+            {eval "return redis.call()" 0}\
                 "-ERR Please specify at least one argument for this call script: on @user_script:1."
             {eval "return redis.pcall('nosuch')" 0} "-ERR Unknown command called from script"
             {eval "local ok, e = pcall(redis.call, 'nosuch') return e" 0} {$ERR Unknown command called from script}
             {eval "error({err = 'CODE what'})" 0} "-CODE what script: on @user_script:1."
             {eval "error(setmetatable({7}, {__index = {err = 'CODE base'}}))" 0} "-CODE base script: on @user_script:1."
             {eval "error(setmetatable({}, {__index = function() return 5 end}))" 0} "-5 script: on @user_script:1."
-            {eval "error(setmetatable({}, {__index = function() error('x') end}))" 0} \
+            {eval "error(setmetatable({}, {__index = function() error('x') end}))" 0}\
                 "-ERR user_script:1: x script: on @user_script:1."
-            {eval "return (" 0} "-ERR Error compiling script (new function): user_script:1: unexpected symbol \
+            {eval "return (" 0} "-ERR Error compiling script (new function): user_script:1: unexpected symbol\
                 near '<eof>'"
         }
         r set k text
@@ -92,7 +92,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
             {pcall(error)} {2 nil nil}
             {pcall(redis.call, 'nosuch')} {2 string nil}
         } {
-            set code "local function results(...) return {select('#', ...), type((select(2, ...))), type((select(3, \
+            set code "local function results(...) return {select('#', ...), type((select(2, ...))), type((select(3,\
                 ...)))} end return results($script)"
             assert_equal $results [r eval $code 0] $script
         }
@@ -129,7 +129,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
     }
 
     test "commands that change the connection are refused, blocking ones do not block" {
-        foreach command {{'eval','return 1',0} {'subscribe','c'} {'multi'} {'auth','x'} {'config','get','maxmemory'} \
+        foreach command {{'eval','return 1',0} {'subscribe','c'} {'multi'} {'auth','x'} {'config','get','maxmemory'}\
             {'script','flush'}
             {'client','id'} {'hello'} {'watch','k'}} {
             assert_error "ERR This Valkey command is not allowed from script script: on @user_script:1." {
@@ -249,8 +249,8 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
             {eval "#!lua name=x\nreturn 1" 0} "-ERR Unknown lua shebang option: name=x"
             {eval "#!perl\nreturn 1" 0} "-ERR Could not find scripting engine 'perl'"
             {eval "#!lua" 0} "-ERR Invalid script shebang"
-            {eval "#!lua\n\nreturn foo" 0} \
-                "-ERR user_script:3: Script attempted to access nonexistent global variable 'foo' script: on \
+            {eval "#!lua\n\nreturn foo" 0}\
+                "-ERR user_script:3: Script attempted to access nonexistent global variable 'foo' script: on\
                 @user_script:3."
         }
     }
@@ -300,7 +300,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
     }
 
     test "CLIENT PAUSE WRITE holds scripts that may write, and lets the others pass" {
-        r function load replace "#!lua name=reads\nredis.register_function{function_name = 'reads', callback = \
+        r function load replace "#!lua name=reads\nredis.register_function{function_name = 'reads', callback =\
             function() return 1 end, flags = {'no-writes'}}"
         set c [new_client]
         r client pause 100000 write

@@ -53,7 +53,7 @@ start_server {tags {server}} {
 
     test "DEBUG OBJECT describes a value" {
         r set a hello
-        assert_regexp {^Value at:0x[0-9a-f]+ refcount:1 encoding:embstr serializedlength:\d+ lru:\d+ \
+        assert_regexp {^Value at:0x[0-9a-f]+ refcount:1 encoding:embstr serializedlength:\d+ lru:\d+\
             lru_seconds_idle:\d+} [r debug object a]
         assert_typed "-ERR no such key" debug object none
     }
@@ -99,7 +99,7 @@ start_server {tags {server}} {
             {debug foo} "-ERR unknown subcommand or wrong number of arguments for 'foo'. Try DEBUG HELP."
             {debug sleep} "-ERR unknown subcommand or wrong number of arguments for 'sleep'. Try DEBUG HELP."
             {debug populate} "-ERR unknown subcommand or wrong number of arguments for 'populate'. Try DEBUG HELP."
-            {debug set-active-expire} \
+            {debug set-active-expire}\
                 "-ERR unknown subcommand or wrong number of arguments for 'set-active-expire'. Try DEBUG HELP."
         }
     }

@@ -264,7 +264,7 @@ start_server {tags {set}} {
 
     test "integers of every width" {
         r del s
-        set numbers {0 -1 127 -128 32767 -32768 32768 -32769 2147483647 -2147483648 2147483648 9223372036854775807 \
+        set numbers {0 -1 127 -128 32767 -32768 32768 -32769 2147483647 -2147483648 2147483648 9223372036854775807\
             -9223372036854775808}
         foreach n $numbers {assert_typed :1 sadd s $n}
         assert_encoding intset s
@@ -372,7 +372,7 @@ start_server {tags {set}} {
             {spop s 9223372036854775808} {-ERR value is out of range, must be positive}
             {spop s 1 2} {-ERR syntax error}
             {srandmember s abc} {-ERR value is not an integer or out of range}
-            {srandmember s -9223372036854775808} \
+            {srandmember s -9223372036854775808}\
                 {-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807}
             {srandmember s 1 2} {-ERR syntax error}
             {sscan s abc} {-ERR invalid cursor}
@@ -386,9 +386,9 @@ start_server {tags {set}} {
         r del s d
         r sadd s a
         wrong_types {
-            {sadd str a} {srem str a} {sismember str a} {smismember str a} {scard str} {smembers str} {spop str} \
+            {sadd str a} {srem str a} {sismember str a} {smismember str a} {scard str} {smembers str} {spop str}\
                 {spop str 1} {srandmember str}
-            {srandmember str 1} {sscan str 0} {sinter str} {sinter s str} {sinter none str} {sunion s str} \
+            {srandmember str 1} {sscan str 0} {sinter str} {sinter s str} {sinter none str} {sunion s str}\
                 {sdiff s str} {sdiff none str}
             {sinterstore d s str} {sunionstore d str} {sdiffstore d s str} {sintercard 2 s str} {get s} {hget s f}
         }
@@ -397,9 +397,9 @@ start_server {tags {set}} {
 
     test "arity of the set commands" {
         arity_errors {
-            {sadd} {sadd s} {srem s} {sismember s} {sismember s a b} {smismember s} {scard} {scard s a} {smembers} \
+            {sadd} {sadd s} {srem s} {sismember s} {sismember s a b} {smismember s} {scard} {scard s a} {smembers}\
                 {smembers s a} {spop} {srandmember}
-            {smove a b} {smove a b c d} {sinter} {sunion} {sdiff} {sinterstore d} {sunionstore d} {sdiffstore d} \
+            {smove a b} {smove a b c d} {sinter} {sunion} {sdiff} {sinterstore d} {sunionstore d} {sdiffstore d}\
                 {sintercard 1} {sscan s}
         }
     }

@@ -34,7 +34,7 @@ start_server {tags {keys}} {
     test "the option is hidden and cannot be changed" -needs {ours 1} {
         assert {"keyspace-per-slot" ni [dict keys [r config get *]]}
         assert_equal {keyspace-per-slot} [dict keys [r config get keyspace-per-slot]]
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'keyspace-per-slot') \
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'keyspace-per-slot')\
             - can't set immutable config" \
             {r config set keyspace-per-slot yes}
     }

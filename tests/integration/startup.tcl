@@ -4,7 +4,7 @@
 
 # The message with which the server refuses a line of its configuration.
 proc fatal {line text why} {
-    return "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line \
+    return "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line\
         $line\n>>> '$text'\n$why\n"
 }
 proc conf {text} {
@@ -43,7 +43,7 @@ test "bad values are refused with the reason" {
         {maxclients 0} {argument must be between 1 and 4294967295 inclusive}
         {maxmemory 10zz} {argument must be a memory value}
         {daemonize maybe} {argument must be 'yes' or 'no'}
-        {maxmemory-policy foo} {argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, \
+        {maxmemory-policy foo} {argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random,\
             volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction}
         {save 1} {Invalid save parameters}
         {save a b} {Invalid save parameters}
@@ -151,7 +151,7 @@ test "a pattern of include that matches nothing is no error" {
 test "options that are no longer in use are accepted" {
     set port [free_port]
     serve -port $port -- [conf_on $port \
-        "port PORT\nbind 127.0.0.1\nlist-max-ziplist-entries 512\nlist-max-ziplist-value 64\nlua-replicate-commands \
+        "port PORT\nbind 127.0.0.1\nlist-max-ziplist-entries 512\nlist-max-ziplist-value 64\nlua-replicate-commands\
         yes\nio-threads-do-reads yes\nsave \"\"\ndir DIR\n"]
     assert_equal PONG [[new_client -port $port] ping]
 }
@@ -229,14 +229,14 @@ test "a bad line on standard input is refused" {
 test "--test-memory tests the megabytes that it is given" {
     set got [run {*}[server_command] --test-memory]
     assert_equal 1 [dict get $got code]
-    assert_match "Please specify the amount of memory to test in megabytes.\nExample: *valkey-server \
+    assert_match "Please specify the amount of memory to test in megabytes.\nExample: *valkey-server\
         --test-memory 4096\n" [dict get $got err]
 }
 
 test "--test-memory shows its passes, and refuses what is no size" -needs {ours 1} {
     set got [run {*}[server_command] --test-memory 2 3]
     assert_equal 0 [dict get $got code]
-    assert_match "Pass 1 of 3: 0 errors\nPass 2 of 3: 0 errors\nPass 3 of 3: 0 errors\n\nYour memory passed this \
+    assert_match "Pass 1 of 3: 0 errors\nPass 2 of 3: 0 errors\nPass 3 of 3: 0 errors\n\nYour memory passed this\
         test.\n*" [dict get $got out]
     foreach arguments {0 -1 x 1x 9223372036854775807 {2 0} {2 x}} {
         set got [run {*}[server_command] --test-memory {*}$arguments]
@@ -328,7 +328,7 @@ test "a port in use: one line says so, exit code 1" {
     set got [run_server --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir]
     assert_equal 1 [dict get $got code]
     set text [dict get $got out]
-    assert_match "*Warning: Could not create server TCP listening socket 127.0.0.1:$port: bind: Address already \
+    assert_match "*Warning: Could not create server TCP listening socket 127.0.0.1:$port: bind: Address already\
         in use*" $text
     assert_match "*Failed listening on port $port (tcp), aborting.*" $text
 }
@@ -424,7 +424,7 @@ test "SIGTERM ends a server with many connected clients" {
 test "the process title shows address and port" {
     lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR] handle port
     if {$::opt(launcher) ne "" || $::opt(valgrind)} {skip_test "the server is started through another program"}
-    wait_for_condition 3000 {[string match "*valkey-server 127.0.0.1:$port*" \
+    wait_for_condition 3000 {[string match "*valkey-server 127.0.0.1:$port*"\
         [file_bytes /proc/[spawn_pid $handle]/cmdline]]}
     set c [new_client -port $port]
     $c config set proc-title-template "mine {port} {server-mode} {listen-addr}"

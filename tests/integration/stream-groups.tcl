@@ -24,7 +24,7 @@ proc wait_blocked {count} {
     wait_for_condition 5000 {[info_field clients blocked_clients] == $count} \
         {fail "[info_field clients blocked_clients] clients wait, not $count"}
 }
-set ::no_key_for_group "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use \
+set ::no_key_for_group "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use\
     the MKSTREAM option to create an empty stream automatically."
 
 start_server {tags {stream}} {
@@ -43,16 +43,16 @@ start_server {tags {stream}} {
             {xgroup create s j abc} {-ERR Invalid stream ID specified as stream command argument}
             {xgroup create s j 0 entriesread -2} {-ERR value for ENTRIESREAD must be positive or -1}
             {xgroup create s j 0 entriesread abc} {-ERR value is not an integer or out of range}
-            {xgroup create s j 0 entriesread} \
+            {xgroup create s j 0 entriesread}\
                 {-ERR unknown subcommand or wrong number of arguments for 'create'. Try XGROUP HELP.}
-            {xgroup CREATE s j 0 foo} \
+            {xgroup CREATE s j 0 foo}\
                 {-ERR unknown subcommand or wrong number of arguments for 'CREATE'. Try XGROUP HELP.}
-            {xgroup create s j 0 mkstream mkstream mkstream mkstream} \
+            {xgroup create s j 0 mkstream mkstream mkstream mkstream}\
                 {-ERR unknown subcommand or wrong number of arguments for 'create'. Try XGROUP HELP.}
             {xgroup setid s nosuch 0} {-NOGROUP No such consumer group 'nosuch' for key name 's'}
-            {xgroup setid s g 0 mkstream} \
+            {xgroup setid s g 0 mkstream}\
                 {-ERR unknown subcommand or wrong number of arguments for 'setid'. Try XGROUP HELP.}
-            {xgroup setid s g 0 entriesread 2 entriesread 3} \
+            {xgroup setid s g 0 entriesread 2 entriesread 3}\
                 {-ERR unknown subcommand or wrong number of arguments for 'setid'. Try XGROUP HELP.}
             {xgroup setid s g (1} {-ERR Invalid stream ID specified as stream command argument}
         }
@@ -92,18 +92,18 @@ start_server {tags {stream}} {
     test "XREADGROUP delivers each entry once, and shows again what is pending" {
         make_group 5
         replies {
-            {xreadgroup group g a count 2 streams s >} \
+            {xreadgroup group g a count 2 streams s >}\
                 {* {* {$s} {* {* {$1-1} {* {$f} {$1}}} {* {$2-1} {* {$f} {$2}}}}}}
             {xreadgroup group g b count 1 streams s >} {* {* {$s} {* {* {$3-1} {* {$f} {$3}}}}}}
             {xreadgroup group g a streams s 0} {* {* {$s} {* {* {$1-1} {* {$f} {$1}}} {* {$2-1} {* {$f} {$2}}}}}}
             {xreadgroup group g a streams s 1-1} {* {* {$s} {* {* {$2-1} {* {$f} {$2}}}}}}
             {xreadgroup group g a count 1 streams s 0} {* {* {$s} {* {* {$1-1} {* {$f} {$1}}}}}}
             {xreadgroup group g c streams s 0} {* {* {$s} *}}
-            {xreadgroup group g a count 0 streams s >} \
+            {xreadgroup group g a count 0 streams s >}\
                 {* {* {$s} {* {* {$4-1} {* {$f} {$4}}} {* {$5-1} {* {$f} {$5}}}}}}
             {xreadgroup group g a streams s >} nil*
             {xdel s 2-1} :1
-            {xreadgroup group g a streams s 1-5} \
+            {xreadgroup group g a streams s 1-5}\
                 {* {* {$s} {* {* {$2-1} nil*} {* {$4-1} {* {$f} {$4}}} {* {$5-1} {* {$f} {$5}}}}}}
         }
         assert_equal {{1-1 a 3} {2-1 a 3} {3-1 b 1} {4-1 a 2} {5-1 a 2}} [pending]
@@ -116,7 +116,7 @@ start_server {tags {stream}} {
     test "XREADGROUP: NOACK" {
         make_group 3
         replies {
-            {xreadgroup group g a noack count 2 streams s >} \
+            {xreadgroup group g a noack count 2 streams s >}\
                 {* {* {$s} {* {* {$1-1} {* {$f} {$1}}} {* {$2-1} {* {$f} {$2}}}}}}
             {xreadgroup group g a noack streams s 0} {* {* {$s} *}}
             {xpending s g} {* :0 nil$ nil$ nil*}
@@ -129,7 +129,7 @@ start_server {tags {stream}} {
         make_group 2
         make_group 2 t
         replies {
-            {xreadgroup group g a count 1 streams s s t > > 0} \
+            {xreadgroup group g a count 1 streams s s t > > 0}\
                 {* {* {$s} {* {* {$1-1} {* {$f} {$1}}}}} {* {$s} {* {* {$2-1} {* {$f} {$2}}}}} {* {$t} *}}
             {xreadgroup group g a streams s t > >} {* {* {$t} {* {* {$1-1} {* {$f} {$1}}} {* {$2-1} {* {$f} {$2}}}}}}
             {xreadgroup group g a streams t t > >} nil*
@@ -143,23 +143,23 @@ start_server {tags {stream}} {
         make_group 1
         r set string x
         replies {
-            {xreadgroup group nosuch a streams s >} \
+            {xreadgroup group nosuch a streams s >}\
                 {-NOGROUP No such key 's' or consumer group 'nosuch' in XREADGROUP with GROUP option}
-            {xreadgroup group g a streams s none > >} \
+            {xreadgroup group g a streams s none > >}\
                 {-NOGROUP No such key 'none' or consumer group 'g' in XREADGROUP with GROUP option}
-            {xreadgroup group g a streams s string > >} \
+            {xreadgroup group g a streams s string > >}\
                 {-WRONGTYPE Operation against a key holding the wrong kind of value}
-            {xreadgroup group g a streams s $} \
-                {-ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this \
-                consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an \
+            {xreadgroup group g a streams s $}\
+                {-ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this\
+                consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an\
                 empty result set.}
-            {xreadgroup group g a streams s +} \
-                {-ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this \
-                consumer by specifying a proper ID, or use the > ID to get new messages. The + ID would just return an \
+            {xreadgroup group g a streams s +}\
+                {-ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this\
+                consumer by specifying a proper ID, or use the > ID to get new messages. The + ID would just return an\
                 empty result set.}
             {xreadgroup group g a streams s abc} {-ERR Invalid stream ID specified as stream command argument}
             {xreadgroup count 1 block 1 streams s >} {-ERR Missing GROUP option for XREADGROUP}
-            {xreadgroup group g a streams s > >} \
+            {xreadgroup group g a streams s > >}\
                 {-ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.}
             {xreadgroup group g a block abc streams s >} {-ERR timeout is not an integer or out of range}
             {xreadgroup group g a foo streams s >} {-ERR syntax error}
@@ -205,7 +205,7 @@ start_server {tags {stream}} {
             {xpending none g} {-NOGROUP No such key 'none' or consumer group 'g'}
         }
         foreach {arguments expected} {
-            {- + 10} {1-1 2-1 3-1 4-1}  {- + 2} {1-1 2-1}  {(1-1 (4-1 10} {2-1 3-1}  {2 3-0 10} {2-1}  {- + 10 a} \
+            {- + 10} {1-1 2-1 3-1 4-1}  {- + 2} {1-1 2-1}  {(1-1 (4-1 10} {2-1 3-1}  {2 3-0 10} {2-1}  {- + 10 a}\
                 {1-1 2-1 3-1}  {- + 10 b extra} 4-1
             {idle 0 - + 10 a} {1-1 2-1 3-1}  {idle -1 2 + 1 a} 2-1
         } {assert_equal $expected [ids [r xpending s g {*}$arguments]] $arguments}
@@ -326,9 +326,9 @@ start_server {tags {stream}} {
         r xgroup createconsumer s g idler
         replies {
             {xinfo groups s} {*
-                {* {$name} {$g} {$consumers} :3 {$pending} :12 {$last-delivered-id} {$12-1} \
+                {* {$name} {$g} {$consumers} :3 {$pending} :12 {$last-delivered-id} {$12-1}\
                     {$entries-read} :12 {$lag} :0}
-                {* {$name} {$h} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$12-1} \
+                {* {$name} {$h} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$12-1}\
                     {$entries-read} nil$ {$lag} :0}}
             {xinfo consumers s nosuch} {-NOGROUP No such consumer group 'nosuch' for key name 's'}
             {xinfo consumers none g} {-ERR no such key}
@@ -342,7 +342,7 @@ start_server {tags {stream}} {
         assert_equal -1 [consumer_info idler inactive]
         foreach {arguments count} {{} 10 {count 3} 3 {count 0} 12 {count -1} 10} {
             set full [r xinfo stream s full {*}$arguments]
-            assert_equal {length radix-tree-keys radix-tree-nodes last-generated-id max-deleted-entry-id entries-added \
+            assert_equal {length radix-tree-keys radix-tree-nodes last-generated-id max-deleted-entry-id entries-added\
                 recorded-first-entry-id entries groups} [dict keys $full]
             assert_equal $count [llength [dict get $full entries]]
             set group [lindex [dict get $full groups] 0]
@@ -390,7 +390,7 @@ start_server {tags {stream}} {
         set c [new_client]
         $c -send xreadgroup group g a block 0 streams s >
         wait_blocked 1
-        foreach command {{xgroup setid s g 0} {xdel s 1-1} {xgroup delconsumer s g a} {xadd s maxlen 0 3-1 f v} \
+        foreach command {{xgroup setid s g 0} {xdel s 1-1} {xgroup delconsumer s g a} {xadd s maxlen 0 3-1 f v}\
             {xgroup createconsumer s g b} {xsetid s 4-1}} {
             r {*}$command
         }
@@ -431,12 +431,12 @@ start_server {tags {stream}} {
             heard $f
             heard $e
             foreach {command repeated events} {
-                {xreadgroup group g a count 2 streams s >} \
+                {xreadgroup group g a count 2 streams s >}\
                     {MULTI {XCLAIM s g a 0 1-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 1-1}
-                    {XCLAIM s g a 0 2-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 2-1} \
+                    {XCLAIM s g a 0 2-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 2-1}\
                         {XGROUP SETID s g 2-1 ENTRIESREAD 2} EXEC} {{xgroup-createconsumer s}}
-                {xreadgroup group g b noack count 1 streams s >} \
-                    {MULTI {XGROUP CREATECONSUMER s g b} {XGROUP SETID s g 3-1 ENTRIESREAD 3} EXEC} \
+                {xreadgroup group g b noack count 1 streams s >}\
+                    {MULTI {XGROUP CREATECONSUMER s g b} {XGROUP SETID s g 3-1 ENTRIESREAD 3} EXEC}\
                     {{xgroup-createconsumer s}}
                 {xreadgroup group g b noack count 1 streams s >} {{XGROUP SETID s g 4-1 ENTRIESREAD 4}} {}
                 {xreadgroup group g a streams s 0} {} {}
@@ -445,7 +445,7 @@ start_server {tags {stream}} {
                 {xclaim s g b 0 01-1 lastid 7} {{XCLAIM s g b 0 01-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 7-0}} {}
                 {xclaim s g b 0 9-9 lastid 8} {{XGROUP SETID s g 8-0 ENTRIESREAD 4}} {}
                 {xdel s 1-1} {{xdel s 1-1}} {{xdel s}}
-                {xclaim s g c 0 1-1} {{XCLAIM s g b 0 1-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}} \
+                {xclaim s g c 0 1-1} {{XCLAIM s g b 0 1-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}}\
                     {{xgroup-createconsumer s}}
                 {xautoclaim s g c 0 0} {{XCLAIM s g c 0 2-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}} {}
                 {xack s g 2-1} {{xack s g 2-1}} {}

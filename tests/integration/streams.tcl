@@ -46,7 +46,7 @@ start_server {tags {stream}} {
             {xadd s 18446744073709551615-18446744073709551614 f v} {$18446744073709551615-18446744073709551614}
             {xadd s * f v} {$18446744073709551615-18446744073709551615}
             {xadd s * f v} {-ERR The stream has exhausted the last possible ID, unable to add more items}
-            {xadd s 18446744073709551615-* f v} \
+            {xadd s 18446744073709551615-* f v}\
                 {-ERR The stream has exhausted the last possible ID, unable to add more items}
             {xadd s 1-1 f v} {-ERR The stream has exhausted the last possible ID, unable to add more items}
             {xlen s} :2
@@ -55,7 +55,7 @@ start_server {tags {stream}} {
 
     test "XADD: what is no id, and how numbers in ids are read" {
         r del s
-        foreach id {-* - + $ abc {} 10- *-* *-1 ** 10-** 10-*5 10* 1-1-1 0x10-1 (5 18446744073709551616-1 3-- 9--1 \
+        foreach id {-* - + $ abc {} 10- *-* *-1 ** 10-** 10-*5 10* 1-1-1 0x10-1 (5 18446744073709551616-1 3-- 9--1\
             -05-1 {8 -1}} {
             assert_typed "-ERR Invalid stream ID specified as stream command argument" xadd s $id f v
         }
@@ -98,9 +98,9 @@ start_server {tags {stream}} {
             {xadd s limit 5 7-1 f v} {-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy}
             {xadd s maxlen ~ 2 limit -1 7-1 f v} {-ERR The LIMIT argument must be >= 0.}
             {xadd s maxlen ~ 2 limit abc 7-1 f v} {-ERR value is not an integer or out of range}
-            {xadd s maxlen 2 minid 3 7-1 f v} \
+            {xadd s maxlen 2 minid 3 7-1 f v}\
                 {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
-            {xadd s maxlen 2 maxlen 3 7-1 f v} \
+            {xadd s maxlen 2 maxlen 3 7-1 f v}\
                 {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
             {xadd s 7-1 limit 3} {$7-1}
         }
@@ -134,7 +134,7 @@ start_server {tags {stream}} {
             {xrange s - + count abc} {-ERR value is not an integer or out of range}
         }
         foreach {first last expected} {
-            - + {1-1 1-2 2-1 3-1}  1 1 {1-1 1-2}  1-1 2 {1-1 1-2 2-1}  (1-1 (3-1 {1-2 2-1}  (1 (2 \
+            - + {1-1 1-2 2-1 3-1}  1 1 {1-1 1-2}  1-1 2 {1-1 1-2 2-1}  (1-1 (3-1 {1-2 2-1}  (1 (2\
                 {1-1 1-2 2-1}  (1-2 + {2-1 3-1}  2 2-0 {}  9 + {}
         } {
             assert_equal $expected [ids [r xrange s $first $last]]
@@ -223,7 +223,7 @@ start_server {tags {stream}} {
                 {xtrim s limit 3} {-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy}
                 {xtrim s limit 0 limit 0} {-ERR syntax error, XTRIM must be called with a trimming strategy}
                 {xtrim s maxlen 1 limit 3} {-ERR syntax error, LIMIT cannot be used without the special ~ option}
-                {xtrim s maxlen 1 minid 0} \
+                {xtrim s maxlen 1 minid 0}\
                     {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
                 {xtrim s nomkstream maxlen 0} {-ERR syntax error}
                 {xtrim s foo 1} {-ERR syntax error}
@@ -251,13 +251,13 @@ start_server {tags {stream}} {
             {xsetid s 3-1} +OK
             {xsetid s 9} +OK
             {xadd s 9-0 f v} {-ERR The ID specified in XADD is equal or smaller than the target stream top item}
-            {xsetid s 10-1 entriesadded 1} \
+            {xsetid s 10-1 entriesadded 1}\
                 {-ERR The entries_added specified in XSETID is smaller than the target stream length}
             {xsetid s 10-1 entriesadded -1} {-ERR entries_added must be positive}
             {xsetid s 10-1 entriesadded abc} {-ERR value is not an integer or out of range}
             {xsetid s 10-1 entriesadded} {-ERR syntax error}
             {xsetid s 10-1 foo 1} {-ERR syntax error}
-            {xsetid s 10-1 maxdeletedid 11-1} \
+            {xsetid s 10-1 maxdeletedid 11-1}\
                 {-ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id}
             {xsetid s 10-1 maxdeletedid 8-1 entriesadded 70} +OK
             {xsetid s -} {-ERR Invalid stream ID specified as stream command argument}
@@ -274,7 +274,7 @@ start_server {tags {stream}} {
         r xadd s 1-2 a 2
         r xadd t 5-1 x y
         replies {
-            {xread streams s t 0 0} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}} {* {$1-2} {* {$a} {$2}}}}} \
+            {xread streams s t 0 0} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}} {* {$1-2} {* {$a} {$2}}}}}\
                 {* {$t} {* {* {$5-1} {* {$x} {$y}}}}}}
             {xread count 1 streams s t 0 9} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}}}}}
             {xread count 0 streams s 1-1} {* {* {$s} {* {* {$1-2} {* {$a} {$2}}}}}}
@@ -284,9 +284,9 @@ start_server {tags {stream}} {
             {xread streams none +} nil*
             {xread streams s 18446744073709551615-18446744073709551615} nil*
             {xread streams s s 1-1 1-1} {* {* {$s} {* {* {$1-2} {* {$a} {$2}}}}} {* {$s} {* {* {$1-2} {* {$a} {$2}}}}}}
-            {xread streams s >} {-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
+            {xread streams s >} {-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group>\
                 <consumer> option.}
-            {xread count 1 streams s} \
+            {xread count 1 streams s}\
                 {-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.}
             {xread streams s (1} {-ERR Invalid stream ID specified as stream command argument}
             {xread foo streams s 0} {-ERR syntax error}
@@ -295,7 +295,7 @@ start_server {tags {stream}} {
             {xread block abc streams s 0} {-ERR timeout is not an integer or out of range}
             {xread block -1 streams s 0} {-ERR timeout is negative}
             {xread noack streams s 0} {-ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.}
-            {xread group g c streams s 0} \
+            {xread group g c streams s 0}\
                 {-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.}
             {xgroup create empty g 0 mkstream} +OK
             {xread streams empty +} nil*
@@ -353,19 +353,19 @@ start_server {tags {stream}} {
         r xdel s 1-1
         r xgroup create s g 0
         replies {
-            {xinfo stream s} {* {$length} :2 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$3-1} \
+            {xinfo stream s} {* {$length} :2 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$3-1}\
                 {$max-deleted-entry-id} {$1-1} {$entries-added} :3
-                {$recorded-first-entry-id} {$2-1} {$groups} :1 {$first-entry} {* {$2-1} {* {$f} {$2}}} {$last-entry} \
+                {$recorded-first-entry-id} {$2-1} {$groups} :1 {$first-entry} {* {$2-1} {* {$f} {$2}}} {$last-entry}\
                     {* {$3-1} {* {$f} {$3}}}}
             {xdel s 2-1 3-1} :2
-            {xinfo stream s} {* {$length} :0 {$radix-tree-keys} :0 {$radix-tree-nodes} :1 {$last-generated-id} {$3-1} \
+            {xinfo stream s} {* {$length} :0 {$radix-tree-keys} :0 {$radix-tree-nodes} :1 {$last-generated-id} {$3-1}\
                 {$max-deleted-entry-id} {$3-1} {$entries-added} :3
                 {$recorded-first-entry-id} {$0-0} {$groups} :1 {$first-entry} nil$ {$last-entry} nil$}
             {xinfo stream none} {-ERR no such key}
             {xinfo stream s foo} {-ERR unknown subcommand or wrong number of arguments for 'stream'. Try XINFO HELP.}
-            {xinfo STREAM s full count} \
+            {xinfo STREAM s full count}\
                 {-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.}
-            {xinfo stream s full foo 1} \
+            {xinfo stream s full foo 1}\
                 {-ERR unknown subcommand or wrong number of arguments for 'stream'. Try XINFO HELP.}
             {xinfo stream s full count abc} {-ERR value is not an integer or out of range}
             {xinfo foo} {-ERR unknown subcommand 'foo'. Try XINFO HELP.}
@@ -422,7 +422,7 @@ start_server {tags {stream}} {
         }
         assert_equal [list {*}{
             {xadd s 5-0 a b} {xadd s maxlen = 4 6-1 a b} {xadd s minid = 3-1 limit 5 6-2 a b} {xadd s maxlen = 3 7 a b}
-            {xadd s nomkstream minid = 18446744073709551615-18446744073709551615 limit 0 8-1 a b} {xadd s 9-1 a b} \
+            {xadd s nomkstream minid = 18446744073709551615-18446744073709551615 limit 0 8-1 a b} {xadd s 9-1 a b}\
                 {xadd s 9-2 a b}
             {xtrim s minid = 18446744073709551615-18446744073709551615 limit 10}
         }] [heard $f]
@@ -432,9 +432,9 @@ start_server {tags {stream}} {
     test "only what changes entries touches watched keys" {
         foreach {touches commands} {
             1 {{xadd s 9-1 f v} {xdel s 1-1} {xtrim s maxlen 1} {xgroup create n g 0 mkstream}}
-            0 {{xdel s 8-8} {xtrim s maxlen 9} {xsetid s 9-1} {xgroup create s h 0} {xgroup setid s g 0} \
+            0 {{xdel s 8-8} {xtrim s maxlen 9} {xsetid s 9-1} {xgroup create s h 0} {xgroup setid s g 0}\
                 {xgroup destroy s g} {xgroup createconsumer s g d}
-               {xgroup delconsumer s g c} {xreadgroup group g c streams s >} {xack s g 1-1} {xclaim s g d 0 1-1} \
+               {xgroup delconsumer s g c} {xreadgroup group g c streams s >} {xack s g 1-1} {xclaim s g d 0 1-1}\
                    {xautoclaim s g d 0 0}}
         } {
             foreach command $commands {

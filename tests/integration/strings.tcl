@@ -107,7 +107,7 @@ start_server {tags {string}} {
         r del k
         foreach options {
             {nx xx} {xx nx} {ex 10 px 10} {ex 10 exat 10} {ex 10 keepttl} {keepttl ex 10} {pxat 10 exat 10}
-            {keepttl px 10} {foo} {ex} {px} {exat} {pxat} {nx foo} {get foo} {ex 10 foo} {persist} {xx nx get} \
+            {keepttl px 10} {foo} {ex} {px} {exat} {pxat} {nx foo} {get foo} {ex 10 foo} {persist} {xx nx get}\
                 {ex 10 persist}
         } {
             assert_syntax_error set k v {*}$options
@@ -826,7 +826,7 @@ start_server {tags {string}} {
     test "string commands refuse a wrong number of arguments" {
         arity_errors {
             set {set k} get {get a b} append {append k} {append k a b} strlen {strlen a b} getrange {getrange k 0}
-            {getrange k 0 1 2} substr {substr k 0} setrange {setrange k 0} {setrange k 0 a b} getset {getset k} \
+            {getrange k 0 1 2} substr {substr k 0} setrange {setrange k 0} {setrange k 0 a b} getset {getset k}\
                 {getset k a b}
             getdel {getdel k k} getex setnx {setnx k} {setnx k v w} setex {setex k 1} {setex k 1 v w} psetex \
                 {psetex k 1}
@@ -843,7 +843,7 @@ start_server {tags {string}} {
         r hset hash f v
         r zadd zset 1 m
         foreach key {list set hash zset} {
-            foreach cmd {{get K} {getrange K 0 1} {substr K 0 1} {setrange K 0 x} {append K x} {strlen K} \
+            foreach cmd {{get K} {getrange K 0 1} {substr K 0 1} {setrange K 0 x} {append K x} {strlen K}\
                 {incr K} {decr K}
                 {incrby K 1} {decrby K 1} {incrbyfloat K 1} {getset K x} {getdel K} {getex K} {set K x get}} {
                 assert_wrongtype {*}[lreplace $cmd 1 1 $key]
@@ -886,7 +886,7 @@ start_server {tags {string}} {
         r debug set-active-expire 0
         foreach {cmd want} {
             {get k} {nil$}  {getdel k} {nil$}  {getex k} {nil$}  {strlen k} :0  {getrange k 0 -1} {$}  {append k x} :1
-            {setnx k 1} :1  {incr k} :1  {incrbyfloat k 1.5} {$1.5}  {getset k x} {nil$}  {setrange k 1 x} \
+            {setnx k 1} :1  {incr k} :1  {incrbyfloat k 1.5} {$1.5}  {getset k x} {nil$}  {setrange k 1 x}\
                 :2  {set k v nx} +OK
             {set k v get} {nil$}  {set k v xx} {nil$}  {mget k} {* nil$}
         } {
@@ -946,7 +946,7 @@ start_server {tags {string}} {
         r set k v ifeq v get
         r set k v ifeq v pxat 33177117420000
         r set k v ifeq v exat 33177117420
-        assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000} \
+        assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000}\
             {SET k v PXAT 33177117420000}} [heard $follower]
         $follower -close
     }

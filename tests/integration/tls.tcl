@@ -57,13 +57,13 @@ test "the server does not start without what a TLS port needs" {
     foreach {settings why} {
         {} {No tls-cert-file configured!}
         {tls-cert-file server.crt} {No tls-key-file configured!}
-        {tls-cert-file server.crt tls-key-file server.key} \
+        {tls-cert-file server.crt tls-key-file server.key}\
             {Either tls-ca-cert-file or tls-ca-cert-dir must be specified *}
-        {tls-cert-file nosuch.crt tls-key-file server.key tls-ca-cert-file ca.crt} \
+        {tls-cert-file nosuch.crt tls-key-file server.key tls-ca-cert-file ca.crt}\
             {Failed to load certificate: *nosuch.crt: error:*No such file or directory}
-        {tls-cert-file server.crt tls-key-file client.key tls-ca-cert-file ca.crt} \
+        {tls-cert-file server.crt tls-key-file client.key tls-ca-cert-file ca.crt}\
             {Failed to load private key: *client.key: error:*key values mismatch}
-        {tls-cert-file server.crt tls-key-file locked.key tls-ca-cert-file ca.crt} \
+        {tls-cert-file server.crt tls-key-file locked.key tls-ca-cert-file ca.crt}\
             {Failed to load private key: *locked.key: error:*}
     } {
         set words [list --port 0 --tls-port [free_port] --dir $::unit_dir]
@@ -109,7 +109,7 @@ start_tls_server {tls-auth-clients no} {
     test "options of the tools that do not fit are refused" {
         foreach {options pattern} [list [list --cert [crt client.crt]] "--cert and --key belong together*" \
             [list --cacert /nosuch] "Failed to configure CA certificate(s) file/directory: /nosuch: *" \
-            {--tls-ciphers bogus} "Failed to configure ciphers: bogus*" \
+            {--tls-ciphers bogus} "Failed to configure ciphers: bogus*"\
             {--rdma} "TLS needs TCP: use --tls without --rdma*"] {
             set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
             assert_equal 1 [dict get $got code]
@@ -143,7 +143,7 @@ start_tls_server {tls-auth-clients no} {
         assert {[plain_peer_closed "GET / HTTP/1.1\r\n\r\n"]}
         assert {[plain_peer_closed [string repeat \x16\x03\x01\xff 5000]]}
         assert_equal [expr {$failed + 3}] [info_field tls tls_handshakes_failed]
-        assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:* \
+        assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:*\
             laddr=127.0.0.1:[tls_port])*" [log_text $from]
         r config set loglevel notice
     }
@@ -175,7 +175,7 @@ start_tls_server {tls-auth-clients no} {
         assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
         foreach fd $held {close $fd}
         foreach c $others {$c -close}
-        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 && \
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 &&\
             [info_field clients connected_clients] < 3}
         assert_equal {0 PONG} [tls_cli "" ping]
     }
@@ -225,7 +225,7 @@ start_tls_server {tls-auth-clients no} {
         foreach {name value why} {
             tls-cert-file /nosuch {Failed to load certificate: /nosuch: error:*}
             tls-cert-file {} {No tls-cert-file configured!}
-            tls-protocols {TLSv1.2 SSLv9} \
+            tls-protocols {TLSv1.2 SSLv9}\
                 {Invalid tls-protocols specified. Use a combination of 'TLSv1', 'TLSv1.1', 'TLSv1.2' and 'TLSv1.3'.}
             tls-ciphers bogus {Failed to configure ciphers: bogus}
             tls-ciphersuites bogus {Failed to configure ciphersuites: bogus}

@@ -554,7 +554,7 @@ proc bcast_tests {} {
         set c [tracker bcast {*}$prefixes]
         assert_equal $count [tracking_stat prefixes]
         assert_equal $count [llength [dict get [$c client trackinginfo] prefixes]]
-        assert_error "ERR Prefix 'p7:x' overlaps with an existing prefix 'p7:'. Prefixes for a single client must \
+        assert_error "ERR Prefix 'p7:x' overlaps with an existing prefix 'p7:'. Prefixes for a single client must\
             not overlap." \
             {$c client tracking on bcast prefix q prefix p7:x}
         assert_equal $count [tracking_stat prefixes]
@@ -568,7 +568,7 @@ proc bcast_tests {} {
         close_all {*}$others
         wait_for_condition 10000 {[tracking_stat prefixes] == $count}
         # As many that are refused, for the last two of them.
-        assert_error "ERR Prefix 'z' overlaps with another provided prefix 'zz'. Prefixes for a single client must \
+        assert_error "ERR Prefix 'z' overlaps with another provided prefix 'zz'. Prefixes for a single client must\
             not overlap." \
             {$c client tracking on bcast {*}[string map {{prefix p} {prefix a}} $prefixes] prefix z prefix zz}
         $c client tracking off
@@ -587,7 +587,7 @@ proc redirect_tests {} {
         $c client tracking on redirect $id
         $c mget a b
         r mset a 1 b 2
-        assert_all_typed {{* {$message} {$__redis__:invalidate} {* {$a}}} \
+        assert_all_typed {{* {$message} {$__redis__:invalidate} {* {$a}}}\
             {* {$message} {$__redis__:invalidate} {* {$b}}}} \
             [sent_to $receiver]
         r flushall
@@ -763,9 +763,9 @@ proc state_tests {} {
             {tracking on bcast optin} "ERR OPTIN and OPTOUT are not compatible with BCAST"
             {tracking on bcast optout} "ERR OPTIN and OPTOUT are not compatible with BCAST"
             {tracking on optin optout} "ERR You can't specify both OPTIN mode and OPTOUT mode"
-            {caching yes} "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
+            {caching yes} "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or\
                 OPTOUT mode enabled"
-            {caching foo} "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
+            {caching foo} "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or\
                 OPTOUT mode enabled"
         } {
             assert_error $error {$c client {*}$words}
@@ -782,9 +782,9 @@ proc state_tests {} {
             {$c client caching yes}
         assert_error "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode." \
             {$c client caching no}
-        set bcast "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+        set bcast "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then\
             re-enabling it with a different mode."
-        set opt "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+        set opt "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then\
             re-enabling it with a different mode."
         assert_error $bcast {$c client tracking on bcast}
         assert_equal OK [$c client tracking on optin]
@@ -808,7 +808,7 @@ proc state_tests {} {
             return "ERR Prefix '$a' overlaps with $kind prefix '$b'. Prefixes for a single client must not overlap."
         }
         foreach {prefixes first second} {
-            {a ab} a ab {ab a} ab a {a a} a a {{} a} {} a {q ab c abc x} ab abc {a c cd ab} a ab \
+            {a ab} a ab {ab a} ab a {a a} a a {{} a} {} a {q ab c abc x} ab abc {a c cd ab} a ab\
                 {x abc abd ab q a} abc ab
             {b ab a ac} ab a
         } {

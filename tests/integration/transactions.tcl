@@ -240,7 +240,7 @@ start_server {tags {transactions}} {
         set c [new_client]
         $c config set maxmemory 1
         replies {
-            {exec} "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > \
+            {exec} "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory >\
                 'maxmemory'."
             {multi} +OK
             {set a 1} "-OOM command not allowed when used memory > 'maxmemory'."
@@ -264,7 +264,7 @@ start_server {tags {transactions}} {
         replies {{multi} +OK {set a 1} +QUEUED}
         $c client pause 100000 write
         r -send exec
-        wait_for_condition 5000 {[string match *blocked_clients:1* [$c info clients]] || \
+        wait_for_condition 5000 {[string match *blocked_clients:1* [$c info clients]] ||\
             [string match {*flags=*b*cmd=*} [$c client list]]} {fail "EXEC is not held back"}
         assert_equal "" [$c get a]
         $c client unpause
@@ -345,7 +345,7 @@ start_server {tags {transactions}} {
     test "a client that kills itself in a transaction gets no reply to what follows" {
         set c [new_client]
         set id [$c client id]
-        $c -write [resp_command multi][resp_command ping][resp_command client kill id $id skipme no][resp_command \
+        $c -write [resp_command multi][resp_command ping][resp_command client kill id $id skipme no][resp_command\
             ping][resp_command exec]
         assert_equal {+OK +QUEUED +QUEUED +QUEUED *3 +PONG :1} [lmap i {1 2 3 4 5 6 7} {$c -readline}]
         assert_closed $c

@@ -31,7 +31,7 @@ start_server {overrides {io-threads -} tags {config}} {
     }
 
     # What the harness sets itself cannot be compared; save gathers what is set twice.
-    set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir \
+    set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir\
         rdma-bind rdma-port}
     set lines [lmap line [shipped_lines] {if {[lindex [split $line] 0] in $own} continue; set line}]
     set plain [r config get *]

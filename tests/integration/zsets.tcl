@@ -197,11 +197,11 @@ start_server {tags {zset}} {
             with_config [list zset-max-listpack-entries $limit] {
                 r del z
                 foreach {score shown} {
-                    0 0 1 1 -1 -1 0.1 0.1 1e20 1e+20 1e-7 1e-7 3.14159265358979 3.14159265358979 4503599627370497 \
+                    0 0 1 1 -1 -1 0.1 0.1 1e20 1e+20 1e-7 1e-7 3.14159265358979 3.14159265358979 4503599627370497\
                         4503599627370497
-                    9007199254740993 9007199254740992 123456789012345678 123456789012345680 17179869184 17179869184 \
+                    9007199254740993 9007199254740992 123456789012345678 123456789012345680 17179869184 17179869184\
                         -2147483649 -2147483649
-                    9223372036854775807 9223372036854776000 inf inf -infinity -inf 1.7976931348623157e308 \
+                    9223372036854775807 9223372036854776000 inf inf -infinity -inf 1.7976931348623157e308\
                         1.7976931348623157e+308
                     5e-324 5e-324 0.30000000000000004 0.30000000000000004
                 } {
@@ -480,7 +480,7 @@ start_server {tags {zset}} {
             {zrange z a b byscore} {-ERR min or max is not a float}
             {zrange z (1 [2 byscore} {-ERR min or max is not a float}
             {zrange z a b bylex} {-ERR min or max not valid string range item}
-            {zrange z 0 -1 limit 0 1} \
+            {zrange z 0 -1 limit 0 1}\
                 {-ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX}
             {zrange z [a [b bylex withscores} {-ERR syntax error, WITHSCORES not supported in combination with BYLEX}
             {zrange z 0 1 bylex byscore} {-ERR syntax error}
@@ -531,13 +531,13 @@ start_server {tags {zset}} {
         r del d
         make_zset a listpack 1 x
         wrong_types {
-            {zadd str 1 a} {zincrby str 1 a} {zrem str a} {zscore str a} {zmscore str a} {zcard str} {zrank str a} \
+            {zadd str 1 a} {zincrby str 1 a} {zrem str a} {zscore str a} {zmscore str a} {zcard str} {zrank str a}\
                 {zrevrank str a} {zrange str 0 -1}
-            {zrangebyscore str 0 1} {zrangebylex str - +} {zrevrange str 0 1} {zcount str 0 1} {zlexcount str - +} \
+            {zrangebyscore str 0 1} {zrangebylex str - +} {zrevrange str 0 1} {zcount str 0 1} {zlexcount str - +}\
                 {zpopmin str} {zpopmax str 1}
-            {zmpop 1 str min} {zmpop 2 none str min} {zrandmember str} {zrandmember str 1} {zscan str 0} \
+            {zmpop 1 str min} {zmpop 2 none str min} {zrandmember str} {zrandmember str 1} {zscan str 0}\
                 {zunion 2 a str} {zinter 2 none str}
-            {zdiff 2 none str} {zunionstore d 2 a str} {zintercard 1 str} {zrangestore d str 0 1} \
+            {zdiff 2 none str} {zunionstore d 2 a str} {zintercard 1 str} {zrangestore d str 0 1}\
                 {zremrangebyrank str 0 1} {zremrangebyscore str 0 1}
             {zremrangebylex str - +} {get a} {sadd a x} {hset a f v} {lpush a x}
         }
@@ -546,11 +546,11 @@ start_server {tags {zset}} {
 
     test "arity of the sorted set commands" {
         arity_errors {
-            {zadd} {zadd z} {zadd z 1} {zincrby z 1} {zrem z} {zcard} {zcard z x} {zscore z} {zmscore z} {zrank z} \
+            {zadd} {zadd z} {zadd z 1} {zincrby z 1} {zrem z} {zcard} {zcard z x} {zscore z} {zmscore z} {zrank z}\
                 {zrange z 0} {zrangestore d z 0}
-            {zrevrange z 0} {zrangebyscore z 0} {zcount z 0} {zcount z 0 1 2} {zlexcount z -} {zremrangebyrank z 0} \
+            {zrevrange z 0} {zrangebyscore z 0} {zcount z 0} {zcount z 0 1 2} {zlexcount z -} {zremrangebyrank z 0}\
                 {zremrangebyscore z 0} {zremrangebylex z -}
-            {zpopmin} {zpopmax} {zmpop 1 z} {zrandmember} {zscan z} {zunion 1} {zinter 1} {zdiff 1} {zunionstore d 1} \
+            {zpopmin} {zpopmax} {zmpop 1 z} {zrandmember} {zscan z} {zunion 1} {zinter 1} {zdiff 1} {zunionstore d 1}\
                 {zintercard 1}
         }
     }

@@ -91,7 +91,7 @@ start_server {overrides {requirepass secret} auth secret} {
     }
 }
 
-start_server {overrides {requirepass secret rdma-max-unauthenticated-memory 100000 rdma-authentication-timeout-ms \
+start_server {overrides {requirepass secret rdma-max-unauthenticated-memory 100000 rdma-authentication-timeout-ms\
     1000} auth secret} {
     test "silent clients without the password do not keep others out for longer than their time" {
         r ping
@@ -121,8 +121,9 @@ start_server {overrides {rdma-max-registered-memory 8388608}} {
         puts $chan ask
         assert_equal "answered $opened wrong 0 lost 0" [line_of $chan "the crowd"]
         set grown [rdma_field receive_buffers_grown]
-        r set big [string repeat x 2000000]
-        assert_equal 2000000 [string length [r get big]]
+        set big [numbered 2000000]
+        r set big $big
+        assert_equal $big [r get big]
         assert_equal $grown [rdma_field receive_buffers_grown]
         r config set rdma-max-registered-memory 0
         assert_equal PONG [[new_client] ping]

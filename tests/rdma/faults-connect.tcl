@@ -8,9 +8,9 @@ proc newcomer {} {answers [srv port]}
 
 start_server [with_faults {
     reject request:reject drop request:drop accept-fail accept:fail=EINVAL accept-drop accept:drop
-    no-queue-pair create_qp:fail=ENOMEM no-memory reg_mr:fail=ENOMEM later \
+    no-queue-pair create_qp:fail=ENOMEM no-memory reg_mr:fail=ENOMEM later\
         event:delay=150000,op=RDMA_CM_EVENT_ESTABLISHED
-    late-request event:delay=150000,op=RDMA_CM_EVENT_CONNECT_REQUEST late-end \
+    late-request event:delay=150000,op=RDMA_CM_EVENT_CONNECT_REQUEST late-end\
         event:delay=150000,op=RDMA_CM_EVENT_DISCONNECTED
     no-modify modify_qp:fail=EIO,count=1
 } env SOFTRDMA_CM_TIMEOUT_MS=400 overrides {rdma-connect-timeout-ms 400 loglevel verbose}] {
@@ -126,7 +126,7 @@ start_server [with_faults {
         set from [log_size]
         fault away
         pull_out
-        wait_for_log "RDMA: cannot listen on 127.0.0.1:[srv \
+        wait_for_log "RDMA: cannot listen on 127.0.0.1:[srv\
             port] (softrdma0): No such device (errno 19); trying again every second" $from
         assert_equal {1 1} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
         assert_equal 0 [newcomer]
@@ -210,7 +210,7 @@ foreach {what rule} {
         assert_equal 1 [dict get $got code]
         set text [dict get $got out][dict get $got err]
         regexp {fail=(\w+)} $rule -> errno
-        set reason [dict get {EMFILE "Too many open files" ENOMEM "Cannot allocate memory" EADDRINUSE \
+        set reason [dict get {EMFILE "Too many open files" ENOMEM "Cannot allocate memory" EADDRINUSE\
             "Address already in use" ENOSPC "No space left on device"} $errno]
         assert_equal 1 [regexp -all -- \
             "RDMA: cannot listen on $::opt(rdma_host):$port (\[^\\n\]*): (\[^\\n\]*)$reason" $text]
@@ -225,7 +225,7 @@ start_server {} {
             --dir $::unit_dir \
             --rdma-bind $::opt(rdma_host) --rdma-port $port]
         assert_equal 1 [dict get $got code]
-        assert_match "*RDMA: cannot listen on $::opt(rdma_host):$port (softrdma0): softrdma0 is an iWARP device, which \
+        assert_match "*RDMA: cannot listen on $::opt(rdma_host):$port (softrdma0): softrdma0 is an iWARP device, which\
             has no RDMA WRITE with immediate data (errno 95)*" \
             [dict get $got out][dict get $got err]
         set got [run env SOFTRDMA_IWARP=1 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) \
@@ -237,7 +237,7 @@ start_server {} {
 
 foreach {what rule reason} {
     "no protection domain" alloc_pd:fail=ENOMEM "cannot make a protection domain (softrdma0): Cannot allocate memory"
-    "no completion channel" create_channel:fail=EMFILE \
+    "no completion channel" create_channel:fail=EMFILE\
         "cannot make a completion channel (softrdma0): Too many open files"
     "no completion queue" create_cq:fail=ENOMEM "cannot make a completion queue (softrdma0): Cannot allocate memory"
 } {

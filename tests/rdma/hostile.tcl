@@ -16,7 +16,7 @@ start_server {overrides {loglevel verbose}} {
             set got [hostile --kind $kind --cases [scaled 5] --seed $::opt(seed)]
             if {[dict get $got code] ne 0} {fail "seed $::opt(seed): [dict get $got out][dict get $got err]"}
             assert_equal PONG [r ping]
-            if {$kind in {control_short control_empty control_long control_opcode feature_unknown \
+            if {$kind in {control_short control_empty control_long control_opcode feature_unknown\
                 immediate_beyond_the_buffer immediate_beyond_the_rest
                 feature_not_offered feature_set_unasked feature_set_twice feature_asked_after_set credit_without_ring \
                     credit_of_nothing credit_beyond
@@ -24,7 +24,7 @@ start_server {overrides {loglevel verbose}} {
                     immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
                 poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word \
                     poll_end_unasked}} {
-                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} \
+                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}}\
                     [log_text $from]] >= [scaled 5]}
             }
             if {[string match lawful* $kind]} {
@@ -72,7 +72,7 @@ start_server {overrides {requirepass secret} auth secret} {
         set got [hostile --cases [scaled 33 11] --wait 3000]
         # Its lawful kinds expect PONG and get NOAUTH here; only dying counts.
         assert_equal PONG [r ping]
-        foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside \
+        foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside\
             read_of_the_buffer} {
             set got [hostile --kind $kind --cases [scaled 5]]
             if {[dict get $got code] ne 0} {fail [dict get $got out][dict get $got err]}

@@ -67,12 +67,12 @@ start_server {} {
     }
 
     test "the RDMA options have their limits" {
-        foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217 \
+        foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217\
             rdma-completion-vector -2} {
-            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between \
+            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between\
                 * inclusive" {r config set $name $bad}
         }
-        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector auto \
+        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector auto\
             rdma-completion-vector -1 rdma-rx-size 1048576} {
             assert_equal OK [r config set $name $good]
         }
@@ -104,12 +104,12 @@ start_server {} {
     }
 
     test "a client killed while replies are on their way harms nobody" {
-        r set big [string repeat x 5000000]
+        r set big [set big [numbered 5000000]]
         lassign [own_proxy] pid port
         set n [info_field clients connected_clients]
         set c [new_client -host 127.0.0.1 -port $port]
         for {set i 0} {$i < [scaled 20 3]} {incr i} {$c -send get big}
-        assert_equal 5000000 [string length [$c -read]]
+        assert_equal $big [$c -read]
         kill_process KILL $pid
         for {set i 0} {$i < 20} {incr i} {assert_equal PONG [r ping]}
         wait_for_condition 20000 {[info_field clients connected_clients] == $n}
@@ -238,7 +238,7 @@ test "RDMA on another port than TCP" {
 test "the line that loads the RDMA module of Valkey 8 sets address and port" {
     set port [free_port]
     set config [file join $::unit_dir module.conf]
-    write_file $config "loadmodule /usr/lib/valkey/valkey-tls.so\nloadmodule src/valkey-rdma.so bind=$::opt(rdma_host) \
+    write_file $config "loadmodule /usr/lib/valkey/valkey-tls.so\nloadmodule src/valkey-rdma.so bind=$::opt(rdma_host)\
         port=$port\n"
     serve -port $port -- $config --port PORT --bind 127.0.0.1 --save "" --dir DIR
     assert_equal 1 [answers $port]

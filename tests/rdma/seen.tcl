@@ -30,7 +30,7 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         set c [new_client]
         assert_equal [string repeat x 5000] [$c echo [string repeat x 5000]]
         set after [info_dict [r info rdma]]
-        foreach {field least} {rdma_connections 1 rdma_queue_pairs 1 rdma_accepted_connections 1 rdma_net_input_bytes \
+        foreach {field least} {rdma_connections 1 rdma_queue_pairs 1 rdma_accepted_connections 1 rdma_net_input_bytes\
             5000 rdma_net_output_bytes 5000
             rdma_messages_in 1 rdma_messages_out 1 rdma_control_messages_in 1 rdma_control_messages_out 1 \
                 rdma_work_requests 2 rdma_doorbells 2 rdma_polls 1} {
@@ -43,11 +43,11 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
     test "CLIENT LIST ends with the transport's fields, in their order" -needs {true {$::opt(io_threads) <= 1}} {
         set c [new_client]
         set line [$c client info]
-        assert_regexp { tot-cmds=\d+ transport=rdma device=\w+ qp=\d+ rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+ \
+        assert_regexp { tot-cmds=\d+ transport=rdma device=\w+ qp=\d+ rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+\
             rdma-features=\S+\s*$} $line
         set f [client_fields $line]
         assert_morethan [dict get $f qp] 0
-        assert {[dict get $f rx-free] <= [dict get $f rx] && [dict get $f tx-free] <= [dict get $f tx] && \
+        assert {[dict get $f rx-free] <= [dict get $f rx] && [dict get $f tx-free] <= [dict get $f tx] &&\
             [dict get $f tx] > 0}
         assert_regexp { tot-cmds=\d+ transport=tcp\s*$} [[new_client -tcp 1] client info]
     }

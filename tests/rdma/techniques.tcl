@@ -26,7 +26,7 @@ foreach technique {inline chaining signalling zero-copy-in huge-pages polled} {
             set c [new_client]
             $c ping
             foreach size {1 60 219 221 4000 16384 65537 300000 2000000} {
-                set value [string repeat [string index abcdefghi [expr {$size % 9}]] $size]
+                set value [numbered $size $size]
                 $c set k$size $value
                 assert_equal $value [$c get k$size]
             }
@@ -36,11 +36,11 @@ foreach technique {inline chaining signalling zero-copy-in huge-pages polled} {
             for {set i 0} {$i < [scaled 3000 1200]} {incr i} {
                 set size [lindex {1 60 219 221 4000} [expr {$i % 5}]]
                 append out [resp_command get k$size] [resp_command echo $i]
-                lappend want $size $i
+                lappend want [numbered $size $size] $i
             }
             $c -write $out
-            foreach {size i} $want {
-                assert_equal $size [string length [$c -read]]
+            foreach {value i} $want {
+                assert_equal $value [$c -read]
                 assert_equal $i [$c -read]
             }
             assert_typed +OK debug rdma technique $technique yes
@@ -73,7 +73,7 @@ start_server {} {
     }
 
     test "DEBUG RDMA TECHNIQUE refuses what it does not know" {
-        set error "-ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each \
+        set error "-ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each\
             is yes or no"
         replies [list {debug rdma technique magic no} $error {debug rdma technique inline maybe} $error \
             {debug rdma technique inline} \

@@ -29,9 +29,9 @@ start_server {} {
     }
 
     test "valkey-cli --rdma fetches a value larger than its receive buffer" -needs [list file $cli] {
-        r set big [string repeat x 5000000]
+        r set big [set big [numbered 5000000]]
         set got [over_rdma valkey-cli get big]
-        assert_equal 5000000 [string length [string trim [dict get $got out]]]
+        assert_equal $big [string trim [dict get $got out]]
         r del big
     }
 
@@ -52,7 +52,7 @@ start_server {} {
     }
 
     test "valkey-benchmark --rdma with pipelines, big values and threads" -needs [list file $bench] {
-        foreach args {{-P 32 -n 50000 -c 10 -t set,get} {--threads 2 -n 20000 -c 20 -t get} \
+        foreach args {{-P 32 -n 50000 -c 10 -t set,get} {--threads 2 -n 20000 -c 20 -t get}\
             {-d 100000 -n 2000 -c 5 -t set,get} {-d 2000000 -n 60 -c 3 -t set,get}} {
             dict set args -n [scaled [dict get $args -n] [expr {[dict exists $args -d] ? 4 : 1000}]]
             dict set args -c [scaled [dict get $args -c] 4]
@@ -71,9 +71,9 @@ start_server {} {
         return [string range [lindex $seen end] 14 end]
     }
     proc tools_work {args} {
-        r set big [string repeat x 300000]
+        r set big [set big [numbered 300000]]
         set got [over_rdma valkey-cli {*}$args get big]
-        assert_equal 300000 [string length [string trim [dict get $got out]]]
+        assert_equal $big [string trim [dict get $got out]]
         foreach load {{-P 16 -n 4000 -c 5 -d 100 -t ping,set,get} {-n 300 -c 3 -d 200000 -t set,get}} {
             dict set load -n [scaled [dict get $load -n] 64]
             set got [over_rdma valkey-benchmark {*}$args -q {*}$load]

@@ -29,7 +29,7 @@ proc fuzz_commands {out} {
 
 start_server {} {
     test "exactly as many requests are sent as were asked for" {
-        foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2} \
+        foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2}\
             {-n 777 -c 4 -P 10 --threads 3}} {
             r set counted 0
             set out [bench_out -q {*}$args incr counted]
@@ -76,13 +76,13 @@ start_server {} {
 
     test "the report has all its parts" {
         set out [bench_out -n 2000 -c 5 -t set]
-        foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients" \
+        foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients"\
             "  3 bytes payload" "  keep alive: 1"
-            "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no" \
+            "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no"\
                 "  multi-thread: no"
-            "Latency by percentile distribution:" "0.000% <= * milliseconds (cumulative count *)" \
+            "Latency by percentile distribution:" "0.000% <= * milliseconds (cumulative count *)"\
                 "100.000% <= * milliseconds (cumulative count 2000)"
-            "Cumulative distribution of latencies:" "Summary:" "  throughput summary: * requests per second" \
+            "Cumulative distribution of latencies:" "Summary:" "  throughput summary: * requests per second"\
                 "  latency summary (msec):"
             "          avg       min       p50       p95       p99       max"} {
             assert {[lsearch -glob [split $out \n] $line] >= 0} "no line like $line"
@@ -246,7 +246,7 @@ start_server {} {
     test "all standard tests run, or say that the server does not know their command" {
         lassign [bench -q -n 200 -c 5 -P 4 -r 100] code out err
         assert_equal 0 $code $err
-        foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100 \
+        foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100\
             LRANGE_600 MSET XADD FCALL} {
             assert_match "*$name*" $out$err
         }
@@ -283,8 +283,8 @@ start_server {overrides {requirepass secret}} {
         assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nNOAUTH Authentication required.\n"] \
             [list $code $err]
         lassign [bench -a wrong -q -n 100 -t set] code out err
-        assert_equal [list 1 "Node [srv host]:[srv \
-            port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"] \
+        assert_equal [list 1 "Node [srv host]:[srv\
+            port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"]\
             [list $code $err]
     }
 }
@@ -295,7 +295,7 @@ start_server {} {
             r flushall
             r config resetstat
             set out [bench_out --fuzz -n 1500 -c 7 --seed 11 {*}$modes]
-            assert_match "*Running fuzzer with 7 clients, seed 11\n*=== FINAL STATISTICS ===*Total commands sent: \
+            assert_match "*Running fuzzer with 7 clients, seed 11\n*=== FINAL STATISTICS ===*Total commands sent:\
                 1500\n*Malformed replies: 0\n*Success rate: *%\n" $out
             assert {[regexp -all {cmdstat_} [r info commandstats]] > 100} "only a few commands were sent"
             assert_equal PONG [r ping]

@@ -33,7 +33,7 @@ set shown_replies {
     {+OK\r\n}
         "OK\n" "OK\n" "\"OK\"\n" "\"OK\"\n" "\"OK\"\n"
     {-ERR bad thing\r\n}
-        "(error) ERR bad thing\n" "ERR bad thing\n\n" "ERROR,\"ERR bad thing\"\n" "error:\"ERR bad thing\"\n" \
+        "(error) ERR bad thing\n" "ERR bad thing\n\n" "ERROR,\"ERR bad thing\"\n" "error:\"ERR bad thing\"\n"\
             "error:\"ERR bad thing\"\n"
     {:42\r\n}
         "(integer) 42\n" "42\n" "42\n" "42\n" "42\n"
@@ -50,18 +50,18 @@ set shown_replies {
     {*0\r\n}
         "(empty array)\n" "\n" "\n" "\[\]\n" "\[\]\n"
     {$14\r\na"b\\c\nd\r\t\x07\x08\x01\xff\xc3\r\n}
-        "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "a\"b\\c\nd\r\t\x07\x08\x01\xff\xc3\n" \
-            "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "\"a\\\"b\\\\c\\nd\\r\\t\\u0007\\b\\u0001\xff\xc3\"\n" \
+        "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "a\"b\\c\nd\r\t\x07\x08\x01\xff\xc3\n"\
+            "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "\"a\\\"b\\\\c\\nd\\r\\t\\u0007\\b\\u0001\xff\xc3\"\n"\
             "\"a\\\\\"b\\\\\\\\c\\\\nd\\\\r\\\\t\\\\a\\\\b\\\\x01\\\\xff\\\\xc3\"\n"
     {*3\r\n$1\r\na\r\n:2\r\n$-1\r\n}
         "1) \"a\"\n2) (integer) 2\n3) (nil)\n" "a\n2\n\n" "\"a\",2,NULL\n" "\[\"a\",2,null\]\n" "\[\"a\",2,null\]\n"
     {*2\r\n*2\r\n$1\r\na\r\n*1\r\n:1\r\n*0\r\n}
-        "1) 1) \"a\"\n   2) 1) (integer) 1\n2) (empty array)\n" "a\n1\n\n" "\"a\",1,\n" "\[\[\"a\",\[1\]\],\[\]\]\n" \
+        "1) 1) \"a\"\n   2) 1) (integer) 1\n2) (empty array)\n" "a\n1\n\n" "\"a\",1,\n" "\[\[\"a\",\[1\]\],\[\]\]\n"\
             "\[\[\"a\",\[1\]\],\[\]\]\n"
     {*11\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n*2\r\n:10\r\n:11\r\n*1\r\n*1\r\n:5\r\n}
-        " 1) (integer) 1\n 2) (integer) 2\n 3) (integer) 3\n 4) (integer) 4\n 5) (integer) 5\n 6) (integer) 6\n 7) \
-            (integer) 7\n 8) (integer) 8\n 9) (integer) 9\n10) 1) (integer) 10\n    2) (integer) 11\n11) 1) 1) \
-            (integer) 5\n" "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n5\n" "1,2,3,4,5,6,7,8,9,10,11,5\n" \
+        " 1) (integer) 1\n 2) (integer) 2\n 3) (integer) 3\n 4) (integer) 4\n 5) (integer) 5\n 6) (integer) 6\n 7)\
+            (integer) 7\n 8) (integer) 8\n 9) (integer) 9\n10) 1) (integer) 10\n    2) (integer) 11\n11) 1) 1)\
+            (integer) 5\n" "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n5\n" "1,2,3,4,5,6,7,8,9,10,11,5\n"\
             "\[1,2,3,4,5,6,7,8,9,\[10,11\],\[\[5\]\]\]\n" "\[1,2,3,4,5,6,7,8,9,\[10,11\],\[\[5\]\]\]\n"
     {_\r\n}
         "(nil)\n" "\n" "NULL\n" "null\n" "null\n"
@@ -74,7 +74,7 @@ set shown_replies {
     {,nan\r\n}
         "(double) nan\n" "nan\n" "nan\n" "nan\n" "nan\n"
     {,3.0000000000000000001\r\n}
-        "(double) 3.0000000000000000001\n" "3.0000000000000000001\n" "3.0000000000000000001\n" \
+        "(double) 3.0000000000000000001\n" "3.0000000000000000001\n" "3.0000000000000000001\n"\
             "3.0000000000000000001\n" "3.0000000000000000001\n"
     {,1e100\r\n}
         "(double) 1e100\n" "1e100\n" "1e100\n" "1e100\n" "1e100\n"
@@ -83,34 +83,34 @@ set shown_replies {
     {#f\r\n}
         "(false)\n" "(false)\n" "false\n" "false\n" "false\n"
     {(1234567890123456789012345678901234567890\r\n}
-        "(big number) 1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n" \
-            "1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n" \
+        "(big number) 1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n"\
+            "1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n"\
             "1234567890123456789012345678901234567890\n"
     {=10\r\ntxt:line1\n\r\n}
         "line1\n\n" "line1\n\n" "\"line1\\n\"\n" "\"line1\\n\"\n" "\"line1\\\\n\"\n"
     {=8\r\nmkd:"a"\n\r\n}
         "\"a\"\n\n" "\"a\"\n\n" "\"\\\"a\\\"\\n\"\n" "\"\\\"a\\\"\\n\"\n" "\"\\\\\"a\\\\\"\\\\n\"\n"
     {%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n*2\r\n:1\r\n:2\r\n}
-        "1# \"a\" => (integer) 1\n2# \"b\" => \n   1) (integer) 1\n   2) (integer) 2\n" "a 1\nb 1\n2\n" \
+        "1# \"a\" => (integer) 1\n2# \"b\" => \n   1) (integer) 1\n   2) (integer) 2\n" "a 1\nb 1\n2\n"\
             "\"a\",1,\"b\",1,2\n" "\{\"a\":1,\"b\":\[1,2\]\}\n" "\{\"a\":1,\"b\":\[1,2\]\}\n"
     {%1\r\n$1\r\na\r\n%1\r\n+b\r\n%0\r\n}
-        "1# \"a\" => 1# b => (empty hash)\n" "a b \n" "\"a\",\"b\",\n" "\{\"a\":\{\"b\":\{\}\}\}\n" \
+        "1# \"a\" => 1# b => (empty hash)\n" "a b \n" "\"a\",\"b\",\n" "\{\"a\":\{\"b\":\{\}\}\}\n"\
             "\{\"a\":\{\"b\":\{\}\}\}\n"
     {%0\r\n}
         "(empty hash)\n" "\n" "\n" "\{\}\n" "\{\}\n"
     {~3\r\n:1\r\n$1\r\nx\r\n#t\r\n}
-        "1~ (integer) 1\n2~ \"x\"\n3~ (true)\n" "1\nx\n(true)\n" "1,\"x\",true\n" "\[1,\"x\",true\]\n" \
+        "1~ (integer) 1\n2~ \"x\"\n3~ (true)\n" "1\nx\n(true)\n" "1,\"x\",true\n" "\[1,\"x\",true\]\n"\
             "\[1,\"x\",true\]\n"
     {~0\r\n}
         "(empty set)\n" "\n" "\n" "\[\]\n" "\[\]\n"
     {%3\r\n:1\r\n:2\r\n,1.5\r\n#f\r\n_\r\n*1\r\n_\r\n}
-        "1# (integer) 1 => (integer) 2\n2# (double) 1.5 => (false)\n3# (nil) => 1) (nil)\n" "1 2\n1.5 (false)\n \n" \
-            "1,2,1.5,false,NULL,NULL\n" "\{\"1\":2,\"1.5\":false,\"null\":\[null\]\}\n" \
+        "1# (integer) 1 => (integer) 2\n2# (double) 1.5 => (false)\n3# (nil) => 1) (nil)\n" "1 2\n1.5 (false)\n \n"\
+            "1,2,1.5,false,NULL,NULL\n" "\{\"1\":2,\"1.5\":false,\"null\":\[null\]\}\n"\
             "\{\"1\":2,\"1.5\":false,\"null\":\[null\]\}\n"
     {%1\r\n*1\r\n:1\r\n:3\r\n}
         "1# 1) (integer) 1 => (integer) 3\n" "1 3\n" "1,3\n" "\{\"\[1\]\":3\}\n" "\{\"\[1\]\":3\}\n"
     {*3\r\n+OK\r\n-ERR inner\r\n_\r\n}
-        "1) OK\n2) (error) ERR inner\n3) (nil)\n" "OK\nERR inner\n\n\n" "\"OK\",ERROR,\"ERR inner\",NULL\n" \
+        "1) OK\n2) (error) ERR inner\n3) (nil)\n" "OK\nERR inner\n\n\n" "\"OK\",ERROR,\"ERR inner\",NULL\n"\
             "\[\"OK\",error:\"ERR inner\",null\]\n" "\[\"OK\",error:\"ERR inner\",null\]\n"
     {>2\r\n+push\r\n:1\r\n+OK\r\n}
         "OK\n" "OK\n" "\"OK\"\n" "\"OK\"\n" "\"OK\"\n"
@@ -123,20 +123,20 @@ set shown_replies {
     {!5\r\nERR x\r\n}
         "(error) ERR x\n" "ERR x\n\n" "ERROR,\"ERR x\"\n" "error:\"ERR x\"\n" "error:\"ERR x\"\n"
     {$9\r\nh\xc3\xa9llo \x00x\r\n}
-        "\"h\\xc3\\xa9llo \\x00x\"\n" "h\xc3\xa9llo \x00x\n" "\"h\\xc3\\xa9llo \\x00x\"\n" \
+        "\"h\\xc3\\xa9llo \\x00x\"\n" "h\xc3\xa9llo \x00x\n" "\"h\\xc3\\xa9llo \\x00x\"\n"\
             "\"h\xc3\xa9llo \\u0000x\"\n" "\"h\\\\xc3\\\\xa9llo \\\\x00x\"\n"
     {+with "quotes" and \\ \r\n}
-        "with \"quotes\" and \\ \n" "with \"quotes\" and \\ \n" "\"with \\\"quotes\\\" and \\\\ \"\n" \
+        "with \"quotes\" and \\ \n" "with \"quotes\" and \\ \n" "\"with \\\"quotes\\\" and \\\\ \"\n"\
             "\"with \\\"quotes\\\" and \\\\ \"\n" "\"with \\\\\"quotes\\\\\" and \\\\\\\\ \"\n"
     {*1\r\n$11\r\nmulti\nline\n\r\n}
-        "1) \"multi\\nline\\n\"\n" "multi\nline\n\n" "\"multi\\nline\\n\"\n" "\[\"multi\\nline\\n\"\]\n" \
+        "1) \"multi\\nline\\n\"\n" "multi\nline\n\n" "\"multi\\nline\\n\"\n" "\[\"multi\\nline\\n\"\]\n"\
             "\[\"multi\\\\nline\\\\n\"\]\n"
     {*2\r\n$3\r\na,b\r\n$3\r\na"b\r\n}
-        "1) \"a,b\"\n2) \"a\\\"b\"\n" "a,b\na\"b\n" "\"a,b\",\"a\\\"b\"\n" "\[\"a,b\",\"a\\\"b\"\]\n" \
+        "1) \"a,b\"\n2) \"a\\\"b\"\n" "a,b\na\"b\n" "\"a,b\",\"a\\\"b\"\n" "\[\"a,b\",\"a\\\"b\"\]\n"\
             "\[\"a,b\",\"a\\\\\"b\"\]\n"
     {$9\r\n\xe2\x82\xac\x7f\x1b\x0c\x0b"/\r\n}
-        "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\xe2\x82\xac\x7f\x1b\x0c\x0b\"/\n" \
-            "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\"\xe2\x82\xac\x7f\\u001b\\f\\u000b\\\"/\"\n" \
+        "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\xe2\x82\xac\x7f\x1b\x0c\x0b\"/\n"\
+            "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\"\xe2\x82\xac\x7f\\u001b\\f\\u000b\\\"/\"\n"\
             "\"\\\\xe2\\\\x82\\\\xac\\\\x7f\\\\x1b\\\\x0c\\\\x0b\\\\\"/\"\n"
     {%12\r\n:1\r\n:1\r\n:2\r\n:2\r\n:3\r\n:3\r\n:4\r\n:4\r\n:5\r\n:5\r\n:6\r\n:6\r\n:7\r\n:7\r\n:8\r\n:8\r\n:9\r\n:9\r\n:10\r\n*2\r\n:1\r\n:2\r\n:11\r\n:11\r\n:12\r\n~2\r\n:1\r\n:2\r\n}
         " 1# (integer) 1 => (integer) 1\n 2# (integer) 2 => (integer) 2\n 3# (integer) 3 => (integer) 3\n 4# (integer) 4 => (integer) 4\n 5# (integer) 5 => (integer) 5\n 6# (integer) 6 => (integer) 6\n 7# (integer) 7 => (integer) 7\n 8# (integer) 8 => (integer) 8\n 9# (integer) 9 => (integer) 9\n10# (integer) 10 => \n    1) (integer) 1\n    2) (integer) 2\n11# (integer) 11 => (integer) 11\n12# (integer) 12 => \n    1~ (integer) 1\n    2~ (integer) 2\n" "1 1\n2 2\n3 3\n4 4\n5 5\n6 6\n7 7\n8 8\n9 9\n10 1\n2\n11 11\n12 1\n2\n" "1,1,2,2,3,3,4,4,5,5,6,6,7,7,8,8,9,9,10,1,2,11,11,12,1,2\n" "\{\"1\":1,\"2\":2,\"3\":3,\"4\":4,\"5\":5,\"6\":6,\"7\":7,\"8\":8,\"9\":9,\"10\":\[1,2\],\"11\":11,\"12\":\[1,2\]\}\n" "\{\"1\":1,\"2\":2,\"3\":3,\"4\":4,\"5\":5,\"6\":6,\"7\":7,\"8\":8,\"9\":9,\"10\":\[1,2\],\"11\":11,\"12\":\[1,2\]\}\n"
@@ -279,7 +279,7 @@ start_server {} {
         lassign [cli_in "set a 1\nget a\n\n  \nget \"a\nfoo\n3 incr cc\n-1 get a\n\"get\" \"\\x61\"\nexit\nget a\n"] \
             code out err
         assert_equal 0 $code
-        assert_equal "OK\n1\nInvalid argument(s)\nERR unknown command 'foo', with args beginning with: \
+        assert_equal "OK\n1\nInvalid argument(s)\nERR unknown command 'foo', with args beginning with:\
             \n\n1\n2\n3\nInvalid valkey-cli repeat command option value.\n1\n" $out
         lassign [cli_in "select 4\nset in4 1\nget in4" --no-raw] code out err
         assert_equal "OK\nOK\n\"1\"\n" $out
@@ -294,7 +294,7 @@ start_server {} {
         set got [run $::cli -p $port -c --no-raw RAW $moved]
         assert_match "(error) ERR unknown command 'RAW'*" [dict get $got out]
         set got [run -stdin "RAW \"$moved\"\nping\n" $::cli -p $port -c --no-raw]
-        assert_match "-> Redirected to slot ?5? located at [srv host]:[srv \
+        assert_match "-> Redirected to slot ?5? located at [srv host]:[srv\
             port]\n(error) ERR unknown command 'RAW'*PONG\n" [dict get $got out]
         kill_process TERM [spawn_pid $canned]
         spawn_wait $canned
@@ -324,7 +324,7 @@ start_server {} {
         }
         lassign [cli_in $in --pipe] code out err
         assert_equal {0 {}} [list $code $err]
-        assert_equal "All data transferred. Waiting for the last reply...\nLast reply received from server.\nerrors: \
+        assert_equal "All data transferred. Waiting for the last reply...\nLast reply received from server.\nerrors:\
             0, replies: 20000\n" $out
         assert_equal 19999 [r get p:19999]
         lassign [cli_in "set a b\r\nfoo\r\nset b c" --pipe] code out err
@@ -401,7 +401,7 @@ start_server {} {
 
 start_server {overrides {requirepass secret}} {
     test "a password on the command line, with its warning" {
-        set warning "Warning: Using a password with '-a' or '-u' option on the command line interface may \
+        set warning "Warning: Using a password with '-a' or '-u' option on the command line interface may\
             not be safe.\n"
         assert_equal [list 0 "PONG\n" $warning] [cli -a secret ping]
         assert_equal [list 0 "PONG\n" $warning] [cli --pass secret ping]

@@ -38,7 +38,7 @@ start_server {tags {scripting}} {
         assert_equal $begin [string range $out 0 [string length $begin]-1]
         assert_match "*<1;37;49>  #4   return {a, redis.call('get', a)}<0>\n*" $out
         assert_match "*<1;37;49><debug> line 3: shown, k1<0>\n*<0;35;49><value> k1<0>\n*" $out
-        assert_match "*<0>\n\n1) \"k1\"\n2) \"v1\"\n\n(Lua debugging session ended -- dataset changes rolled \
+        assert_match "*<0>\n\n1) \"k1\"\n2) \"v1\"\n\n(Lua debugging session ended -- dataset changes rolled\
             back)\n\n(integer) 0\n" $out
     }
 
@@ -53,14 +53,14 @@ start_server {tags {scripting}} {
     test "restart begins again, within a session and after it, with the script as it is then" {
         lassign [debugger {s restart s abort ping restart quit} --ldb --eval $script k , v] code out err
         assert_equal {0 {}} [list $code $err]
-        assert_equal "$banner$first$second\n$banner$first$second\n(error) ERR script aborted for user request script: \
+        assert_equal "$banner$first$second\n$banner$first$second\n(error) ERR script aborted for user request script:\
             on @user_script:2.\n\n[
             ](Lua debugging session ended -- dataset changes rolled back)\n\nPONG\n\n$banner$first" $out
         assert_match "Use 'restart' only in Lua debugging mode.\n" [lindex [debugger restart] 1]
     }
 
     test "the code of eval is the rest of the line" {
-        lassign [debugger {{eval "it's"} {e  return 1 + 1} \
+        lassign [debugger {{eval "it's"} {e  return 1 + 1}\
             {e "unbalanced} eval quit} --ldb --eval $script k , v] code out err
         assert_equal "$banner$first<0;35;49><retval> it's<0>\n<0;35;49><retval> 2<0>\n[
             ]<0;37;49>Error compiling code: ldb_eval:1: unfinished string near '<eof>'<0>\n[
@@ -71,14 +71,14 @@ start_server {tags {scripting}} {
         set bad [file join $::unit_dir bad.lua]
         write_file $bad "x = = 1\n"
         lassign [debugger {} --ldb --eval $bad] code out err
-        assert_equal "$banner\nEval debugging session can't start:\n(error) ERR Error compiling script (new function): \
+        assert_equal "$banner\nEval debugging session can't start:\n(error) ERR Error compiling script (new function):\
             user_script:1: unexpected symbol near '='\n" $out
         lassign [debugger {} --ldb --eval $bad.missing] code out err
         assert_equal [list 1 "Can't open file '$bad.missing': No such file or directory\n"] [list $code $err]
         foreach option {--ldb --ldb-sync-mode} {
             lassign [debugger {} $option ping] code out err
             assert_equal 1 $code
-            assert_match "Options --ldb and --ldb-sync-mode require --eval.\nTry *valkey-cli \
+            assert_match "Options --ldb and --ldb-sync-mode require --eval.\nTry *valkey-cli\
                 --help for more information.\n" $err
         }
     }

@@ -31,7 +31,7 @@ start_server {} {
         set screen [typed "set prompt:k 1" "select 3" "select 0"]
         assert_match "*$at> set prompt:k 1\nOK\n$at> select 3\nOK\n$at\\\[3\\\]> select 0\nOK\n$at> quit\n*" $screen
         set screen [typed multi "set prompt:k 2" exec multi discard]
-        assert_match "*$at> multi\nOK\n${at}(TX)> set prompt:k 2\nQUEUED\n${at}(TX)> exec\n1) OK\n$at> \
+        assert_match "*$at> multi\nOK\n${at}(TX)> set prompt:k 2\nQUEUED\n${at}(TX)> exec\n1) OK\n$at>\
             multi\nOK\n${at}(TX)> discard\nOK\n$at> quit\n*" $screen
     }
 
@@ -44,7 +44,7 @@ start_server {} {
         set port [free_port]
         set at [srv host]:[srv port]
         set screen [typed "connect 127.0.0.1 $port" ping "connect [srv host] [srv port]" ping]
-        assert_match "*Could not connect to Valkey at 127.0.0.1:$port: Connection refused\nnot connected> ping\n*$at> \
+        assert_match "*Could not connect to Valkey at 127.0.0.1:$port: Connection refused\nnot connected> ping\n*$at>\
             ping\nPONG\n*" $screen
     }
 
@@ -89,7 +89,7 @@ start_server {} {
     test "Ctrl-C ends the program at the prompt, and a wait for the server otherwise" -needs $needs {
         assert_equal 0 [lindex [terminal {\x03}] 0]
         set screen [typed {monitor\r\p\x03\pping}]
-        assert_match "*OK\n*Closing current connection. Ready to reconnect to Valkey server...*not connected> \
+        assert_match "*OK\n*Closing current connection. Ready to reconnect to Valkey server...*not connected>\
             *PONG\n*" $screen
     }
 

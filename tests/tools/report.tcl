@@ -68,7 +68,7 @@ start_server {} {
     }
 
     test "the distribution and the samples of a test add up to its requests" {
-        foreach args {{-n 3000 -c 7} {-n 1 -c 1} {-n 100 -c 100} {--duration 1 -c 3 -P 2} \
+        foreach args {{-n 3000 -c 7} {-n 1 -c 1} {-n 100 -c 100} {--duration 1 -c 3 -P 2}\
             {--duration 1 --warmup 1 -c 2}} {
             bench_ok -t set {*}$args --report $page
             set block [lindex [blocks [file_bytes $page]] 0]
@@ -176,7 +176,7 @@ start_server {} {
                 assert {[llength $near]} "$title: no $rate among $figures"
             }
         }
-        foreach text {"Throughput over time" "Latency by percentile" "Latency histogram" \
+        foreach text {"Throughput over time" "Latency by percentile" "Latency histogram"\
             "5 connections, pipeline 8, values of 3 bytes"} {
             assert {[string first $text $dom] >= 0} "no $text"
         }

@@ -51,7 +51,7 @@ rows stream {
     }
     xgroup|create {
         given {{xadd k 1-1 f v}} call {xgroup create k g 0} gives +OK
-        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the\
             MKSTREAM option to create an empty stream automatically.}
         events {{t xgroup-create k}}
     }
@@ -61,26 +61,26 @@ rows stream {
     }
     xgroup|createconsumer {
         given {{xadd k 1-1 f v} {xgroup create k g 0}} call {xgroup createconsumer k g c} gives :1
-        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the\
             MKSTREAM option to create an empty stream automatically.}
         events {{t xgroup-createconsumer k}}
     }
     xgroup|delconsumer {
         given {{xadd k 1-1 f v} {xgroup create k g 0} {xgroup createconsumer k g c}} call \
             {xgroup delconsumer k g c} gives :0
-        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the\
             MKSTREAM option to create an empty stream automatically.}
         events {{t xgroup-delconsumer k}}
     }
     xgroup|destroy {
         given {{xadd k 1-1 f v} {xgroup create k g 0}} call {xgroup destroy k g} gives :1
-        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the\
             MKSTREAM option to create an empty stream automatically.}
         events {{t xgroup-destroy k}}
     }
     xgroup|setid {
         given {{xadd k 1-1 f v} {xgroup create k g 0}} call {xgroup setid k g $} gives +OK
-        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+        missing {-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the\
             MKSTREAM option to create an empty stream automatically.}
         events {{t xgroup-setid k}} repeats {{xgroup setid k g {$}}}
     }
@@ -90,33 +90,33 @@ rows stream {
     }
     xinfo|groups {
         given {{xadd k 1-1 f v} {xgroup create k g 0}} call {xinfo groups k}
-        gives {* {* {$name} {$g} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$0-0} \
+        gives {* {* {$name} {$g} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$0-0}\
             {$entries-read} nil$ {$lag} :1}}
-        gives3 {* {% {$name} {$g} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$0-0} \
+        gives3 {* {% {$name} {$g} {$consumers} :0 {$pending} :0 {$last-delivered-id} {$0-0}\
             {$entries-read} _ {$lag} :1}}
         missing {-ERR no such key}
     }
     xinfo|stream {
         given {{xadd k 1-1 f v}} call {xinfo stream k}
-        gives {* {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1} \
-            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$groups} :0 \
+        gives {* {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1}\
+            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$groups} :0\
             {$first-entry} {* {$1-1} {* {$f} {$v}}} {$last-entry} {* {$1-1} {* {$f} {$v}}}}
-        gives3 {% {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1} \
-            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$groups} :0 \
+        gives3 {% {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1}\
+            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$groups} :0\
             {$first-entry} {* {$1-1} {* {$f} {$v}}} {$last-entry} {* {$1-1} {* {$f} {$v}}}}
         missing {-ERR no such key}
     }
     {xinfo|stream, full} {
         given {{xadd k 1-1 f v} {xgroup create k g 0}} call {xinfo stream k full count 1}
-        gives {* {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1} \
-            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$entries} \
-            {* {* {$1-1} {* {$f} {$v}}}} {$groups} \
-            {* {* {$name} {$g} {$last-delivered-id} {$0-0} {$entries-read} nil$ {$lag} :1 {$pel-count} :0 {$pending} * \
+        gives {* {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1}\
+            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$entries}\
+            {* {* {$1-1} {* {$f} {$v}}}} {$groups}\
+            {* {* {$name} {$g} {$last-delivered-id} {$0-0} {$entries-read} nil$ {$lag} :1 {$pel-count} :0 {$pending} *\
             {$consumers} *}}}
-        gives3 {% {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1} \
-            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$entries} \
-            {* {* {$1-1} {* {$f} {$v}}}} {$groups} \
-            {* {% {$name} {$g} {$last-delivered-id} {$0-0} {$entries-read} _ {$lag} :1 {$pel-count} :0 {$pending} * \
+        gives3 {% {$length} :1 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$1-1}\
+            {$max-deleted-entry-id} {$0-0} {$entries-added} :1 {$recorded-first-entry-id} {$1-1} {$entries}\
+            {* {* {$1-1} {* {$f} {$v}}}} {$groups}\
+            {* {% {$name} {$g} {$last-delivered-id} {$0-0} {$entries-read} _ {$lag} :1 {$pel-count} :0 {$pending} *\
             {$consumers} *}}}
         missing {-ERR no such key}
     }
@@ -152,7 +152,7 @@ rows stream {
         gives {* {* {$k} {* {* {$1-1} {* {$f} {$v}}}}}} gives3 {% {$k} {* {* {$1-1} {* {$f} {$v}}}}}
         missing {-NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option} events \
             {{t xgroup-createconsumer k}}
-        repeats {MULTI {XCLAIM k g c 0 1-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 1-1} \
+        repeats {MULTI {XCLAIM k g c 0 1-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 1-1}\
             {XGROUP SETID k g 1-1 ENTRIESREAD 1} EXEC}
     }
     {xreadgroup, noack} {
