@@ -13,9 +13,8 @@
  *   not fetched. Chunks are kept for replicas that may join as long as there is memory to go on.
  *
  * CPU
- *   The child has a lower priority than the server. Where the CPUs are all busy, clients are served faster meanwhile (a
- *   quarter more writes a second on two CPUs), and the synchronization takes as long: the child is ahead of the
- *   replicas, which load what they fetch.
+ *   The child has a lower priority than the server, so that clients come first where all CPUs are busy. The
+ *   synchronization takes as long: the child is ahead of the replicas, which load what they fetch.
  *
  * Slow replicas
  *   The slowest replica would hold back the others and the child. The time for which others waited for it is charged to
