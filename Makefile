@@ -226,14 +226,14 @@ FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_R
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
-$(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o \
+$(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(B)/tests/fuzz/fake_clock.o \
 		$(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
-		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
+		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
 		$(call objects,$(filter-out src/lib/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -312,4 +312,4 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))
+    $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))

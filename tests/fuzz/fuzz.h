@@ -21,6 +21,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
         }                                                                                                              \
     } while (0)
 
+/* The clock of targets that link fake_clock.o in place of lib/clock.o. */
+extern uint64_t fuzz_now_us;
+
 /* The input, taken from its start. Where it has run out everything is zero. */
 struct fuzz_input {
     const uint8_t *at, *end;

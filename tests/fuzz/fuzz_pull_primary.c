@@ -38,20 +38,6 @@ static struct role the_role;
 const struct role *const role = &the_role;
 const int CHILD_KILL_SIGNAL = 10;
 
-static uint64_t now_us;
-_Thread_local struct clock_cache clock_cache;
-int64_t clock_wall_us(void) {
-    return (int64_t)now_us;
-}
-uint64_t clock_monotonic_us(void) {
-    return now_us;
-}
-uint64_t clock_monotonic_ns(void) {
-    return now_us * 1000;
-}
-void clock_update(void) {}
-void clock_follow(void) {}
-
 /* A replica. */
 struct peer {
     struct client client;
@@ -323,8 +309,8 @@ static void delivered(void *owner) {
 static void failed(void *owner, const char *reason) {
     struct peer *peer = owner;
     leaves(peer);
-    bool slow = now_us - peer->joined_us > MAX_WAIT_MS * 1000 && peer->taken < arena.published;
-    bool silent = now_us - peer->heard_us > (uint64_t)TIMEOUT_SECONDS * 1000000;
+    bool slow = fuzz_now_us - peer->joined_us > MAX_WAIT_MS * 1000 && peer->taken < arena.published;
+    bool silent = fuzz_now_us - peer->heard_us > (uint64_t)TIMEOUT_SECONDS * 1000000;
     FUZZ_CHECK(slow || silent || world.damaged || world.broken_child, "failed: %s", reason);
     FUZZ_CHECK(!strstr(reason, "too slow") || slow, "it is not slow");
     FUZZ_CHECK(!strstr(reason, "repl-timeout") || silent, "it is not silent");
@@ -346,7 +332,7 @@ static void join(struct peer *peer) {
     peer->conn = (struct connection){.out.ops = &output_ops, .transport = &transport_rdma, .state = CONN_OPEN};
     make_room(&peer->conn.out, 0);
     peer->client.conn = &peer->conn;
-    peer->joined_us = peer->heard_us = now_us;
+    peer->joined_us = peer->heard_us = fuzz_now_us;
     FUZZ_CHECK(pull_possible(&peer->client), "RDMA");
     struct pull_reader *reader = pull_join(&peer->client, peer, &error);
     FUZZ_CHECK(reader || (error && *error), "no reason");
@@ -379,7 +365,7 @@ static void acknowledge(struct peer *peer, int64_t count) {
     uint64_t before = peer->taken;
     bool right = count > 0 && (uint64_t)count > before && (uint64_t)count <= peer->offered;
     peer->conn.bytes_in += 10;
-    peer->heard_us = now_us;
+    peer->heard_us = fuzz_now_us;
     if (right) peer->taken = (uint64_t)count;
     bool accepted = pull_taken(peer->reader, count);
     FUZZ_CHECK(accepted == right, "%lld after %llu of %llu", (long long)count, (unsigned long long)before,
@@ -392,7 +378,7 @@ static void acknowledge(struct peer *peer, int64_t count) {
 }
 
 static void tick(uint64_t us) {
-    now_us += us;
+    fuzz_now_us += us;
     if (world.timer && world.timer->fire(world.timer) == 0) world.timer = NULL;
 }
 
@@ -424,7 +410,7 @@ static void step(void) {
         for (int i = 0; i < CLIENTS; i++) { /* alive */
             if (!takes_part(&world.peers[i]) || op & 16 << i % 2) continue;
             world.peers[i].conn.bytes_in++;
-            world.peers[i].heard_us = now_us;
+            world.peers[i].heard_us = fuzz_now_us;
         }
         break;
     case 14: {
@@ -457,7 +443,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&world, 0, sizeof world);
     world.script = (struct fuzz_input){data, data + size};
-    now_us = 1000000;
+    fuzz_now_us = 1000000;
     for (int i = 0; world.script.at < world.script.end && i < STEPS_MAX; i++) step();
     world.script.at = world.script.end;
     for (int i = 0; i < CLIENTS; i++) {

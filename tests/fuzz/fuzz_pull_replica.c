@@ -30,20 +30,6 @@ enum {
 
 struct repl_settings repl_settings = {.timeout = TIMEOUT_SECONDS};
 
-static uint64_t now_us;
-_Thread_local struct clock_cache clock_cache;
-int64_t clock_wall_us(void) {
-    return (int64_t)now_us;
-}
-uint64_t clock_monotonic_us(void) {
-    return now_us;
-}
-uint64_t clock_monotonic_ns(void) {
-    return now_us * 1000;
-}
-void clock_update(void) {}
-void clock_follow(void) {}
-
 /* A read, from its start until the loader has used its bytes. */
 struct read {
     size_t offset;
@@ -256,7 +242,7 @@ static void announce_end(bool forged) {
 }
 
 static void let_pass(uint64_t us) {
-    now_us += us;
+    fuzz_now_us += us;
     world.passed_us += us;
     if (world.passed_us > (uint64_t)TIMEOUT_SECONDS * 1000000) world.faulty = true;
 }
@@ -266,7 +252,7 @@ static void step(void) {
     if (in->at == in->end || world.steps++ > STEPS_MAX || world.input_end + PULL_LINE_MAX > INPUT_MAX) {
         show_input(world.input_end);
         break_link(-ECONNRESET);
-        now_us += 1000000;
+        fuzz_now_us += 1000000;
         return;
     }
     switch (fuzz_byte(in) % 18) {
@@ -408,7 +394,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     world.script = (struct fuzz_input){data, data + size};
     world.conn = (struct connection){.out.ops = &output_ops, .transport = &transport_rdma, .state = CONN_OPEN};
     make_room(&world.conn.out, 0);
-    now_us = 1000000;
+    fuzz_now_us = 1000000;
     world.fetch = begin();
     if (!world.fetch) return 0;
     world.takes = fuzz_byte(&world.script) % 2;

@@ -22,27 +22,6 @@
 
 enum { PEERS = 3, RX_SIZE = RDMA_RX_SIZE_MIN, STEPS_MAX = 2000, TURNS_TO_END = 14 };
 
-static uint64_t now_us = 1000000;
-_Thread_local struct clock_cache clock_cache;
-int64_t clock_wall_us(void) {
-    return (int64_t)now_us;
-}
-uint64_t clock_monotonic_us(void) {
-    return now_us;
-}
-uint64_t clock_monotonic_ns(void) {
-    return now_us++ * 1000; /* lib/ticks.c waits for it to go on */
-}
-void clock_update(void) {
-    clock_cache.wall_us = (int64_t)now_us;
-    clock_cache.wall_ms = (int64_t)now_us / 1000;
-    clock_cache.monotonic_us = now_us;
-}
-
-void clock_follow(void) {
-    clock_update();
-}
-
 /* The far end of a connection, and our owner of the near one. */
 struct peer {
     struct rdma_cm_id *id;
@@ -385,7 +364,8 @@ static void on_connected(struct connection *conn) {
     struct peer *p = conn->owner;
     FUZZ_CHECK(!p->closed && !p->told_end, "connected after the end");
 }
-static const struct connection_events events = {on_connected, on_readable, on_drained, on_closed};
+static const struct connection_events events = {
+    .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
 
 static void on_accepted(struct listener *from, struct connection *conn) {
     struct peer *p = peer_of_id(rdma_of(conn)->id);
@@ -763,7 +743,7 @@ static void step(struct fuzz_input *in) {
     case 7: fake_stray(what >> 7, 9000 + fuzz_u32(in) % 9000, fuzz_u32(in), (enum ibv_wc_status)(what >> 5)); break;
     case 8: step_control(p, in); break;
     case 9:
-        now_us += fuzz_byte(in) * UINT64_C(50000);
+        fuzz_now_us += fuzz_byte(in) * UINT64_C(50000);
         all_may_end();
         break;
     case 10: turn(1); break;
@@ -793,7 +773,7 @@ static void step(struct fuzz_input *in) {
         break;
     default: turn(0); break;
     }
-    now_us++;
+    fuzz_now_us++;
 }
 
 /* The device does all that it was asked to: nothing is left waiting for a peer whose buffer has room. */
@@ -813,7 +793,7 @@ static void send_all(void) {
             }
         }
         turn(0);
-        now_us += 260000; /* a tick asks for the completion of what asked for none */
+        fuzz_now_us += 260000; /* a tick asks for the completion of what asked for none */
         idle = arrived != before ? 0 : idle + 1;
         if (round + 1 == ROUNDS) return;
     }
@@ -849,7 +829,7 @@ static void settle_all(void) {
             close_ours(&peers[k]);
             if (peers[k].id && i > 2) fake_event(peers[k].id, RDMA_CM_EVENT_DISCONNECTED, 0);
         }
-        now_us += 1000000;
+        fuzz_now_us += 1000000;
     }
     for (int i = 0; i < PEERS; i++) peer_forget(&peers[i]);
     FUZZ_CHECK(owner->connections.len == 0 && owner->stats.connections == 0, "%zu connections are left",
@@ -926,7 +906,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static unsigned runs;
     struct fuzz_input in = {data, data + size};
-    now_us += 1000000;
+    fuzz_now_us += 1000000;
     clock_update();
     for (int i = 0; in.at < in.end && i < STEPS_MAX; i++) step(&in);
     settle_all();

@@ -5,6 +5,7 @@
 #                                                  link alive
 #   replica_payload $c                             the full copy that follows, without its head and mark
 #   replica_full_sync ?option value ...?           all of these: {client id offset payload}, acknowledged
+#   replica_pull ?level?                           one that fetches the copy by RDMA READ: the client, after +FULLRESYNC
 #   replica_ack $c offset ?fsynced?
 #   replica_stream $c bytes                        that many bytes of the stream
 #   replica_commands $c                            the commands up to a mark that only we publish, without PING and
@@ -16,6 +17,17 @@ proc replica_connect {args} {
     set c [new_client]
     if {![llength $args]} {set args {capa eof capa psync2}}
     assert_equal OK [$c replconf {*}$args]
+    return $c
+}
+
+proc replica_pull {{level 0}} {
+    set c [new_client -level $level -deferring 1]
+    foreach option {{capa eof} {capa psync2} {capa rdma-pull} {version 9.1.0} {listening-port 1}} {
+        $c replconf {*}$option
+        assert_equal OK [$c -read]
+    }
+    $c psync ? -1
+    assert_match "FULLRESYNC *" [$c -read]
     return $c
 }
 

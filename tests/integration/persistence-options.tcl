@@ -95,7 +95,7 @@ start_faulty_server {} {
         r debug populate 12000 key 1000
         foreach {value syncs} {yes 2 no 1} {
             r config set rdb-save-incremental-fsync $value
-            # The sync after so many succeeds if there is none.
+            # The sync after these fails: with `no` there is no further one.
             faults "sync */temp-*.rdb fail EIO after=$syncs"
             assert_equal [expr {$value eq "yes"}] [catch {r save}] $value
         }

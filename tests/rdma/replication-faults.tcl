@@ -189,18 +189,6 @@ start_server [with_faults $at_primary overrides $rdma] {
     }
 }
 
-# A replica made of Tcl, over RDMA through the proxy. Level -1 is the primary.
-proc ask_for_snapshot {} {
-    set c [new_client -level -1 -deferring 1]
-    foreach option {{capa eof} {capa psync2} {capa rdma-pull} {version 9.1.0} {listening-port 1}} {
-        $c replconf {*}$option
-        assert_equal OK [$c -read]
-    }
-    $c psync ? -1
-    assert_match "FULLRESYNC *" [$c -read]
-    return $c
-}
-
 start_server [list overrides $rdma] {
     start_server [list overrides $rdma] {
         fill 2000 5000
@@ -213,7 +201,7 @@ start_server [list overrides $rdma] {
             wait_fetching
             set forged {0 -1 1000000 9223372036854775807 -9223372036854775808}
             foreach number $forged {
-                set c [ask_for_snapshot]
+                set c [replica_pull -1]
                 $c replconf pulled $number
                 assert_closed $c $patience
                 $c -close

@@ -438,23 +438,11 @@ start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0}] {
     }
 }
 
-# A scripted replica, over RDMA through the proxy.
-proc ask_for_snapshot {} {
-    set c [new_client -deferring 1]
-    foreach option {{capa eof} {capa psync2} {capa rdma-pull} {version 9.1.0} {listening-port 1}} {
-        $c replconf {*}$option
-        assert_equal OK [$c -read]
-    }
-    $c psync ? -1
-    assert_match "FULLRESYNC *" [$c -read]
-    return $c
-}
-
 start_server [list overrides $rdma] {
     fill 100 1000
     foreach {what number} {"was not offered" 1000000 "is negative" -1 "is none" 0} {
         test "a replica that acknowledges a chunk which $what is disconnected" -needs $::on_software_device {
-            set c [ask_for_snapshot]
+            set c [replica_pull]
             $c replconf pulled $number
             assert_closed $c
             wait_over 0
