@@ -243,15 +243,14 @@ start_server {} {
         spawn_wait $id
     }
 
-    test "all standard tests run, or say that the server does not know their command" {
-        lassign [bench -q -n 200 -c 5 -P 4 -r 100] code out err
-        assert_equal 0 $code $err
+    test "all standard tests run" {
+        r config resetstat
+        set out [bench_out -q -n 200 -c 5 -P 4 -r 100]
         foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100\
             LRANGE_600 MSET XADD FCALL} {
-            assert_match "*$name*" $out$err
-        }
-        foreach line [split [string trim $err] \n] {
-            assert_match "*: left out, the server does not know the command" $line
+            assert_match "*$name*: * requests per second*" $out
+            # Several tests may use one command.
+            assert_morethan [calls [lindex [split [string tolower $name] _] 0]] 199
         }
     }
 
