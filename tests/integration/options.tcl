@@ -335,7 +335,7 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
                 $name eq "hz"} continue
             if {[r config get $name] eq ""} continue
             regexp {^(-?\d+)\.\.(-?\d+)$} $limits -> low high
-            set text "-ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between $low \
+            set text "-ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between $low\
                 and $high inclusive"
             set tries {}
             if {$low > -2147483648 && ($kind eq "integer" || $low > 0)} {lappend tries [expr {$low - 1}]}
@@ -353,7 +353,7 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
         each_option {name default runtime kind} {
             if {$runtime ne "yes" || $kind ne "bool" || [r config get $name] eq ""} continue
             set got [r -typed config set $name maybe]
-            if {$got ne "-ERR CONFIG SET failed (possibly related to argument '$name') \
+            if {$got ne "-ERR CONFIG SET failed (possibly related to argument '$name')\
                 - argument must be 'yes' or 'no'"} {
                 lappend wrong "$name: $got"
             }
