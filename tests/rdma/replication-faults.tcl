@@ -3,6 +3,11 @@
 # what they were not offered. After each fault the replica recovers and has the data of its primary. Software device
 # only. seconds: 25
 
+if {![software_device]} {
+    test "faults while replicas fetch a snapshot" -needs $::on_software_device {}
+    return
+}
+
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 set patience 60000
 
