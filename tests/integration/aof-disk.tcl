@@ -1,6 +1,15 @@
 # Disks that fail under the append-only file (programs/preload/disk-faults.c): replies wait, writes are refused, and
 # what was acknowledged is there afterwards. seconds: 10
 
+# With a disk that works again, the server that ended starts, and `k` has this value.
+proc restarts_with {value} {
+    faults
+    server_launch [srv id]
+    assert {[server_wait_up [srv id]]}
+    reconnect
+    assert_equal $value [r get k]
+}
+
 start_faulty_server {appendonly yes} {
     test "a full disk: the reply waits, further writes are refused, and both are over when there is space" {
         r set k before
@@ -122,11 +131,7 @@ start_faulty_server {appendonly yes} {
         wait_for_condition 10000 {![process_alive [srv pid]]}
         assert_equal 1 [server_reap [srv id]]
         assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..."]}
-        faults
-        server_launch [srv id]
-        assert {[server_wait_up [srv id]]}
-        reconnect
-        assert_equal acknowledged [r get k]
+        restarts_with acknowledged
     }
 
     test "a directory that cannot be synced at start ends the server" {
@@ -137,11 +142,7 @@ start_faulty_server {appendonly yes} {
         server_launch [srv id]
         assert_equal 1 [server_reap [srv id]]
         assert {[log_has "Fail to fsync the AOF file or its directory: Input/output error"]}
-        faults
-        server_launch [srv id]
-        assert {[server_wait_up [srv id]]}
-        reconnect
-        assert_equal acknowledged [r get k]
+        restarts_with acknowledged
     }
 
     foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()"\
