@@ -113,6 +113,11 @@ struct transport {
     void (*flush)(struct connection *conn);
     size_t (*pending)(const struct connection *conn);
     void (*close)(struct connection *conn);
+    /* Move a connection to another loop, NULL: the transport cannot (RDMA: a queue pair is tied to the completion queue
+     * of its thread). `leave` takes it from its loop unless output is pending or it is not open; on false nothing has
+     * changed. Until `enter`, which may run on another thread, nobody may use it. Received bytes stay in place. */
+    bool (*leave)(struct connection *conn);
+    void (*enter)(struct connection *conn, struct event_loop *loop);
     bool (*address)(const struct connection *conn, bool peer, struct address *address);
     int (*fd)(const struct connection *conn);        /* -1: the connection has no descriptor of its own */
     bool (*is_local)(const struct connection *conn); /* the peer is on this machine, in the sense of protected mode */

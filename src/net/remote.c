@@ -44,8 +44,11 @@ struct remote {
     uint64_t handed;                        /* bytes of output given to the end */
     bool shown_room_used;                   /* the reply space of `shown` must not be used again */
     bool showing, drain_asked, reads_on;
+    bool leaving;                     /* LEAVE was sent, and the end has not gone on yet */
+    struct message *kept, **kept_end; /* messages for the end, while it is leaving */
+    struct remote_end *left;          /* the end, after LEFT, until it goes on */
     char *error_note;
-    struct event_deferred resume;
+    struct event_deferred resume, go_on;
 };
 
 static struct remote *remote_of(const struct connection *conn) {
@@ -84,7 +87,13 @@ static void send_to_end(struct remote *r, struct message *message) {
     message->home = r;
     message->end = r->end;
     message->post.run = at_end;
-    event_outbox_add(&r->worker->to_loop, &message->post);
+    if (__builtin_expect(!r->leaving, 1)) {
+        event_outbox_add(&r->worker->to_loop, &message->post);
+        return;
+    }
+    message->post.next = NULL;
+    *r->kept_end = message;
+    r->kept_end = (struct message **)&message->post.next;
 }
 
 static void tell_end(struct remote *r, enum message_kind kind, int number) {
@@ -206,15 +215,18 @@ static void about_drop(struct message *message) {
     mem_free(message);
 }
 
-void remote_arrived(struct connection *conn) {
-    struct event_attachment *attachment = event_loop_attachment(conn->loop, &worker_key);
-    struct remote_worker *worker = container_of(attachment, struct remote_worker, attachment);
+/* Makes the two halves, which are not connected by messages yet. */
+static struct opened_message *halves_new(struct remote_worker *worker, struct connection *conn) {
     struct remote_end *end = worker->ops->opened(worker, conn);
     end->conn = conn;
     end->worker = worker;
+    end->home = mem_calloc(1, sizeof *end->home);
+    end->home->end = end;
+    end->home->worker = worker;
     conn->events = &end_events;
     conn->owner = end;
     struct opened_message *about = (struct opened_message *)remote_message_new(sizeof *about);
+    about->message.end = end;
     about->transport = conn->transport;
     about->peer_known = conn->transport->address(conn, true, &about->peer);
     about->own_known = conn->transport->address(conn, false, &about->own);
@@ -222,28 +234,51 @@ void remote_arrived(struct connection *conn) {
     about->fd = conn->transport->fd(conn);
     about->names = names_copy(conn_peer_names(conn));
     about->message.drop = about_drop;
-    /* The end creates home's half, so that messages name it from the start; from now on it belongs to home. */
-    end->home = mem_calloc(1, sizeof *end->home);
-    end->home->end = end;
-    end->home->worker = worker;
-    if (conn->transport->describe) {
-        pthread_mutex_lock(&worker->lock->mutex);
-        conn->transport->describe(conn, end->described, sizeof end->described);
-        pthread_mutex_unlock(&worker->lock->mutex);
-    }
+    return about;
+}
+
+static void end_describe(struct remote_end *end) {
+    if (!end->conn->transport->describe) return;
+    pthread_mutex_lock(&end->worker->lock->mutex);
+    end->conn->transport->describe(end->conn, end->described, sizeof end->described);
+    pthread_mutex_unlock(&end->worker->lock->mutex);
+}
+
+/* The end creates home's half, so that messages name it from the start; from now on that half belongs to home. */
+void remote_arrived(struct connection *conn) {
+    struct event_attachment *attachment = event_loop_attachment(conn->loop, &worker_key);
+    struct remote_worker *worker = container_of(attachment, struct remote_worker, attachment);
+    struct opened_message *about = halves_new(worker, conn);
+    struct remote_end *end = about->message.end;
+    end_describe(end);
     note(end);
     send_home(end, &about->message, MESSAGE_OPENED);
 }
 
+static void flush_end(struct remote_end *end) {
+    list_remove(&end->worker->dirty, &end->dirty_link);
+    count(&end->worker->writes);
+    conn_flush(end->conn);
+    note(end);
+    tell_drained(end);
+}
+
 static void flush_dirty(struct remote_worker *worker) {
-    while (worker->dirty.len) {
-        struct remote_end *end = container_of(list_first(&worker->dirty), struct remote_end, dirty_link);
-        list_remove(&worker->dirty, &end->dirty_link);
-        count(&worker->writes);
-        conn_flush(end->conn);
-        note(end);
-        tell_drained(end);
-    }
+    while (worker->dirty.len) flush_end(container_of(list_first(&worker->dirty), struct remote_end, dirty_link));
+}
+
+static void end_leave(struct remote_end *end, struct message *message) {
+    struct connection *conn = end->conn;
+    if (list_is_linked(&end->dirty_link)) flush_end(end);
+    message->number = !end->ended && !end->at_home && !end->drain_asked && conn->transport->leave(conn);
+    if (message->number && list_is_linked(&end->stale_link)) list_remove(&end->worker->stale, &end->stale_link);
+    send_home(end, message, MESSAGE_LEFT); /* if it has left, home may use it from now on */
+}
+
+static void end_enter(struct remote_end *end) {
+    end->conn->transport->enter(end->conn, end->worker->loop);
+    end_describe(end);
+    note(end);
 }
 
 static void end_close(struct remote_end *end, struct message *message) {
@@ -296,6 +331,8 @@ static void at_end(struct event_post *post) {
         end->drain_asked = true;
         if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
         break;
+    case MESSAGE_LEAVE: end_leave(end, message); return;
+    case MESSAGE_ENTER: end_enter(end); break;
     case MESSAGE_CLOSE: end_close(end, message); return;
     default: break;
     }
@@ -665,18 +702,131 @@ static const struct transport *proxy_of(const struct transport *real) {
     return &proxies[i];
 }
 
-static void home_open(struct remote *r, struct opened_message *about) {
+static void home_init(struct remote *r, struct opened_message *about) {
     struct connection *conn = &r->conn;
     r->about = about;
     r->arrived_end = &r->arrived;
     r->sealed_end = &r->sealed;
+    r->kept_end = &r->kept;
     conn->out.ops = &remote_output_ops;
     conn->transport = proxy_of(about->transport);
     conn->loop = r->worker->home;
     conn->state = CONN_OPEN;
     conn->in_limit = SIZE_MAX;
     r->worker->count++;
-    r->worker->ops->accepted(conn);
+}
+
+static void home_open(struct remote *r, struct opened_message *about) {
+    home_init(r, about);
+    r->worker->ops->accepted(&r->conn);
+}
+
+/* Moving */
+
+/* The end goes on: the messages kept meanwhile follow. */
+static void end_goes_on(struct remote *r, struct remote_end *end, struct remote_worker *worker) {
+    struct message *next;
+    r->leaving = false;
+    r->worker = worker;
+    worker->count++;
+    for (struct message *message = r->kept; message; message = next) {
+        next = (struct message *)message->post.next;
+        message->end = end;
+        event_outbox_add(&worker->to_loop, &message->post);
+    }
+    r->kept = NULL;
+    r->kept_end = &r->kept;
+}
+
+static void enter(struct remote *r, struct remote_end *end, struct remote_worker *worker) {
+    struct message *message = remote_message_new(sizeof *message);
+    end->worker = worker;
+    message->kind = MESSAGE_ENTER;
+    message->home = r;
+    message->end = end;
+    message->post.run = at_end;
+    event_outbox_add(&worker->to_loop, &message->post);
+}
+
+static void go_on(struct event_deferred *deferred) {
+    struct remote *r = container_of(deferred, struct remote, go_on);
+    struct remote_worker *to = r->end ? r->worker->ops->left(&r->conn) : r->worker; /* closed meanwhile: goes back */
+    if (!to) return;
+    struct remote_end *end = r->left;
+    r->left = NULL;
+    enter(r, end, to);
+    end_goes_on(r, end, to);
+}
+
+static void home_left(struct remote *r, const struct message *message) {
+    if (!message->number) {
+        end_goes_on(r, message->end, r->worker);
+        return;
+    }
+    r->left = message->end;
+    event_loop_defer(r->conn.loop, &r->go_on, go_on);
+}
+
+struct remote_worker *remote_worker_of(const struct connection *conn) {
+    return remote_of(conn)->worker;
+}
+
+bool remote_can_leave(const struct connection *conn) {
+    return remote_of(conn)->about->transport->leave != NULL;
+}
+
+bool remote_is_leaving(const struct connection *conn) {
+    return remote_of(conn)->leaving;
+}
+
+bool remote_leave(struct connection *conn) {
+    struct remote *r = remote_of(conn);
+    bool busy = r->shown || r->arrived || r->room || r->sealed || r->showing || r->drain_asked || r->reads_on;
+    if (!takes_output(r) || conn->state != CONN_OPEN || r->leaving || busy || !remote_can_leave(conn)) return false;
+    tell_end(r, MESSAGE_LEAVE, 0);
+    r->leaving = true;
+    r->worker->count--;
+    return true;
+}
+
+struct connection *remote_take(struct connection *conn) {
+    struct remote *r = remote_of(conn);
+    struct remote_end *end = r->left;
+    struct connection *real = end->conn;
+    bool busy = r->kept || r->room || r->sealed || conn->reading_paused || list_is_linked(&r->resume.link);
+    if (busy || end->full || end->paused || real->in_len || real->sink || !r->worker->ops->idle(end)) return NULL;
+    real->events = conn->events;
+    real->owner = conn->owner;
+    real->trusted = conn->trusted;
+    real->bytes_in = conn->bytes_in;
+    real->bytes_out = r->handed;
+    real->in_limit = conn->in_limit;
+    r->worker->ops->free(end);
+    r->end = r->left = NULL;
+    conn->state = CONN_CLOSED;
+    event_loop_defer(conn->loop, &conn->deferred, remote_free);
+    real->transport->enter(real, conn->loop);
+    return real;
+}
+
+struct connection *remote_adopt(struct remote_worker *worker, struct connection *conn) {
+    const struct connection_events *events = conn->events;
+    void *owner = conn->owner;
+    if (conn->in_len || conn->sink || conn->reading_paused) return NULL;
+    if (!conn->transport->leave || !conn->transport->leave(conn)) return NULL;
+    struct opened_message *about = halves_new(worker, conn);
+    struct remote_end *end = about->message.end;
+    struct remote *r = end->home;
+    home_init(r, about);
+    r->conn.events = events;
+    r->conn.owner = owner;
+    r->conn.trusted = conn->trusted;
+    r->conn.in_limit = conn->in_limit;
+    r->conn.bytes_in = conn->bytes_in;
+    r->conn.bytes_out = r->handed = end->taken_out = conn->bytes_out;
+    atomic_store_explicit(&end->sent, conn->bytes_out, memory_order_relaxed);
+    enter(r, end, worker);
+    return &r->conn;
 }
 
 static void home_drained(struct remote *r) {
@@ -698,6 +848,7 @@ static void at_home(struct event_post *post) {
     case MESSAGE_INPUT:
     case MESSAGE_ENDED: home_input(r, message); return;
     case MESSAGE_DRAINED: home_drained(r); break;
+    case MESSAGE_LEFT: home_left(r, message); break;
     case MESSAGE_GONE:
         r->worker->count--;
         event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
@@ -734,7 +885,7 @@ static void call_at_end(struct event_post *post) {
 /* The end exists: it is freed after CLOSE, which is sent when r->end becomes NULL. */
 bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context) {
     const struct remote *r = remote_of(conn);
-    if (!r->end || r->worker->stopped) return false;
+    if (!r->end || r->leaving || r->worker->stopped) return false;
     struct remote_call call = {.post.run = call_at_end, .conn = r->end->conn, .run = run, .context = context};
     sem_init(&call.done, 0, 0);
     event_loop_post(r->worker->loop, &call.post);

@@ -13,7 +13,8 @@
  *   memory that belongs to one thread at a time. It goes through the two outboxes of the worker (event_loop.h: posts),
  *   so the messages of a connection arrive in the order in which they were sent.
  *     end to home   OPENED, INPUT, DRAINED (if requested), ENDED (peer closed or transport failed), GONE (the last)
- *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (the last)
+ *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, LEAVE, ENTER, CLOSE (the last)
+ *     and back      LEFT, the answer to LEAVE
  *
  * Input
  *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
@@ -35,6 +36,15 @@
  *   Home closes a connection by CLOSE, after the output. The end closes the real connection, frees itself and answers
  *   GONE; until then the home half remains, closed. The end never frees itself before: when the peer closes, it sends
  *   ENDED and waits for CLOSE. `closed` follows the input before it; if that input waits, `hung_up` is called first.
+ *
+ * Moving
+ *   remote_leave() asks the end to leave its loop (LEAVE). The end sends the output that came before; if nothing is
+ *   pending then and no input is at home, it takes the real connection from its loop and answers LEFT. From the request
+ *   to the answer, home keeps its messages. A connection that has left belongs to home: remote_worker_ops.left()
+ * chooses the next worker, which gets the same end with ENTER, or takes the real connection for home's own loop with
+ *   remote_take(). The messages that home kept follow. remote_adopt() is the reverse of remote_take(). The user's half
+ *   stays the same when a connection moves from one worker to another, so the user notices nothing, not even within a
+ *   request. RDMA connections do not move: their queue pairs complete into the queues of their thread.
  *
  * Calls
  *   remote_run() runs a function on the worker's thread with the real connection, and home waits for it. It is for rare
@@ -71,13 +81,16 @@ enum message_kind {
     MESSAGE_TRUST,
     MESSAGE_KEEPALIVE,
     MESSAGE_ASK_DRAINED,
+    MESSAGE_LEAVE,
+    MESSAGE_LEFT,
+    MESSAGE_ENTER,
     MESSAGE_CLOSE
 };
 
 struct message {
     struct event_post post; /* must be first */
     enum message_kind kind;
-    int number;   /* ENDED: errno; KEEPALIVE: seconds; READ_ON: whether */
+    int number;   /* ENDED: errno; KEEPALIVE: seconds; READ_ON, LEFT: whether */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
     struct remote *home;
     struct remote_end *end;
@@ -121,6 +134,10 @@ struct remote_worker_ops {
     void (*free)(struct remote_end *end);
     /* On the home thread: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
+    /* On the home thread, outside all handlers: the connection has left its worker, as remote_leave() asked. Returns
+     * the worker where it goes on, which may be the same, or NULL after remote_take(). NULL if no connection leaves. */
+    struct remote_worker *(*left)(struct connection *conn);
+    bool (*idle)(const struct remote_end *end); /* holds nothing of the stream; for remote_take() */
 };
 
 struct remote_worker {
@@ -134,7 +151,7 @@ struct remote_worker {
     struct event_attachment attachment;
     struct remote_lock *lock; /* of `described` */
     bool stopped;             /* its thread has ended; home's thread */
-    size_t count;             /* connections placed on the worker and not gone; home's thread */
+    size_t count;             /* connections placed on the worker that have not gone or left; home's thread */
     _Atomic uint64_t reads, writes;
 };
 
@@ -159,6 +176,19 @@ struct message *remote_shown(const struct connection *conn); /* the message that
 /* Runs `run` on the worker's thread and returns when it has ended. False: it was not run, because conn is closed or the
  * worker has stopped. `run` must not close the connection. */
 bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context);
+/* Moving. All on the home thread, outside handlers and callbacks of the connection. */
+struct remote_worker *remote_worker_of(const struct connection *conn);
+bool remote_can_leave(const struct connection *conn);  /* its transport can move it */
+bool remote_is_leaving(const struct connection *conn); /* from remote_leave() on, until it is on a worker again */
+/* Asks the end to leave; remote_worker_ops.left() follows unless the end is busy. False: home is busy with it now, or
+ * it is on its way already. Try again later in both cases. */
+bool remote_leave(struct connection *conn);
+/* Within left(): returns the real connection, on home's loop, with the events, the owner and the counters of conn,
+ * which is gone. NULL: a part of a request is in the end or output waits; then return a worker. */
+struct connection *remote_take(struct connection *conn);
+/* Moves home's own connection to the worker. Returns its half at home, which takes over events, owner and counters, and
+ * replaces it. NULL: it cannot move, or not now. The caller has consumed all input. */
+struct connection *remote_adopt(struct remote_worker *worker, struct connection *conn);
 /* The worker's thread has ended. */
 void remote_worker_stopped(struct remote_worker *worker);
 #endif

@@ -615,6 +615,28 @@ void stream_close(struct connection *conn) {
     event_loop_defer(conn->loop, &conn->deferred, stream_free);
 }
 
+/* Moving to another loop. Unconsumed bytes are in private memory between two reads, and OpenSSL's state is the
+ * session's, so both move along. */
+
+bool stream_leave(struct connection *conn) {
+    struct stream *s = stream_of(conn);
+    bool waits = s->blocked || s->wants_read || s->wants_write || s->timer.heap_index || s->showing;
+    if (conn->state != CONN_OPEN || conn->error || s->write_error || waits || stream_pending(conn)) return false;
+    leave_chunk(s);
+    event_watch_remove(conn->loop, &s->watch);
+    if (list_is_linked(&s->pool_link)) list_remove(&s->pool->has_input, &s->pool_link);
+    conn->loop = NULL;
+    s->pool = NULL;
+    return true;
+}
+
+void stream_enter(struct connection *conn, struct event_loop *loop) {
+    struct stream *s = stream_of(conn);
+    conn->loop = loop;
+    s->pool = pool_of(loop);
+    update_interest(s);
+}
+
 /* Handshakes of accepted streams. The server knows nothing of the stream before its handshake is complete. */
 
 static void arrival_end(struct stream *s) {

@@ -112,6 +112,8 @@ void stream_set_reading(struct connection *conn);
 void stream_flush(struct connection *conn);
 size_t stream_pending(const struct connection *conn);
 void stream_close(struct connection *conn);
+bool stream_leave(struct connection *conn);
+void stream_enter(struct connection *conn, struct event_loop *loop);
 int stream_fd(const struct connection *conn);
 const char *stream_error_text(const struct connection *conn);
 size_t stream_memory(const struct connection *conn, size_t *input, size_t *output);

@@ -96,6 +96,10 @@ static inline bool request_is_detached(const struct request_reader *reader) {
     return reader->larges_count || reader->detached_len;
 }
 void request_done(struct request_reader *reader); /* ends this request; releases its blobs */
+/* True: no part of a request was read, so that another reader can continue with the rest of the input. */
+static inline bool request_is_idle(const struct request_reader *reader) {
+    return !reader->argc && !reader->args_left && !request_is_detached(reader);
+}
 /* Returns a new reference to the blob of argument `index`, once; NULL: the argument is not in a blob, or the blob was
  * already taken. The reader keeps its own reference until request_done(), so argv stays valid. */
 struct blob *request_take_blob(struct request_reader *reader, int index);

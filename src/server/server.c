@@ -8,6 +8,7 @@
 #include "lib/random.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/config/config.h"
@@ -84,6 +85,7 @@ static void before_wait(void *context) {
     each_part(before_wait);
     if (reply_barrier_pending) reply_barrier_flush();
     clients_flush();
+    if (__builtin_expect(io_threads_moving, 0)) io_threads_move();
     clients_evict();
 }
 

@@ -328,48 +328,112 @@ proc io_threads_of {pid} {
     return $count
 }
 
+# How many of the clients an I/O thread serves: each sends one request, and the threads count those that they read.
+proc served_by_threads {clients} {
+    set reads [info_field stats io_threaded_reads_processed]
+    set own [expr {[info_field stats io_threaded_reads_processed] - $reads}]
+    set reads [info_field stats io_threaded_reads_processed]
+    foreach c $clients {$c ping}
+    expr {[info_field stats io_threaded_reads_processed] - $reads - $own}
+}
+
+# How many clients each event loop of the server watches, in ascending order, without those that watch none.
+proc clients_by_loop {} {
+    set sizes {}
+    set sockets [regexp -all -inline -line {(?:^| )fd=\d+} [r client list]]
+    foreach file [glob -nocomplain /proc/[srv pid]/fdinfo/*] {
+        if {[catch {file_bytes $file} text]} continue
+        set watched 0
+        foreach {- fd} [regexp -all -inline -line {^tfd: *(\d+) } $text] {
+            if {" fd=$fd" in $sockets} {incr watched}
+        }
+        if {$watched} {lappend sizes $watched}
+    }
+    lsort -integer $sizes
+}
+
 start_server {overrides {io-threads 1} tags {io-threads}} {
     test "CONFIG SET io-threads refuses what is out of range" {
         foreach n {0 -1 257 x ""} {assert_error_like "ERR CONFIG SET failed*" {r config set io-threads $n}}
         assert_equal 1 [config_get io-threads]
     }
 
-    test "CONFIG SET io-threads adds threads, which serve new connections" -needs {ours 1} {
-        set before [new_client]
-        $before ping
-        set reads [info_field stats io_threaded_reads_processed]
-        assert_typed +OK config set io-threads 4
-        assert_equal 4 [config_get io-threads]
-        wait_for_condition 5000 {[io_threads_of [srv pid]] == 3}
-        for {set i 0} {$i < 100} {incr i} {$before ping}
-        assert {[info_field stats io_threaded_reads_processed] < $reads + 50}
-        set after [new_client]
-        for {set i 0} {$i < 100} {incr i} {$after ping}
-        assert {[info_field stats io_threaded_reads_processed] >= $reads + 100}
-        assert_equal 1 [info_field server io_threads_active]
-        $before -close
-        $after -close
+    test "CONFIG SET io-threads moves the connections of sockets, in both directions" -needs {ours 1} {
+        set clients [list [srv client]]
+        for {set i 0} {$i < 9} {incr i} {lappend clients [new_client]}
+        set blocked [new_client]
+        $blocked -send blpop moved 0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        set subscriber [new_client]
+        $subscriber subscribe news
+        # Over RDMA a connection keeps its thread: all of these belong to the main thread.
+        foreach n {4 2 5 1 3} {
+            assert_typed +OK config set io-threads $n
+            assert_equal $n [config_get io-threads]
+            set expected [expr {$::opt(rdma) || $n == 1 ? 0 : [llength $clients]}]
+            wait_for_condition 10000 {[served_by_threads $clients] == $expected}
+            assert_equal 1 [r publish news $n]
+            assert_equal [list message news $n] [$subscriber -read]
+            foreach c $clients {count_up $c 20}
+        }
+        r rpush moved value
+        assert_equal {moved value} [$blocked -read]
+        foreach c [list {*}[lrange $clients 1 end] $blocked $subscriber] {$c -close}
     }
 
-    test "with fewer io-threads connections stay where they are, and the threads are used again" -needs {ours 1} {
+    test "connections that are accepted by a thread over RDMA stay there" -needs {ours 1} -tags {rdma} {
+        if {!$::opt(rdma)} {skip_test "only with --rdma"}
         r config set io-threads 4
-        set clients {}
-        for {set i 0} {$i < 6} {incr i} {lappend clients [set c [new_client]]; $c ping}
+        set c [new_client]
+        $c ping
         r config set io-threads 1
-        set reads [info_field stats io_threaded_reads_processed]
-        foreach c $clients {count_up $c 200}
-        assert_morethan [info_field stats io_threaded_reads_processed] $reads
-        set reads [info_field stats io_threaded_reads_processed]
-        set late [new_client]
-        for {set i 0} {$i < 100} {incr i} {$late ping}
-        assert {[info_field stats io_threaded_reads_processed] < $reads + 50}
-        assert_equal 0 [info_field server io_threads_active]
-        r config set io-threads 5
-        wait_for_condition 5000 {[io_threads_of [srv pid]] == 4}
-        foreach c [concat $clients $late] {
-            count_up $c 200
-            $c -close
+        assert_equal 1 [served_by_threads [list $c]]
+        $c -close
+    }
+
+    test "connections are spread evenly over the threads when there are more of them" -needs {ours 1} {
+        if {$::opt(rdma)} {skip_test "RDMA connections stay where they are"}
+        r config set io-threads 2
+        set clients [list [srv client]]
+        for {set i 0} {$i < 8} {incr i} {lappend clients [new_client]}
+        wait_for_condition 10000 {[served_by_threads $clients] == 9}
+        foreach {n sizes} {4 {3 3 3} 3 {4 5} 4 {3 3 3}} {
+            r config set io-threads $n
+            wait_for_condition 10000 {[clients_by_loop] eq $sizes}
+            foreach c $clients {count_up $c 20}
         }
+        foreach c [lrange $clients 1 end] {$c -close}
+        r config set io-threads 1
+    }
+
+    test "a request that has arrived in part moves with its connection" -needs {ours 1} {
+        foreach {from to} {1 4 4 2 3 1} {
+            r config set io-threads $from
+            set clients {}
+            foreach head {"*2\r\n\$4\r\nEC" "*2\r\n\$4\r\nECHO\r\n\$30\r\nabc" "ECHO 'abc"} {
+                lappend clients [set c [new_client]]
+                $c ping
+                $c -write $head
+                $c -flush
+            }
+            set large [new_client]
+            $large -write "*2\r\n\$4\r\nECHO\r\n\$100000\r\n[string repeat l 40000]"
+            $large -flush
+            r config set io-threads $to
+            set rests [list "HO\r\n\$3\r\nabc\r\n" "[string repeat d 27]\r\n" "'\r\n"]
+            foreach c $clients rest $rests answer [list abc abc[string repeat d 27] abc] {
+                $c -write $rest
+                $c -flush
+                assert_equal $answer [$c -read]
+                count_up $c 20
+                $c -close
+            }
+            $large -write "[string repeat m 60000]\r\n"
+            $large -flush
+            assert_equal [string repeat l 40000][string repeat m 60000] [$large -read]
+            $large -close
+        }
+        r config set io-threads 1
     }
 
     test "io-threads changes under load, and no reply is lost" -needs $have_benchmark {

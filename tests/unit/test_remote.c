@@ -1,5 +1,5 @@
-/* Connections on another thread's loop behave as local connections do. An I/O thread runs its own loop; the peer is a
- * plain socket. */
+/* Connections on another thread's loop behave as local connections do, also when they move. Two I/O threads run their
+ * own loops; the peer is a plain socket. */
 #include "net/remote.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -15,11 +15,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static struct event_loop *home, *away;
-static struct remote_worker worker;
+static struct event_loop *home, *away, *beyond;
+static struct remote_worker worker, other; /* of away and beyond */
 static struct listener *listener;
-static pthread_t thread;
-static struct event_post stop_post;
+static pthread_t thread, other_thread;
+static struct event_post stop_post, other_stop_post;
 static char path[64];
 
 /* The I/O thread's end: everything received is one message, with little space for replies. */
@@ -69,15 +69,34 @@ static void accepted(struct connection *c) {
     conn = c;
     c->events = &events;
 }
-static const struct remote_worker_ops ops = {
-    .opened = end_opened, .readable = end_readable, .free = end_free, .accepted = accepted};
+
+/* Where a connection goes that leaves its thread; NULL: home. */
+static struct remote_worker *next_worker;
+static bool ends_idle;
+static int lefts;
+static bool end_idle(const struct remote_end *end) {
+    return ends_idle;
+}
+static struct remote_worker *left(struct connection *c) {
+    lefts++;
+    struct connection *real = next_worker ? NULL : remote_take(c);
+    if (!real) return next_worker ? next_worker : remote_worker_of(c);
+    conn = real;
+    return NULL;
+}
+static const struct remote_worker_ops ops = {.opened = end_opened,
+                                             .readable = end_readable,
+                                             .free = end_free,
+                                             .accepted = accepted,
+                                             .left = left,
+                                             .idle = end_idle};
 
 static void *run(void *loop) {
     event_loop_run(loop);
     return NULL;
 }
 static void stop(struct event_post *post) {
-    event_loop_stop(away);
+    event_loop_stop(post == &stop_post ? away : beyond);
 }
 static struct event_loop *place(struct listener *l) {
     return away;
@@ -89,13 +108,19 @@ static int setup(void **state) {
     unlink(path);
     home = event_loop_new();
     away = event_loop_new();
+    beyond = event_loop_new();
     remote_worker_init(&worker, away, home, &ops);
+    remote_worker_init(&other, beyond, home, &ops);
     struct listen_options options = {.host = path, .place = place, .arrived = remote_arrived};
     listener = conn_listen(&transport_unix, home, &options, error, sizeof error);
     assert_non_null(listener);
     pthread_create(&thread, NULL, run, away);
+    pthread_create(&other_thread, NULL, run, beyond);
     conn = NULL;
     on_readable = NULL;
+    next_worker = NULL;
+    ends_idle = true;
+    lefts = 0;
     readables = draineds = closeds = hung_ups = 0;
     return 0;
 }
@@ -109,14 +134,18 @@ static int setup(void **state) {
 static int teardown(void **state) {
     if (conn) {
         conn_close(conn);
-        turn_until(worker.count == 0);
+        turn_until(worker.count == 0 && other.count == 0);
     }
     listener_close(listener);
     event_outbox_publish(&worker.to_loop);
-    stop_post.run = stop;
+    event_outbox_publish(&other.to_loop);
+    stop_post.run = other_stop_post.run = stop;
     event_loop_post(away, &stop_post);
+    event_loop_post(beyond, &other_stop_post);
     pthread_join(thread, NULL);
+    pthread_join(other_thread, NULL);
     event_loop_free(away);
+    event_loop_free(beyond);
     event_loop_free(home);
     unlink(path);
     return 0;
@@ -392,6 +421,106 @@ static void a_call_for_a_connection_that_was_closed_is_refused(void **state) {
     assert_int_equal(called.times, 1);
 }
 
+/* Moving */
+
+static struct remote_worker *where(void) {
+    return conn_is_remote(conn) ? remote_worker_of(conn) : NULL;
+}
+/* Goes on moving the connection; whether it has arrived. */
+static bool moved(void) {
+    if (conn_is_remote(conn) && remote_is_leaving(conn)) return false;
+    if (where() == next_worker) return true;
+    struct connection *away_now = NULL;
+    if (where())
+        remote_leave(conn);
+    else
+        away_now = remote_adopt(next_worker, conn);
+    if (away_now) conn = away_now;
+    return away_now != NULL;
+}
+
+static void it_moves_between_threads_and_home_in_the_middle_of_a_stream(void **state) {
+    struct remote_worker *const ways[] = {&other, &worker, NULL, &other, NULL, &worker};
+    int fd = dial();
+    on_readable = echo;
+    char sent[512], got[512];
+    uint64_t total = 0;
+    for (int round = 0; round < 300; round++) {
+        size_t len = 1 + (size_t)round * 7 % sizeof sent;
+        for (size_t i = 0; i < len; i++) sent[i] = (char)(round + (int)i);
+        next_worker = ways[round % 6];
+        if (round % 2) moved(); /* the bytes arrive while it moves */
+        assert_int_equal(write(fd, sent, len), len);
+        turn_until(moved());
+        receive(fd, got, len);
+        assert_memory_equal(sent, got, len);
+        total += len;
+        assert_int_equal(worker.count, where() == &worker);
+        assert_int_equal(other.count, where() == &other);
+    }
+    assert_int_equal(conn->bytes_in, total);
+    turn_until((conn->transport->memory(conn, NULL, NULL), conn_pending(conn)) == 0);
+    assert_int_equal(conn->bytes_out, total);
+    close(fd);
+    turn_until(closeds == 1);
+}
+
+static void output_that_is_written_while_it_moves_follows(void **state) {
+    int fd = dial();
+    char got[16];
+    struct remote_worker *const ways[] = {&other, &worker, &other, NULL};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        next_worker = ways[i];
+        assert_true(remote_leave(conn));
+        assert_false(remote_leave(conn)); /* it is on its way */
+        output_write(&conn->out, SLICE("written"));
+        conn_flush(conn);
+        receive(fd, got, 7);
+        assert_memory_equal(got, "written", 7);
+        turn_until(moved());
+    }
+    close(fd);
+}
+
+static void closing_it_while_it_moves_sends_what_was_written(void **state) {
+    int fd = dial();
+    char got[16];
+    next_worker = &other;
+    assert_true(remote_leave(conn));
+    output_write(&conn->out, SLICE("bye"));
+    conn_close(conn);
+    conn = NULL;
+    receive(fd, got, 3);
+    assert_memory_equal(got, "bye", 3);
+    turn_until(worker.count == 0);
+    assert_int_equal(read(fd, got, 1), 0);
+    assert_int_equal(lefts, 0);
+    close(fd);
+}
+
+static void an_end_with_a_part_of_a_request_does_not_move_home(void **state) {
+    int fd = dial();
+    ends_idle = false;
+    assert_true(remote_leave(conn));
+    turn_until(lefts == 1);
+    assert_false(remote_is_leaving(conn));
+    assert_ptr_equal(where(), &worker);
+    on_readable = echo;
+    char got[4];
+    assert_int_equal(write(fd, "abcd", 4), 4);
+    receive(fd, got, 4);
+    assert_memory_equal(got, "abcd", 4);
+    close(fd);
+}
+
+static void a_connection_with_unread_input_does_not_leave(void **state) {
+    int fd = dial();
+    assert_int_equal(write(fd, "abcd", 4), 4);
+    turn_until(conn->in_len == 4);
+    assert_false(remote_leave(conn));
+    close(fd);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -408,6 +537,11 @@ int main(void) {
         TEST(reading_stops_while_too_much_is_at_home),
         TEST(a_call_runs_on_the_workers_thread_before_it_returns),
         TEST(a_call_for_a_connection_that_was_closed_is_refused),
+        TEST(it_moves_between_threads_and_home_in_the_middle_of_a_stream),
+        TEST(output_that_is_written_while_it_moves_follows),
+        TEST(closing_it_while_it_moves_sends_what_was_written),
+        TEST(an_end_with_a_part_of_a_request_does_not_move_home),
+        TEST(a_connection_with_unread_input_does_not_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

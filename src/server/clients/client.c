@@ -565,6 +565,22 @@ void client_accept(struct listener *listener, struct connection *conn) {
     log_verbose("Accepted %s", client_log_text(client));
 }
 
+bool client_can_change_connection(const struct client *client) {
+    enum {
+        EXCLUDED = CLIENT_STOPS | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PAUSED | CLIENT_TAKEN_OVER | CLIENT_INTERNAL
+    };
+    if (client->flags & EXCLUDED || client->held || client->waits_for_turn || client->resume) return false;
+    if (list_is_linked(&client->turn_link) || list_is_linked(&client->flush_link)) return false;
+    return request_is_idle(&client->reader) && !reply_barrier_replies(client);
+}
+
+void client_change_connection(struct client *client, struct connection *conn) {
+    client->conn = conn;
+    client->threaded = conn_is_remote(conn);
+    client_retarget(client);
+    produced_start(client);
+}
+
 void client_execute(struct client *client, int argc, const struct slice *argv) {
     if (argc == 0) return;
     if (!dispatch_running()) dispatch_ticks = ticks_now();

@@ -107,6 +107,10 @@ void client_describe(struct client *client, struct output *out);      /* a line 
 /* The client's line for the log; hide-user-data-from-log leaves names out. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
 void client_accept(struct listener *listener, struct connection *conn);
+/* Another connection with the same peer takes the place of the client's own (io_threads.h). Only if the client is
+ * between two requests and has no output that is not flushed; one that is blocked may be. Outside handlers. */
+bool client_can_change_connection(const struct client *client);
+void client_change_connection(struct client *client, struct connection *conn);
 /* Executes a command for a client as if it had sent it: for scripts, replica links, AOF loading. The reply goes to
  * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);

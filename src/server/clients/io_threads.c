@@ -31,7 +31,9 @@ enum {
     ROOM_OF_REQUEST = 64,
     ROOM_MAX = 16 * 1024,
     FETCH_AHEAD = 16,
-    DESCRIPTORS = 6
+    DESCRIPTORS = 6,
+    MOVE_DELAY_MIN_US = 500,
+    MOVE_DELAY_MAX_US = 100 * 1000
 };
 
 struct io_request {
@@ -73,11 +75,16 @@ struct io_thread {
     size_t requests_capacity, argv_capacity, count, argc;
 };
 
-/* The first `threads_serving` of the threads get new connections. The others serve those that they already have. A
- * thread that was started runs until the process ends: its queue pairs cannot move to another thread, and without
- * connections it sleeps. */
+/* The first `threads_serving` of the threads get connections. The others serve those that cannot move. A thread that
+ * was started runs until the process ends: its queue pairs cannot move to another thread, and without connections it
+ * sleeps. */
 static struct io_thread *threads[THREADS_MAX];
 static int threads_wanted, threads_serving, threads_started;
+
+/* While connections move, after a change of io-threads. */
+bool io_threads_moving;
+static struct event_timer move_timer;
+static uint64_t move_delay_us;
 
 /* The options that I/O threads need. */
 static struct {
@@ -264,8 +271,20 @@ static void accepted(struct connection *conn) {
     client_accept(NULL, conn);
 }
 
-static const struct remote_worker_ops worker_ops = {
-    .opened = end_opened, .readable = end_readable, .returned = end_returned, .free = end_free, .accepted = accepted};
+static bool end_idle(const struct remote_end *end) {
+    const struct io_client *io = (const struct io_client *)end;
+    return request_is_idle(&io->reader) && !io->stream_len && !io->waits && !io->finished;
+}
+
+static struct remote_worker *end_left(struct connection *conn);
+
+static const struct remote_worker_ops worker_ops = {.opened = end_opened,
+                                                    .readable = end_readable,
+                                                    .returned = end_returned,
+                                                    .free = end_free,
+                                                    .accepted = accepted,
+                                                    .left = end_left,
+                                                    .idle = end_idle};
 
 static void *thread_run(void *argument) {
     struct io_thread *thread = argument;
@@ -306,19 +325,88 @@ uint64_t io_threads_writes(void) {
     return sum;
 }
 
-/* Returns the thread with the fewest connections. Among equals it rotates, because connections on their way to a thread
- * are not counted yet. */
-static struct event_loop *place(struct listener *listener) {
+/* Returns the thread with the fewest connections, NULL: none serves. Among equals it rotates, because accepted
+ * connections on their way to a thread are not counted yet. */
+static struct io_thread *least_loaded(bool rdma) {
     static int turn;
     struct io_thread *best = NULL;
     for (int i = 0; i < threads_serving; i++) {
         struct io_thread *thread = threads[(turn + i) % threads_serving];
-        if (listener->transport->join && !thread->rdma) continue;
+        if (rdma && !thread->rdma) continue;
         if (!best || thread->worker.count < best->worker.count) best = thread;
     }
-    if (!best) return NULL;
-    turn = best->number % threads_serving;
-    return best->worker.loop;
+    if (best) turn = best->number % threads_serving;
+    return best;
+}
+
+static struct event_loop *place(struct listener *listener) {
+    struct io_thread *best = least_loaded(listener->transport->join != NULL);
+    return best ? best->worker.loop : NULL;
+}
+
+/* Moving
+ *
+ * After a change of io-threads the main thread goes through all clients before it waits, when their replies are
+ * flushed, and moves the connections that are idle at that moment. It tries the others again later, until all are where
+ * they belong. */
+
+static size_t fewest_connections(void) {
+    size_t fewest = SIZE_MAX;
+    for (int i = 0; i < threads_serving; i++)
+        if (threads[i]->worker.count < fewest) fewest = threads[i]->worker.count;
+    return fewest;
+}
+
+/* Whether a connection of the thread belongs to another one: io-threads does not include its thread any more, or
+ * another thread has fewer connections. */
+static bool thread_sheds(const struct io_thread *thread, size_t fewest) {
+    return thread->number > threads_serving || thread->worker.count > fewest + 1;
+}
+
+/* Moves the client's connection, or asks its thread to let it go. Returns false if it remains to be moved. */
+static bool client_place(struct client *client, size_t fewest) {
+    struct connection *conn = client->conn;
+    if (!client->threaded) {
+        struct io_thread *to = least_loaded(false);
+        if (!to || !conn->transport->leave) return true;
+        struct connection *moved = client_can_change_connection(client) ? remote_adopt(&to->worker, conn) : NULL;
+        if (moved) client_change_connection(client, moved);
+        return moved != NULL;
+    }
+    if (remote_is_leaving(conn)) return false; /* its thread may answer that it cannot go now */
+    if (!remote_can_leave(conn) || !thread_sheds((struct io_thread *)remote_worker_of(conn), fewest)) return true;
+    if (client_can_change_connection(client)) remote_leave(conn);
+    return false;
+}
+
+/* A connection has left its thread: it goes to the main thread if that serves all, otherwise to the best thread. */
+static struct remote_worker *end_left(struct connection *conn) {
+    struct client *client = conn->owner;
+    struct io_thread *to = least_loaded(false);
+    if (to) return &to->worker;
+    struct connection *real = client_can_change_connection(client) ? remote_take(conn) : NULL;
+    if (!real) return remote_worker_of(conn);
+    client_change_connection(client, real);
+    return NULL;
+}
+
+static uint64_t move_again(struct event_timer *timer) {
+    (void)timer;
+    io_threads_moving = true;
+    return 0;
+}
+
+void io_threads_move(void) {
+    size_t fewest = fewest_connections();
+    bool left = false;
+    io_threads_moving = false;
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        if (!(client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY)) && !client_place(client, fewest)) left = true;
+    }
+    if (!left) return;
+    event_timer_set(server.loop, &move_timer, move_delay_us, move_again);
+    if (move_delay_us < MOVE_DELAY_MAX_US) move_delay_us *= 2;
 }
 
 void io_threads_place(struct listen_options *options) {
@@ -357,6 +445,8 @@ static const char *threads_apply(void) {
     }
     threads_serving = threads_wanted - 1;
     publish();
+    move_delay_us = MOVE_DELAY_MIN_US;
+    io_threads_moving = true;
     return NULL;
 }
 

@@ -2,10 +2,13 @@
  * option io-threads counts the main thread: 1 means no I/O threads and no cost.
  *
  * Ownership. Each I/O thread runs its own event loop, and over RDMA it has its own device context, completion queue,
- * receive queue and send memory. The main thread accepts connections and assigns each to one of the loops permanently;
- * CONFIG SET io-threads changes which threads get new connections. From then on only that thread touches the
- * connection, its queue pair included. Clients, their table and flags, command execution, replication and INFO belong
- * to the main thread, as without I/O threads.
+ * receive queue and send memory. The main thread accepts connections and assigns each to one of the loops. From then on
+ * only that thread touches the connection, its queue pair included. Clients, their table and flags, command execution,
+ * replication and INFO belong to the main thread, as without I/O threads.
+ *
+ * CONFIG SET io-threads moves the connections of sockets, each between two of its requests (remote.h): from the main
+ * thread to the new threads, from the removed threads to the others, or back to the main thread. Connections over RDMA
+ * and those of replicas stay where they are.
  *
  * Data path. The I/O thread parses requests in place in the receive memory, as the main thread would, and makes a batch
  * of the complete ones: the parsed arguments and one copy of their bytes, which the main thread's cache needs anyway.
@@ -40,6 +43,10 @@ int io_threads_descriptors(void); /* file descriptors that the threads use */
 uint64_t io_threads_reads(void);
 uint64_t io_threads_writes(void);
 void io_threads_place(struct listen_options *options); /* distributes accepted connections over the I/O threads */
+/* Moves connections after a change of io-threads. Call it while io_threads_moving, before the loop waits, when all
+ * output is flushed. */
+void io_threads_move(void);
+extern bool io_threads_moving;
 extern struct server_part io_threads_part;
 extern const struct config_option io_threads_options[];
 
