@@ -106,6 +106,7 @@ bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of
 void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without the line end */
 /* The client's line for the log; hide-user-data-from-log leaves names out. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
+const char *client_crash_text(struct client *client); /* the same for a crash report: takes no lock */
 void client_accept(struct listener *listener, struct connection *conn);
 /* Another connection with the same peer takes the place of the client's own (io_threads.h). Only if the client is
  * between two requests and has no output that is not flushed; one that is blocked may be. Outside handlers. */

@@ -81,7 +81,8 @@ void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS
     strcpy(text, client->flags & CLIENT_CAPA_REDIRECT ? "r" : "");
 }
 
-static size_t line_write(struct client *client, char *line, size_t size, bool redacted) {
+/* `crashing`: without the details of the transport, which a lock of the I/O threads may protect. */
+static size_t line_write(struct client *client, char *line, size_t size, bool redacted, bool crashing) {
     static const struct connection none;
     const struct connection *conn = client->conn ? client->conn : &none;
     char peer[128] = "", local[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
@@ -97,7 +98,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         pending = conn_pending(conn) + report.held_output;
         output += report.held_output;
         fd = conn->transport->fd(conn);
-        if (conn->transport->describe) conn->transport->describe(conn, about, sizeof about);
+        if (conn->transport->describe && !crashing) conn->transport->describe(conn, about, sizeof about);
         snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
     }
     client_flags_text(client, flags);
@@ -134,13 +135,21 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
 
 void client_describe(struct client *client, struct output *out) {
     char line[LINE_MAX];
-    output_write(out, (struct slice){line, line_write(client, line, sizeof line, false)});
+    output_write(out, (struct slice){line, line_write(client, line, sizeof line, false, false)});
+}
+
+static const char *log_text(struct client *client, bool crashing) {
+    static char line[LINE_MAX];
+    line_write(client, line, sizeof line, server_settings.hide_user_data, crashing);
+    return line;
 }
 
 const char *client_log_text(struct client *client) {
-    static char line[LINE_MAX];
-    line_write(client, line, sizeof line, server_settings.hide_user_data);
-    return line;
+    return log_text(client, false);
+}
+
+const char *client_crash_text(struct client *client) {
+    return log_text(client, true);
 }
 
 /* The cron */

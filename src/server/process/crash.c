@@ -92,7 +92,7 @@ static uint64_t instruction_of(const ucontext_t *context) {
 
 static void report_head(int number, const siginfo_t *info, const ucontext_t *context) {
     log_write_raw("\n=== VALKEY BUG REPORT START: Cut & paste starting from here ===\n");
-    log_write_from_handler("The server crashed; what follows is for who is to find out why.");
+    log_write_from_handler("The server crashed. The report that follows helps to find the cause.");
     put("Valkey " SERVER_VERSION " crashed by signal: ");
     put_number(number);
     put(" (");
@@ -254,7 +254,7 @@ static void report_call(void) {
         put_line();
     }
     if (call->client) {
-        log_write_raw(client_log_text(call->client));
+        log_write_raw(client_crash_text(call->client));
         log_write_raw("\n");
     }
 }
