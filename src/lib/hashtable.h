@@ -68,7 +68,7 @@ uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*vi
                              void *context);
 
 /* Iteration over the whole table. The only change allowed meanwhile is hashtable_iterator_delete() of the entry just
- * returned. An open iterator prevents resizing. */
+ * returned. An open iterator prevents resizing; closing it resumes that, so the entries must still be valid then. */
 struct hashtable_iterator {
     struct hashtable *table;
     size_t bucket_index;

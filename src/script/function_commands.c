@@ -83,7 +83,7 @@ static void delete_run(struct call *call) {
 static void flush_run(struct call *call) {
     bool in_background;
     if (call->argc > 3) {
-        reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'flush'. Try FUNCTION HELP.");
+        refuse_arguments(call);
         return;
     }
     if (!flush_mode_read(call, 2, &in_background)) {

@@ -45,7 +45,8 @@ static struct slice script_text(const void *entry) {
     const struct script *script = entry;
     return (struct slice){script->text, script->len};
 }
-static const struct hashtable_type digest_type = {.key = script_digest, .ignore_case = true};
+/* Scripts belong to by_digest. */
+static const struct hashtable_type digest_type = {.key = script_digest, .ignore_case = true, .free_entry = mem_free};
 static const struct hashtable_type text_type = {.key = script_text};
 
 void script_cache_stats(struct script_cache_stats *out) {
@@ -131,12 +132,8 @@ uint32_t script_flags(struct slice text_or_digest, bool is_digest) {
 
 void script_cache_flush(bool in_background) {
     if (!vm) return;
-    struct hashtable_iterator it;
-    hashtable_iterator_open(&it, by_digest);
-    for (void *script; (script = hashtable_iterator_next(&it));) mem_free(script);
-    hashtable_iterator_close(&it);
-    hashtable_free(by_digest);
     hashtable_free(by_text);
+    hashtable_free(by_digest);
     list_init(&evictable);
     stats.count = stats.bytes = 0;
     if (in_background)

@@ -31,7 +31,8 @@ static struct slice key_name(const void *entry) {
     const struct tracked_key *key = entry;
     return (struct slice){key->name, key->len};
 }
-static const struct hashtable_type keys_type = {.key = key_name};
+static void key_free(void *entry);
+static const struct hashtable_type keys_type = {.key = key_name, .free_entry = key_free};
 static struct hashtable *keys; /* NULL: none were tracked yet */
 int64_t tracked_keys_max;
 
@@ -99,7 +100,8 @@ static void reader_add(struct tracked_key *key, struct tracker *tracker) {
     tracking_stats.items++;
 }
 
-static void key_free(struct tracked_key *key) {
+static void key_free(void *entry) {
+    struct tracked_key *key = entry;
     struct tracker **readers = key->slots ? key->table : &key->reader;
     uint32_t slots = key->slots ? key->slots : key->count;
     for (uint32_t i = 0; i < slots; i++)
@@ -167,9 +169,5 @@ void tracked_keys_clear(void) {
     if (!all) return;
     keys = NULL; /* dropping the last reader may call this function again */
     counts_update();
-    struct hashtable_iterator it;
-    hashtable_iterator_open(&it, all);
-    for (struct tracked_key *key; (key = hashtable_iterator_next(&it));) key_free(key);
-    hashtable_iterator_close(&it);
     hashtable_free(all);
 }

@@ -176,6 +176,16 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         assert_equal loaded [r evalsha $sha 0]
     }
 
+    test "SCRIPT FLUSH forgets all scripts, however many there are" {
+        foreach count {1 57 60 113 120 1000} {
+            for {set i 0} {$i < $count} {incr i} {r -send script load "return $i"}
+            set digests [lmap i [lrepeat $count x] {r -read}]
+            assert_equal [lrepeat $count 1] [r script exists {*}$digests]
+            r script flush
+            assert_equal [lrepeat $count 0] [r script exists {*}$digests]
+        }
+    }
+
     test "more than 500 scripts of EVAL evict the least recently executed, SCRIPT LOAD keeps its own" {
         r script flush
         r config resetstat

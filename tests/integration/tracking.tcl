@@ -279,6 +279,18 @@ proc default_mode_tests {} {
         close_all $c $bcast
     }
 
+    test "FLUSHALL forgets all tracked keys, however many there are" {
+        set c [tracker]
+        foreach count {1 57 60 113 120 1000} {
+            for {set i 0} {$i < $count} {incr i} {$c get key:$i}
+            assert_equal $count [info_field stats tracking_total_keys]
+            r flushall
+            assert_equal ALL [invalidated $c]
+            assert_equal 0 [info_field stats tracking_total_keys]
+        }
+        $c -close
+    }
+
     test "a data set that is loaded invalidates all keys; SWAPDB does not" {
         set c [tracker]
         $c get k
