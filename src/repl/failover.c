@@ -27,9 +27,6 @@ static struct {
     bool force;
     int64_t deadline_ms; /* 0: none */
     int64_t ask_ms;      /* when replicas are asked to acknowledge again */
-    /* A pause by CLIENT PAUSE, which goes on afterwards. */
-    enum pause_kind pause;
-    int64_t pause_until_ms;
 } failover;
 
 bool repl_failover_running(void) {
@@ -54,9 +51,7 @@ static void end(void) {
     mem_free(failover.host);
     failover.host = NULL;
     failover.state = FAILOVER_NONE;
-    clients_unpause();
-    if (failover.pause != PAUSE_NONE && failover.pause_until_ms > clock_ms())
-        clients_pause(failover.pause, failover.pause_until_ms);
+    clients_unpause(PAUSE_FAILOVER);
 }
 
 static void abandon(const char *reason) {
@@ -215,9 +210,7 @@ static void failover_run(struct call *call) {
     failover.force = request.force;
     failover.deadline_ms = !request.timeout ? 0 : request.timeout_ms > INT64_MAX - now ? 0 : now + request.timeout_ms;
     failover.ask_ms = 0;
-    failover.pause = clients_paused();
-    failover.pause_until_ms = now + clients_paused_ms();
-    clients_pause(PAUSE_WRITE, INT64_MAX);
+    clients_pause(PAUSE_FAILOVER, PAUSE_WRITE, INT64_MAX);
     log_notice("FAILOVER requested to %s.", target_text());
     reply_ok(call->reply);
 }

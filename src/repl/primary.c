@@ -283,10 +283,6 @@ int64_t repl_acknowledged(size_t count, bool fsynced) {
 
 /* With time */
 
-static bool is_paused_for_failover(void) {
-    return clients_paused() != PAUSE_NONE && repl_failover_running();
-}
-
 /* A replica that waits must not take the silence for a broken link. */
 static void keep_alive(void) {
     list_each(&replicas, link) {
@@ -338,7 +334,7 @@ static void cron(void) {
     int64_t now = clock_ms();
     if (now < next_ms) return;
     next_ms = now + CRON_MS;
-    if (replicas.len && seconds++ % repl_settings.ping_period == 0 && !is_paused_for_failover()) repl_feed_ping();
+    if (replicas.len && seconds++ % repl_settings.ping_period == 0 && !repl_failover_running()) repl_feed_ping();
     keep_alive();
     close_silent(now);
     free_idle_backlog(now);

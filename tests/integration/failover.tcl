@@ -113,6 +113,22 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c -close
         }
 
+        test "CLIENT UNPAUSE does not end the pause of a failover" -needs {ours 1} {
+            wait_for_condition 15000 {[r get k] == 5}
+            exec kill -STOP [srv pid]
+            assert_equal OK [r -1 set k 6]
+            assert_equal OK [r -1 failover]
+            r -1 client unpause
+            assert_match "*paused_reason:failover_in_progress*" [r -1 info clients]
+            set c [new_client -level -1]
+            $c -send set k 5
+            assert_equal 6 [r -1 get k]
+            assert_equal OK [r -1 failover abort]
+            assert_equal OK [$c -read]
+            exec kill -CONT [srv pid]
+            $c -close
+        }
+
         test "FORCE makes a replica the primary that does not answer in time" {
             wait_for_condition 15000 {[r get k] == 5}
             exec kill -STOP [srv pid]

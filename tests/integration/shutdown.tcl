@@ -85,3 +85,88 @@ start_server {overrides {save "3600 1"}} {
         assert_match "*There is a child saving an .rdb. Killing it!*" [log_text]
     }
 }
+
+# A replica that does not acknowledge what is written: SHUTDOWN waits for it, and holds writes meanwhile.
+proc pause_reason {} {info_field clients paused_reason}
+proc wait_for_shutdown {} {wait_for_condition 15000 {[pause_reason] eq "shutdown_in_progress"}}
+
+start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-timeout 3600}} {
+    lassign [replica_full_sync] replica
+    r set k 1
+
+    test "SHUTDOWN ABORT answers every client that waits for SHUTDOWN" -needs {ours 1} {
+        set clients [list [new_client] [new_client]]
+        foreach c $clients {$c -send shutdown}
+        wait_for_condition 15000 {[regexp -all {User requested shutdown... \(user request} [log_text]] == 2}
+        assert_equal shutdown_in_progress [pause_reason]
+        assert_equal OK [r shutdown abort]
+        foreach c $clients {
+            assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
+            assert_equal PONG [$c ping]
+            $c -close
+        }
+        assert_equal none [pause_reason]
+        assert_equal OK [r set k 2]
+    }
+
+    test "SHUTDOWN ABORT ends the shutdown that a signal has started" -needs {ours 1} {
+        foreach signal {TERM INT} {
+            kill_process $signal [srv pid]
+            wait_for_shutdown
+            assert_equal OK [r shutdown abort]
+            assert_equal none [pause_reason]
+            assert_error "ERR No shutdown in progress." {r shutdown abort}
+            assert_equal OK [r set k 3]
+        }
+    }
+
+    test "CLIENT UNPAUSE and the end of CLIENT PAUSE let no writes in while the server shuts down" -needs {ours 1} {
+        lassign [list [new_client] [new_client]] c writer
+        $c -send shutdown
+        wait_for_shutdown
+        r client pause 100000 write
+        r client unpause
+        r client pause 1 all
+        wait_for_condition 15000 {[info_field clients paused_actions] eq "write"}
+        $writer -send set k 4
+        assert_equal 3 [r get k]
+        assert_equal shutdown_in_progress [pause_reason]
+        assert_equal OK [r shutdown abort]
+        assert_equal OK [$writer -read]
+        assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
+        foreach client [list $c $writer] {$client -close}
+    }
+
+    test "a pause by CLIENT PAUSE goes on after a shutdown that is aborted" -needs {ours 1} {
+        lassign [list [new_client] [new_client]] c writer
+        r client pause 1000000 write
+        $c -send shutdown
+        wait_for_shutdown
+        $writer -send set k 5
+        assert_equal OK [r shutdown abort]
+        assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
+        assert_equal client_pause [pause_reason]
+        assert_equal 4 [r get k]
+        r client unpause
+        assert_equal OK [$writer -read]
+        foreach client [list $c $writer] {$client -close}
+    }
+
+    test "SHUTDOWN NOW that fails leaves the shutdown that waits as it was" -needs {ours 1} {
+        set gone [srv dir]/gone
+        file mkdir $gone
+        r config set dir $gone
+        file delete $gone
+        set c [new_client]
+        $c -send shutdown nosave
+        wait_for_shutdown
+        assert_error "ERR Errors trying to SHUTDOWN. Check logs." {r shutdown now save}
+        assert_equal shutdown_in_progress [pause_reason]
+        assert_equal OK [r shutdown abort]
+        assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
+        assert_equal OK [r set k 6]
+        $c -close
+    }
+
+    $replica -close
+}

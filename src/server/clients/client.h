@@ -146,12 +146,15 @@ bool client_check_output(struct client *client);
 void client_hold(struct client *client);
 void client_release(struct client *client);
 
-/* CLIENT PAUSE and failover: holds the execution of writes or of all commands until then. */
+/* Holds the execution of writes or of all commands until then, or until the pause for the same reason is ended. Another
+ * pause for that reason makes it longer or stricter, never shorter or weaker. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
-void clients_pause(enum pause_kind kind, int64_t until_ms);
-void clients_unpause(void);
-enum pause_kind clients_paused(void);
-int64_t clients_paused_ms(void); /* milliseconds until the pause ends; 0: not paused */
+enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_REASONS };
+void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
+void clients_unpause(enum pause_reason reason);
+enum pause_kind clients_paused(void);   /* by all reasons together */
+int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused */
+const char *clients_pause_reason(void); /* of the pause that ends last, as INFO shows it */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);

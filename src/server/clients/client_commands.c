@@ -122,13 +122,13 @@ static void pause_run(struct call *call) {
     } else if (duration > INT64_MAX / 2 - clock_ms()) {
         reply_error(call->reply, "ERR timeout is out of range");
     } else {
-        clients_pause(kind, clock_ms() + duration);
+        clients_pause(PAUSE_COMMAND, kind, clock_ms() + duration);
         reply_ok(call->reply);
     }
 }
 
 static void unpause_run(struct call *call) {
-    clients_unpause();
+    clients_unpause(PAUSE_COMMAND);
     reply_ok(call->reply);
 }
 

@@ -1,5 +1,8 @@
-/* client_pause.c: CLIENT PAUSE: a filter that holds requests back, and the list of the clients held. During a pause the
- * server itself neither expires nor evicts keys, so the data does not change. */
+/* client_pause.c: pauses of clients: a filter that holds requests back, and the list of the clients held. During a
+ * pause the server itself neither expires nor evicts keys, so the data does not change.
+ *
+ * Each reason has a pause of its own, so that the end of one does not end another: CLIENT UNPAUSE must not let writes
+ * in while the server waits for replicas in order to shut down. The strictest of those that last counts. */
 #include "lib/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
@@ -8,8 +11,11 @@
 
 static const int64_t LONGEST_MS = INT64_MAX / 2000; /* no limit, but still representable in microseconds */
 static struct list paused = {.head = {&paused.head, &paused.head}};
-static enum pause_kind pause_kind;
-static int64_t pause_until_ms;
+static struct {
+    enum pause_kind kind;
+    int64_t until_ms;
+} pauses[PAUSE_REASONS];
+static enum pause_kind pause_kind; /* the strictest of `pauses` */
 static struct event_timer pause_timer;
 
 static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
@@ -33,9 +39,27 @@ enum pause_kind clients_paused(void) {
     return pause_kind;
 }
 
+/* The one that ends last; PAUSE_REASONS: there is none. */
+static enum pause_reason last_pause(void) {
+    enum pause_reason last = PAUSE_REASONS;
+    for (enum pause_reason i = 0; i < PAUSE_REASONS; i++)
+        if (pauses[i].kind != PAUSE_NONE && (last == PAUSE_REASONS || pauses[i].until_ms > pauses[last].until_ms))
+            last = i;
+    return last;
+}
+
 int64_t clients_paused_ms(void) {
-    int64_t left = pause_kind == PAUSE_NONE ? 0 : pause_until_ms - clock_ms();
+    enum pause_reason last = last_pause();
+    int64_t left = last == PAUSE_REASONS ? 0 : pauses[last].until_ms - clock_ms();
     return left > 0 ? left : 0;
+}
+
+const char *clients_pause_reason(void) {
+    static const char *const names[] = {[PAUSE_COMMAND] = "client_pause",
+                                        [PAUSE_SHUTDOWN] = "shutdown_in_progress",
+                                        [PAUSE_FAILOVER] = "failover_in_progress",
+                                        [PAUSE_REASONS] = "none"};
+    return names[last_pause()];
 }
 
 void client_pause_forget(struct client *client) {
@@ -43,13 +67,30 @@ void client_pause_forget(struct client *client) {
     list_remove(&paused, &client->pause_link);
 }
 
-void clients_unpause(void) {
-    if (pause_kind == PAUSE_NONE) return;
+static uint64_t pause_over(struct event_timer *timer);
+
+/* Puts into effect what has changed in `pauses`. */
+static void pauses_apply(void) {
+    enum pause_kind before = pause_kind;
+    int64_t next_ms = INT64_MAX;
     pause_kind = PAUSE_NONE;
-    pause_until_ms = 0;
-    dispatch_remove_filter(&pause_filter);
-    event_timer_cancel(server.loop, &pause_timer);
-    server_pause_deletion(DELETION_PAUSE_PAUSE, false);
+    for (enum pause_reason i = 0; i < PAUSE_REASONS; i++) {
+        if (pauses[i].kind == PAUSE_NONE) continue;
+        if (pauses[i].kind > pause_kind) pause_kind = pauses[i].kind;
+        if (pauses[i].until_ms < next_ms) next_ms = pauses[i].until_ms;
+    }
+    server_pause_deletion(DELETION_PAUSE_PAUSE, pause_kind != PAUSE_NONE);
+    if (pause_kind == PAUSE_NONE) {
+        event_timer_cancel(server.loop, &pause_timer);
+    } else {
+        int64_t left = next_ms - clock_ms();
+        if (left > LONGEST_MS) left = LONGEST_MS;
+        event_timer_set(server.loop, &pause_timer, left > 0 ? (uint64_t)left * 1000 : 0, pause_over);
+    }
+    if (before == PAUSE_NONE && pause_kind != PAUSE_NONE) dispatch_add_filter(&pause_filter);
+    if (before != PAUSE_NONE && pause_kind == PAUSE_NONE) dispatch_remove_filter(&pause_filter);
+    if (pause_kind >= before) return;
+    /* Dispatch asks the filter again about the requests of these clients, later. */
     while (paused.len) {
         struct client *client = container_of(list_first(&paused), struct client, pause_link);
         client_pause_forget(client);
@@ -59,17 +100,21 @@ void clients_unpause(void) {
 
 static uint64_t pause_over(struct event_timer *timer) {
     (void)timer;
-    clients_unpause();
+    for (enum pause_reason i = 0; i < PAUSE_REASONS; i++)
+        if (pauses[i].until_ms <= clock_ms()) pauses[i].kind = PAUSE_NONE;
+    pauses_apply();
     return 0;
 }
 
-/* A pause during another one makes it longer or stricter, never shorter or weaker. */
-void clients_pause(enum pause_kind kind, int64_t until_ms) {
-    if (pause_kind == PAUSE_NONE) dispatch_add_filter(&pause_filter);
-    if (kind > pause_kind) pause_kind = kind;
-    if (until_ms > pause_until_ms) pause_until_ms = until_ms;
-    server_pause_deletion(DELETION_PAUSE_PAUSE, true);
-    int64_t left = pause_until_ms - clock_ms();
-    if (left > LONGEST_MS) left = LONGEST_MS;
-    event_timer_set(server.loop, &pause_timer, left > 0 ? (uint64_t)left * 1000 : 0, pause_over);
+void clients_unpause(enum pause_reason reason) {
+    if (pauses[reason].kind == PAUSE_NONE) return;
+    pauses[reason].kind = PAUSE_NONE;
+    pauses_apply();
+}
+
+void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms) {
+    if (pauses[reason].kind == PAUSE_NONE) pauses[reason].until_ms = 0;
+    if (kind > pauses[reason].kind) pauses[reason].kind = kind;
+    if (until_ms > pauses[reason].until_ms) pauses[reason].until_ms = until_ms;
+    pauses_apply();
 }

@@ -10,6 +10,7 @@
 #include "server/process/shutdown.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/clients/reply_barrier.h"
@@ -26,7 +27,8 @@ static struct {
     bool waiting;
     int flags;
     int64_t deadline_ms;
-    uint64_t client_id; /* the client that waits for SHUTDOWN, 0: none */
+    uint64_t *client_ids; /* of the clients that wait for SHUTDOWN */
+    size_t client_count;
 } shutdown_;
 
 static void (*finish_by)(void); /* NULL: exit */
@@ -73,36 +75,34 @@ void shutdown_and_then(void (*end)(void)) {
 }
 
 bool server_shutdown(int flags) {
-    if (shutdown_.waiting) {
-        if (!(flags & SHUTDOWN_NOW)) return true;
-        shutdown_.waiting = false;
-    }
+    if (shutdown_.waiting && !(flags & SHUTDOWN_NOW)) return true;
     if ((flags & SHUTDOWN_NOW) || timeout_seconds == 0 || parts_ready()) return prepare_and_finish(flags);
     shutdown_.waiting = true;
     shutdown_.flags = flags;
     shutdown_.deadline_ms = clock_ms() + (int64_t)timeout_seconds * 1000;
-    clients_pause(PAUSE_WRITE, INT64_MAX / 2);
+    clients_pause(PAUSE_SHUTDOWN, PAUSE_WRITE, INT64_MAX);
     log_notice("Waiting for replicas before shutting down.");
     return true;
 }
 
-/* Releases the client that sent SHUTDOWN, with an error. */
-static void shutdown_answer(const char *error) {
-    struct client *client = shutdown_.client_id ? client_by_id(shutdown_.client_id) : NULL;
-    shutdown_.client_id = 0;
-    if (!client) return;
-    reply_error(&client->reply, error);
-    client_flush_later(client);
-    client_release(client);
-}
-
-static void shutdown_stop_waiting(const char *error) {
-    shutdown_.waiting = false;
-    clients_unpause();
-    shutdown_answer(error);
-}
-
 static const char failed[] = "ERR Errors trying to SHUTDOWN. Check logs.";
+
+/* The server goes on. The clients that wait for SHUTDOWN get an error. A signal that came meanwhile is void, too. */
+static void shutdown_stop_waiting(void) {
+    shutdown_.waiting = false;
+    signal_caught = 0;
+    clients_unpause(PAUSE_SHUTDOWN);
+    for (size_t i = 0; i < shutdown_.client_count; i++) {
+        struct client *client = client_by_id(shutdown_.client_ids[i]);
+        if (!client) continue; /* it has left */
+        reply_error(&client->reply, failed);
+        client_flush_later(client);
+        client_release(client);
+    }
+    mem_free(shutdown_.client_ids);
+    shutdown_.client_ids = NULL;
+    shutdown_.client_count = 0;
+}
 
 void server_shutdown_for(struct client *client, int flags) {
     log_notice("User requested shutdown... (user request from '%s')", client_log_text(client));
@@ -110,20 +110,22 @@ void server_shutdown_for(struct client *client, int flags) {
         reply_error(&client->reply, failed);
     } else if (client->conn) { /* waiting */
         client_hold(client);
-        shutdown_.client_id = client->id;
+        shutdown_.client_ids =
+            mem_realloc(shutdown_.client_ids, (shutdown_.client_count + 1) * sizeof *shutdown_.client_ids);
+        shutdown_.client_ids[shutdown_.client_count++] = client->id;
     }
 }
 
 bool server_shutdown_abort(void) {
     if (!shutdown_.waiting) return false;
     log_notice("Shutdown manually aborted.");
-    shutdown_stop_waiting(failed);
+    shutdown_stop_waiting();
     return true;
 }
 
 void shutdown_continue(void) {
     if (!shutdown_.waiting || (!parts_ready() && clock_ms() < shutdown_.deadline_ms)) return;
-    if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting(failed);
+    if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting();
 }
 
 /* Signals */

@@ -134,9 +134,8 @@ static void clients_write(struct output *out) {
     line(out, "total_blocking_keys:%zu", blocking_keys(false));
     line(out, "total_blocking_keys_on_nokey:%zu", blocking_keys(true));
     static const char *const actions[] = {[PAUSE_NONE] = "none", [PAUSE_WRITE] = "write", [PAUSE_ALL] = "all"};
-    enum pause_kind paused = clients_paused();
-    line(out, "paused_reason:%s", paused == PAUSE_NONE ? "none" : "client_pause");
-    line(out, "paused_actions:%s", actions[paused]);
+    line(out, "paused_reason:%s", clients_pause_reason());
+    line(out, "paused_actions:%s", actions[clients_paused()]);
     line(out, "paused_timeout_milliseconds:%lld", (long long)clients_paused_ms());
 }
 
