@@ -291,7 +291,10 @@ static struct slice position_bytes(const struct position *at, char room[static R
     return (struct slice){room, have};
 }
 
+_Atomic bool tls_writes_blocked;
+
 static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count) {
+    if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return -EAGAIN;
     static _Thread_local char room[RECORD_MAX];
     struct session *session = s->session;
     struct position at = {parts, count, 0};

@@ -72,5 +72,8 @@ struct tls_stats {
 };
 extern struct tls_stats tls_stats;
 
+/* While it is set, no connection writes: as if its socket were full. For tests; any thread. */
+extern _Atomic bool tls_writes_blocked;
+
 extern const struct transport transport_tls;
 #endif

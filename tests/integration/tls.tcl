@@ -94,6 +94,21 @@ start_tls_server {tls-auth-clients no} {
         assert_equal $value [r get large2]
     }
 
+    test "DEBUG FORCE-TLS-WRITE-ERROR holds back what is sent over TLS until it is switched off" \
+        -needs {version 9.1} {
+        set plain [new_client -tcp 1]; # `r` itself may be connected by TLS
+        set port [tls_port]
+        foreach {bad error} {2 "ERR Value must be 0 or 1" x "ERR value is not an integer or out of range"} {
+            assert_error $error {$plain debug force-tls-write-error $bad}
+        }
+        at_test_end [list $plain debug force-tls-write-error 0]
+        assert_equal OK [$plain debug force-tls-write-error 1]
+        set held [spawn [tool valkey-cli] -h 127.0.0.1 -p $port --tls --cacert [crt ca.crt] echo held]
+        wait_for_condition 20000 {[regexp { obl=10 [^\n]* cmd=echo [^\n]*transport=tls} [$plain client list]]}
+        assert_equal OK [$plain debug force-tls-write-error 0]
+        assert_equal "held\n" [dict get [spawn_wait $held 20000] out]
+    }
+
     test "the client verifies the server" {
         foreach {options pattern} \
             [list [list --cacert [crt strange-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {

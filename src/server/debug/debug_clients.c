@@ -1,7 +1,11 @@
 /* debug_clients.c: the subcommands of DEBUG about clients. */
 #include "server/debug/debug_clients.h"
 #include "lib/number.h"
+#ifdef USE_TLS
+#include "net/tls.h"
+#endif
 #include "server/clients/client.h"
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* CLIENT-EVICTION: how many clients use how much memory of maxmemory-clients, by powers of two. */
@@ -57,6 +61,23 @@ static void run_enforce_reply_list(struct call *call) {
     reply_ok(call->reply);
 }
 
+/* The connections go on by themselves when it is switched off: the event loop reports their sockets as writable. */
+static void run_force_tls_write_error(struct call *call) {
+    int64_t on;
+    if (!parse_int64(call->argv[2], &on)) {
+        reply_error(call->reply, "ERR value is not an integer or out of range");
+        return;
+    }
+    if (on != 0 && on != 1) {
+        reply_error(call->reply, "ERR Value must be 0 or 1");
+        return;
+    }
+#ifdef USE_TLS
+    atomic_store_explicit(&tls_writes_blocked, on, memory_order_relaxed);
+#endif
+    reply_ok(call->reply);
+}
+
 #define HELP(...)                                                                                                      \
     (const char *const[]) {                                                                                            \
         __VA_ARGS__, NULL                                                                                              \
@@ -66,6 +87,8 @@ const struct debug_subcommand debug_client_subcommands[] = {
      HELP("CLIENT-ENFORCE-REPLY-LIST <0|1>", "    Accepted for tests; replies have no static buffer here.")},
     {"client-eviction", 0, 0, run_client_eviction,
      HELP("CLIENT-EVICTION", "    Show how many clients use how much memory (maxmemory-clients).")},
+    {"force-tls-write-error", 1, 1, run_force_tls_write_error,
+     HELP("FORCE-TLS-WRITE-ERROR <0|1>", "    Send nothing over TLS, as if all sockets were full.")},
     {"protect-client", 1, 1, run_protect_client,
      HELP("PROTECT-CLIENT <id>", "    Read nothing more from a client, and never free it.")},
     {NULL, 0, 0, NULL, NULL}};
