@@ -5,8 +5,9 @@
  * name them, and from their categories; the result is cached for each command.
  *
  * Most requests take a shortcut: for each command the root selector remembers, until one of its rules changes, that it
- * allows the command as a whole, or does if argument 1, the only key, may be accessed. Only when that does not decide
- * that the request is allowed, it is checked as described above.
+ * allows the command as a whole, or does if argument 1, the only key, may be accessed. The prefix that a key has
+ * matched last is compared first. Only when that does not decide that the request is allowed, it is checked as
+ * described above.
  *
  * The filter is installed only while a user without all rights exists. */
 #include "acl/acl.h"
@@ -138,20 +139,21 @@ static uint32_t access_of(uint32_t key_flags) {
     return key_flags & (KEY_INSERT | KEY_DELETE | KEY_UPDATE) ? access | ACCESS_WRITE : access;
 }
 
-/* One pattern must give all of the access. */
-static bool selector_has_key(const struct acl_selector *selector, struct slice key, uint32_t access) {
+/* The pattern that gives all of the access; NULL: none does. */
+static const struct acl_pattern *selector_find_key(const struct acl_selector *selector, struct slice key,
+                                                   uint32_t access) {
     for (size_t i = 0; i < selector->keys.count; i++) {
         const struct acl_pattern *pattern = &selector->keys.items[i];
-        if ((pattern->access & access) == access && pattern_matches(pattern, key)) return true;
+        if ((pattern->access & access) == access && pattern_matches(pattern, key)) return pattern;
     }
-    return false;
+    return NULL;
 }
 
 static int denied_key(const struct acl_selector *selector, const struct request *request) {
     if (selector->keys.all) return -1;
     for (int i = 0; i < request->key_count; i++) {
         const struct key_position *key = &request->keys[i];
-        if (!selector_has_key(selector, request->argv[key->index], access_of(key->flags))) return key->index;
+        if (!selector_find_key(selector, request->argv[key->index], access_of(key->flags))) return key->index;
     }
     return -1;
 }
@@ -252,14 +254,33 @@ static uint8_t shortcut_make(const struct acl_selector *selector, const struct c
     return (uint8_t)(SHORTCUT_KEY | (variable ? ACCESS_READ | ACCESS_WRITE : access_of(spec->flags)));
 }
 
-static __attribute__((noinline)) uint8_t shortcut_find(struct acl_selector *selector, const struct command *command) {
+static uint8_t shortcut_find(struct acl_shortcuts *shortcuts, const struct acl_selector *selector,
+                             const struct command *command) {
     size_t id = command->id;
-    if (id >= selector->shortcut_count) {
-        selector->shortcuts = mem_realloc(selector->shortcuts, id + 1);
-        memset(selector->shortcuts + selector->shortcut_count, 0, id + 1 - selector->shortcut_count);
-        selector->shortcut_count = id + 1;
+    if (id >= shortcuts->count) {
+        shortcuts->commands = mem_realloc(shortcuts->commands, id + 1);
+        memset(shortcuts->commands + shortcuts->count, 0, id + 1 - shortcuts->count);
+        shortcuts->count = id + 1;
     }
-    return selector->shortcuts[id] = shortcut_make(selector, command);
+    return shortcuts->commands[id] = shortcut_make(selector, command);
+}
+
+/* The patterns decide. A prefix of at most 8 bytes that matches is noted: the next key often has it, too. */
+static __attribute__((noinline)) bool shortcut_decide(struct acl_selector *selector, const struct command *command,
+                                                      int argc, const struct slice *argv) {
+    struct acl_shortcuts *shortcuts = &selector->shortcuts;
+    size_t id = command->id;
+    uint8_t shortcut = id < shortcuts->count ? shortcuts->commands[id] : 0;
+    if (!shortcut) shortcut = shortcut_find(shortcuts, selector, command);
+    if (!(shortcut & SHORTCUT_KEY)) return shortcut & SHORTCUT_ALLOWED;
+    if (argc < 2) return false;
+    const struct acl_pattern *pattern = selector_find_key(selector, argv[1], shortcut & (ACCESS_READ | ACCESS_WRITE));
+    if (pattern && pattern->kind == PATTERN_PREFIX && pattern->plain <= sizeof pattern->head) {
+        shortcuts->head = pattern->head;
+        shortcuts->mask = pattern->mask;
+        shortcuts->allows = (uint8_t)(SHORTCUT_KEY | pattern->access);
+    }
+    return pattern;
 }
 
 static bool takes_shortcut(const struct client *client, const struct command *command, int argc,
@@ -268,12 +289,16 @@ static bool takes_shortcut(const struct client *client, const struct command *co
     if (user->flags & USER_ALL_RIGHTS) return true;
     if (!user->rights) return false;
     struct acl_selector *selector = &user->rights->selectors[0];
+    const struct acl_shortcuts *shortcuts = &selector->shortcuts;
     size_t id = command->id;
-    uint8_t shortcut = id < selector->shortcut_count ? selector->shortcuts[id] : 0;
-    if (__builtin_expect(!shortcut, 0)) shortcut = shortcut_find(selector, command);
-    if (shortcut & SHORTCUT_KEY)
-        return argc > 1 && selector_has_key(selector, argv[1], shortcut & (ACCESS_READ | ACCESS_WRITE));
-    return shortcut & SHORTCUT_ALLOWED;
+    uint8_t shortcut = id < shortcuts->count ? shortcuts->commands[id] : 0;
+    if (shortcut & SHORTCUT_ALLOWED) return true;
+    uint64_t head;
+    if (shortcut & SHORTCUT_KEY && !(shortcut & ~shortcuts->allows) && argc > 1 && argv[1].len >= sizeof head) {
+        memcpy(&head, argv[1].data, sizeof head);
+        if (!((head ^ shortcuts->head) & shortcuts->mask)) return true;
+    }
+    return shortcut_decide(selector, command, argc, argv);
 }
 
 static enum user_denial check_client(const struct client *client, const struct command *command, int argc,

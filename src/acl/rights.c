@@ -321,9 +321,8 @@ bool selector_has_database(const struct acl_selector *selector, int db) {
 /* Selectors */
 
 static void shortcuts_drop(struct acl_selector *selector) {
-    mem_free(selector->shortcuts);
-    selector->shortcuts = NULL;
-    selector->shortcut_count = 0;
+    mem_free(selector->shortcuts.commands);
+    selector->shortcuts = (struct acl_shortcuts){0};
 }
 
 static const char *selector_apply(struct acl_selector *selector, struct slice rule) {
@@ -383,8 +382,7 @@ static void *copy_of(const void *from, size_t size) {
 
 static void selector_copy(struct acl_selector *to, const struct acl_selector *from) {
     *to = *from;
-    to->shortcuts = NULL;
-    to->shortcut_count = 0;
+    to->shortcuts = (struct acl_shortcuts){0};
     to->commands = copy_of(from->commands, from->words * sizeof *from->commands);
     to->databases = copy_of(from->databases, from->database_count * sizeof *from->databases);
     to->firsts = copy_of(from->firsts, from->first_count * sizeof *from->firsts);

@@ -40,6 +40,12 @@ struct acl_first_argument {
     char *text;       /* lower case */
 };
 struct acl_selector {
+    struct acl_shortcuts { /* of acl_check.c; the next rule discards them */
+        uint8_t *commands; /* indexed by command->id */
+        size_t count;
+        uint64_t head, mask; /* of the prefix that a key has matched last */
+        uint8_t allows;      /* what that prefix allows; 0: none is noted */
+    } shortcuts;
     uint64_t *commands; /* bitmap of `words` words; `others` stands for all ids behind it */
     size_t words;
     bool others;
@@ -50,8 +56,6 @@ struct acl_selector {
     struct acl_first_argument *firsts;
     bool all_commands_first; /* the rules begin with +@all, not -@all */
     char **rules;            /* those after it, without a rule that a later one repeals */
-    uint8_t *shortcuts;      /* of acl_check.c, indexed by command->id; the next rule discards them */
-    size_t shortcut_count;
 };
 struct acl_rights {
     size_t count;

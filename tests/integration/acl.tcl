@@ -208,6 +208,18 @@ start_server {tags {acl}} {
         $c -close
     }
 
+    test "keys with a prefix that was allowed before are checked as any others" {
+        set c [user_client bob +@all %R~read:* %W~write:* ~both:* ~b*]
+        set no "-NOPERM No permissions to access a key"
+        for {set round 0} {$round < 3} {incr round} {
+            replies [list {get read:key:1} nil$ {set read:key:1 v} $no {get read:key:2} nil$ {get reed:key:1} $no \
+                {append write:key:1 ""} :0 {get write:key:1} $no {strlen both:key:1} :0 {set both:key:1 v} +OK \
+                {get both:key:1} {$v} {getdel both:key:1} {$v} {get read:} nil$ {get read} $no {get read:k} nil$ \
+                {getdel read:key:1} $no {get bot} nil$ {get b} nil$ {get aboth:key:1} $no] $c
+        }
+        $c -close
+    }
+
     test "each rule counts from the next request on" {
         set c [user_client bob +@all ~x:*]
         set no "-NOPERM No permissions to access a key"
