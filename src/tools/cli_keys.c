@@ -121,7 +121,7 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
 }
 
 static void sizes_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
+    printf("\n-------- Summary --------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
     printf("Total key length in bytes is %llu (avg len %.2f)\n\n", (unsigned long long)survey->key_bytes,
            survey->sampled ? (double)survey->key_bytes / (double)survey->sampled : 0);
     for (int i = 0; i < survey->types_count; i++) {
@@ -172,7 +172,7 @@ static void use_survey(struct survey *survey, const struct resp_value *keys) {
 }
 
 static void use_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
+    printf("\n-------- Summary --------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
     for (int64_t i = 0; i < survey->hot_count; i++) {
         printf("hot key found with counter: %llu\tkeyname: %s\n", (unsigned long long)survey->hot[i].counter,
                survey->hot[i].key);

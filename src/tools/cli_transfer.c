@@ -230,11 +230,9 @@ int mode_rdb(struct cli *cli, bool functions_only) {
     int64_t size = sync_begin(cli, mark);
     bool standard = strcmp(file, "-") == 0;
     if (size < 0)
-        fprintf(stderr, "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '%s'\n",
-                standard ? "stdout" : file);
+        fprintf(stderr, "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '%s'\n", file);
     else
-        fprintf(stderr, "SYNC sent to primary, writing %lld bytes to '%s'\n", (long long)size,
-                standard ? "stdout" : file);
+        fprintf(stderr, "SYNC sent to primary, writing %lld bytes to '%s'\n", (long long)size, file);
     int fd = standard ? STDOUT_FILENO : open(file, O_CREAT | O_WRONLY | O_TRUNC, 0644);
     if (fd < 0) {
         fprintf(stderr, "Error opening '%s': %s\n", file, strerror(errno));

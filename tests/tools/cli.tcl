@@ -369,8 +369,89 @@ start_server {} {
         r set large [string repeat x 1000]
         set out [cli_out --bigkeys]
         assert_match "*Biggest string found '\"large\"' has 1000 bytes*" $out
+        assert_match "*\n-------- Summary --------\n*" $out
         assert_match "*2 strings with 1001 bytes (100.00% of keys, avg size 500.50)*" $out
         assert_match "*Sampled 2 keys in the keyspace!*" $out
+    }
+
+    test "--memkeys finds the keys that take the most memory" {
+        r flushall
+        r set small x
+        r set large [string repeat x 10000]
+        for {set i 0} {$i < 100} {incr i} {r rpush list [string repeat y $i]}
+        foreach {options samples} {--memkeys {} {--memkeys-samples 0} {samples 0}} {
+            set out [cli_out {*}$options]
+            assert_match "*Biggest string found '\"large\"' has [r memory usage large {*}$samples] bytes*" $out
+            assert_match "*Biggest   list found '\"list\"' has [r memory usage list {*}$samples] bytes*" $out
+            assert_match "*2 strings with [expr {[r memory usage small] + [r memory usage large]}] bytes (66.67% of\
+                keys, avg size *)*" $out
+        }
+        assert_match "*Sampled 1 keys in the keyspace!*" [cli_out --memkeys --pattern *ge]
+    }
+
+    test "--rdb fetches the data set, --functions-rdb the functions alone" {
+        r flushall
+        r set fetched yes
+        r function flush
+        r function load "#!lua name=library\nserver.register_function('seven', function() return 7 end)"
+        foreach {option keys} {--rdb 1 --functions-rdb 0} {
+            set dir [file join $::unit_dir fetched$option]
+            file mkdir $dir
+            lassign [cli $option [file join $dir fetched.rdb]] code out err
+            assert_equal {0 {}} [list $code $out] $err
+            assert_match "*Transfer finished with success*" $err
+            lassign [serve -dir $dir -- --port PORT --dir DIR --dbfilename fetched.rdb] handle port
+            set client [new_client -port $port]
+            assert_equal [list $keys 7] [list [$client exists fetched] [$client fcall seven 0]] $option
+            $client -close
+            kill_process TERM [spawn_pid $handle]
+            spawn_wait $handle
+        }
+        lassign [cli --rdb -] code out err
+        assert_equal [list 0 1] [list $code [regexp {^(REDIS|VALKEY)\d+} $out]]
+        assert_match "*marker to '-'\n*" $err
+        lassign [cli --rdb /nonexistent/directory/file] code out err
+        assert_equal 1 $code
+        assert_match "*Error opening '/nonexistent/directory/file': No such file or directory*" $err
+        r function flush
+    }
+
+    test "--replica shows the commands that the server propagates" {
+        set id [spawn $::cli -h [srv host] -p [srv port] --replica]
+        wait_for_condition 20000 {[string match "*Logging commands from primary*" [spawn_err $id]]}
+        r set propagated "to a replica"
+        wait_for_condition 20000 {[string match "*\"set\",\"propagated\",\"to a replica\"\n*" [spawn_out $id]]}
+        kill_process TERM [spawn_pid $id]
+        spawn_wait $id
+    }
+
+    # Waits until a mode that never ends has written lines of this form; gives what it has written.
+    proc written_lines {form count args} {
+        set id [spawn $::cli -h [srv host] -p [srv port] {*}$args]
+        wait_for_condition 20000 {[regexp -all -line $form [spawn_out $id]] >= $count}
+        kill_process TERM [spawn_pid $id]
+        return [dict get [spawn_wait $id] out]
+    }
+
+    test "--latency-history and --latency-dist show a line each interval" {
+        written_lines {^\d+ \d+ \d+\.\d\d \d+$} 3 --latency-history -i 0.05
+        written_lines {^\d+,\d+,\d+\.\d\d,\d+$} 3 --csv --latency-history -i 0.05
+        set colour {\x1b\[48;5;\d+m}
+        set row "\\.${colour}-${colour}\\*${colour}#${colour}1.*P${colour}Q${colour}\\?"
+        set out [written_lines $row 3 --latency-dist -i 0.05]
+        assert_match "*. - \\* #          .01 .125 .25 .5 milliseconds\n*" $out
+    }
+
+    test "--lru-test loads a cache and counts its hits" {
+        r flushall
+        set line {^\d+ Gets/sec \| Hits: \d+ \(\d+\.\d\d%\) \| Misses: \d+ \(\d+\.\d\d%\)$}
+        set out [written_lines $line 1 --lru-test 20]
+        regexp {(\d+) Gets/sec \| Hits: (\d+) .*Misses: (\d+)} $out -> gets hits misses
+        assert_equal $gets [expr {$hits + $misses}]
+        assert {$hits > 0 && $misses > 0} $out
+        assert {[r dbsize] > 0 && [r dbsize] <= 21} [r dbsize]
+        assert_match {lru:*} [r randomkey]
+        r flushall
     }
 
     test "--hotkeys-count keeps the hottest keys" -needs {ours 1} {
@@ -416,6 +497,14 @@ start_server {overrides {requirepass secret}} {
             set got [run env $name=secret $::cli -h [srv host] -p [srv port] ping]
             assert_equal [list 0 "PONG\n" ""] [list [dict get $got code] [dict get $got out] [dict get $got err]]
         }
+    }
+
+    test "--askpass reads the password from standard input" {
+        lassign [cli_in "secret\n" --askpass ping] code out err
+        assert_equal 0 $code
+        assert_match "*PONG\n" $out
+        lassign [cli_in "wrong\n" --askpass ping] code out err
+        assert_match "*AUTH failed: WRONGPASS *" $err
     }
 
     test "no password, or a wrong one" {
