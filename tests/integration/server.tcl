@@ -347,6 +347,41 @@ start_server {tags {server}} {
         r latency reset
     }
 
+    test "LATENCY DOCTOR names the events, their number, and what helps" -needs {command latency} {
+        r config set latency-monitor-threshold 0
+        r latency reset
+        assert_match "*CONFIG SET latency-monitor-threshold*" [r latency doctor]
+        r config set latency-monitor-threshold 1000
+        assert_not_match "*CONFIG SET latency-monitor-threshold*" [r latency doctor]
+        r config set latency-monitor-threshold 10
+        r debug sleep 0.02
+        assert_regexp {\n1\. command: 1 latency spikes \(average \d+ms, mean deviation 0ms, period \d+\.\d\d sec\)\.\
+            Worst all time event \d+ms\.\n} [r latency doctor]
+        assert_regexp {COMMANDLOG|Slow Log} [r latency doctor]
+        r config set latency-monitor-threshold 0
+        r latency reset
+    }
+
+    test "MEMORY DOCTOR tells what takes memory that the data does not need" -needs {command memory} {
+        r flushall
+        set little [r memory doctor]
+        r debug populate 50000 doctor 200
+        assert {[r memory doctor] ne $little}
+        r flushall sync
+        r debug populate 25000 doctor 200
+        assert_match "*peak*" [r memory doctor]
+        r flushall sync
+    }
+
+    test "MEMORY MALLOC-STATS shows what the allocator tells" -needs {command memory} {
+        set stats [r memory malloc-stats]
+        if {[string match jemalloc* [info_field memory mem_allocator]]} {
+            assert_match "*Begin jemalloc statistics*Allocated:*" $stats
+        } else {
+            assert_equal "Stats not supported for the current allocator" $stats
+        }
+    }
+
     test "the buckets of LATENCY HISTOGRAM have Valkey's bounds" -needs {command latency} {
         r config resetstat
         foreach seconds {0 0.00003 0.0001 0.001 0.02 0.3 1.2} {r debug sleep $seconds}

@@ -75,7 +75,8 @@ start_server {} {
     }
 
     test "the report has all its parts" {
-        set out [bench_out -n 2000 -c 5 -t set]
+        # A run that takes long shows its progress first, in the same line.
+        regsub -all {[^\n]*\r} [bench_out -n 2000 -c 5 -t set] "" out
         foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients"\
             "  3 bytes payload" "  keep alive: 1"
             "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no"\
@@ -197,6 +198,32 @@ start_server {} {
         lassign [bench -q -n 100 -c 3 -k 0 -t ping_mbulk] code out err
         assert_equal 0 $code
         assert_morethan [expr {[info_field stats total_connections_received] - $before}] 99
+    }
+
+    test "--num-functions is how many functions the library has, --num-keys-in-fcall how many keys FCALL gets" {
+        r function flush
+        bench_out -q -n 10 -c 1 -t function_load --num-functions 3
+        assert_equal 3 [llength [dict get [lindex [r function list] 0] functions]]
+        set monitor [new_client]
+        $monitor monitor
+        bench_out -q -n 1 -c 1 -t function_load,fcall --num-keys-in-fcall 3
+        while {![regexp {"FCALL" "\S+" "(\d+)"(.*)} [$monitor -readline] -> count keys]} {}
+        assert_equal {3 3} [list $count [llength $keys]]
+        $monitor -close
+        r function flush
+    }
+
+    test "--enable-tracking lets every connection track its keys" {
+        set id [spawn $::bench -h [srv host] -p [srv port] -q -n 1000000000 -c 4 --enable-tracking -t get]
+        wait_for_condition 20000 {[info_field clients tracking_clients] == 4}
+        kill_process TERM [spawn_pid $id]
+        spawn_wait $id
+        wait_for_condition 20000 {[info_field clients tracking_clients] == 0}
+    }
+
+    test "--precision is the number of decimal places of latencies" {
+        assert_regexp {p50=\d+\.\d{5} msec} [bench_out -q -n 10 -t set --precision 5]
+        assert_regexp {p50=\d+\.\d{3} msec} [bench_out -q -n 10 -t set]
     }
 
     test "-x takes the last argument from standard input" {
