@@ -136,7 +136,8 @@ static void sync_succeeded(uint64_t directory) {
     if (directory) sync_state.directory_mended = directory;
     if (!sync_state.sync_error || aof_sync_directory_pending()) return;
     sync_state.sync_error = 0;
-    log_warning("AOF fsync error looks solved. A rewrite replaces the files, which may lack what failed to be synced.");
+    log_warning(
+        "AOF fsync error looks solved. A rewrite replaces the files: data that failed to sync may be missing in them.");
     aof.rewrite_scheduled = true;
 }
 

@@ -71,7 +71,7 @@ static void log_end(const struct rdma_connection *c, const char *note) {
     if (!c->failure)
         log_verbose("RDMA: %s disconnected", name);
     else
-        log_verbose("RDMA: the connection with %s failed: %s (%s, errno %d)", name, note ? note : "no more is known",
+        log_verbose("RDMA: the connection with %s failed: %s (%s, errno %d)", name, note ? note : "reason unknown",
                     strerror(c->failure), c->failure);
 }
 

@@ -105,7 +105,7 @@ static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     }
     int result = rdma_queue_pair_create(c);
     if (result < 0)
-        snprintf(error, error_size, "RDMA: cannot make a queue pair (%s): %s", c->device->name, strerror(-result));
+        snprintf(error, error_size, "RDMA: cannot create a queue pair (%s): %s", c->device->name, strerror(-result));
     return result;
 }
 
@@ -207,7 +207,7 @@ static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_ref
 static uint64_t accept_timed_out(struct event_timer *timer) {
     struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
     char name[RDMA_NAME_MAX];
-    log_verbose("RDMA: %s did not complete its connect in time", rdma_connection_name(c, name));
+    log_verbose("RDMA: %s did not complete the connection in time", rdma_connection_name(c, name));
     c->owner->stats.failed++;
     c->owner->stats.errors[RDMA_ERROR_TIMEOUT]++;
     rdma_connection_finish(c);
@@ -229,7 +229,7 @@ static bool may_be_told(struct rdma_loop *owner) {
  * untrusted connection. */
 static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
-        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)",
+        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "%u RDMA connections are open, the limit (rdma-max-clients)",
                rdma_settings.max_clients);
         return false;
     }
@@ -304,7 +304,7 @@ static void placed_arrives(struct event_post *post) {
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
     if (l->listener.has_room && !l->listener.has_room(&l->listener) && !may_be_told(l->owner)) {
-        refuse(l->owner, id, RDMA_REFUSED_FULL, "there are as many clients as maxclients allows, and many more try");
+        refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
         rdma_destroy_id(id);
         return;
     }
@@ -316,7 +316,7 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const str
     struct rdma_loop *owner = rdma_loop_find(loop);
     id->context = NULL;
     if (rdma_migrate_id(id, owner->channel) < 0) {
-        refuse(l->owner, id, RDMA_REFUSED_RESOURCES, "cannot hand it to another thread: %s", strerror(errno));
+        refuse(l->owner, id, RDMA_REFUSED_RESOURCES, "cannot move it to an I/O thread: %s", strerror(errno));
         rdma_destroy_id(id);
         return;
     }
@@ -456,7 +456,7 @@ static void on_established(struct rdma_connection *c, const struct read_depths *
         c->owner->stats.accepted++;
         if (log_level <= LOG_LEVEL_VERBOSE) {
             char name[RDMA_NAME_MAX];
-            log_verbose("RDMA: accepted %s, queue pair %u, %u bytes to receive into", rdma_connection_name(c, name),
+            log_verbose("RDMA: accepted %s, queue pair %u, receive buffer of %u bytes", rdma_connection_name(c, name),
                         c->qp_num, c->rx->size);
         }
         if (c->arrived)
@@ -478,8 +478,8 @@ static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, i
         return;
     }
     char name[RDMA_NAME_MAX];
-    log_verbose("RDMA: %s gave up connecting: %s (%s, errno %d)", rdma_connection_name(c, name), rdma_event_str(type),
-                strerror(error), error);
+    log_verbose("RDMA: %s did not complete the connection: %s (%s, errno %d)", rdma_connection_name(c, name),
+                rdma_event_str(type), strerror(error), error);
     c->owner->stats.failed++;
     c->owner->stats.errors[RDMA_ERROR_CONNECT]++;
     rdma_connection_finish(c);

@@ -28,8 +28,7 @@ void rdma_violation(struct rdma_connection *c, const char *format, ...) {
     uint64_t now = clock_mono() / 1000000;
     if (now != second) second = now, logged = 0;
     if (logged++ < 20) { /* do not let hostile peers fill the disk */
-        log_warning("RDMA: closing the connection of %s, which broke the protocol: %s", rdma_connection_name(c, name),
-                    what);
+        log_warning("RDMA: closing the connection of %s: protocol violation: %s", rdma_connection_name(c, name), what);
     }
     c->received = c->taken; /* discard the bytes that were not exposed yet */
     rdma_ring_forget(c);
@@ -108,7 +107,7 @@ static void on_get_feature(struct rdma_connection *c, const struct rdma_wire_fea
         c->negotiation = c->want_set ? RDMA_SET : RDMA_NEGOTIATION_NONE;
     } else {
         rdma_violation(c, c->passive ? "GetServerFeature after SetClientFeature"
-                                     : "an answer about features that were not asked for");
+                                     : "GetServerFeature that answers no request");
         return;
     }
     pump_if_open(c);
@@ -122,11 +121,13 @@ static void on_set_feature(struct rdma_connection *c, const struct rdma_wire_fea
     }
     if (c->passive && features == 0) return; /* stay with the base protocol */
     if (c->passive && (feature->select || features & ~c->offered)) {
-        rdma_violation(c, "it sets features %llx that we do not offer", (unsigned long long)features);
+        rdma_violation(c, "SetClientFeature with features %llx that this server does not offer",
+                       (unsigned long long)features);
         return;
     }
     if (!c->passive && (c->negotiation != RDMA_SET || c->want_set || feature->select || features != c->offered)) {
-        rdma_violation(c, "it sets features %llx that we did not set", (unsigned long long)features);
+        rdma_violation(c, "SetClientFeature with features %llx that this client did not set",
+                       (unsigned long long)features);
         return;
     }
     c->negotiation = RDMA_AGREED;
@@ -149,7 +150,7 @@ static void on_peer_buffer(struct rdma_connection *c, const struct rdma_wire_mem
     } else if (addr == 0 || addr + size < addr) {
         rdma_violation(c, "RegisterXferMemory at address %llx of %u bytes", (unsigned long long)addr, size);
     } else if (moves && c->ring.owes_taken) {
-        rdma_violation(c, "RegisterXferMemory before the one before it was answered");
+        rdma_violation(c, "RegisterXferMemory before the previous one was answered");
     } else if (!moves && c->window) {
         rdma_violation(c, "RegisterXferMemory while %u bytes of the buffer are free", c->window);
     } else {

@@ -177,7 +177,7 @@ static bool device_prepare_sleep(struct event_poller *poller) {
             return false; /* no event would wake this thread */
     }
     if (fetch_completions(device)) return false;
-    if (device->short_waits >= RDMA_SHORT_WAITS) device->short_waits = 0; /* it has spun for longer in vain */
+    if (device->short_waits >= RDMA_SHORT_WAITS) device->short_waits = 0; /* the long spin found nothing */
     device->owner->stats.sleeps++;
     return true;
 }
@@ -333,7 +333,7 @@ static int own_vector(struct rdma_device *device, int vectors) {
     char reason[256];
     int error = pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
     if (error) {
-        snprintf(reason, sizeof reason, "its CPUs cannot be had: %s", strerror(error));
+        snprintf(reason, sizeof reason, "the CPUs of the thread are unknown: %s", strerror(error));
         device->own_vector = -1;
     } else {
         device->own_vector =
@@ -505,14 +505,14 @@ static bool device_open(struct rdma_device *device, const char **what) {
         errno = error;
         return false;
     }
-    *what = "make a protection domain";
+    *what = "allocate a protection domain";
     if (!(device->pd = ibv_alloc_pd(device->verbs))) return false;
     rdma_memory_init(&device->memory, device->pd, &device->owner->stats);
     device->memory.work = memory_has_work;
-    *what = "make a completion channel";
+    *what = "create a completion channel";
     if (!(device->channel = ibv_create_comp_channel(device->verbs)) || rdma_set_nonblocking(device->channel->fd) < 0)
         return false;
-    *what = "make a completion queue";
+    *what = "create a completion queue";
     if (!add_queue(device, QUEUE_CAPACITY)) return false;
     int max_wr = device->limits.max_qp_wr > 0 ? device->limits.max_qp_wr : RDMA_SEND_DEPTH;
     device->send_depth = max_wr < RDMA_SEND_DEPTH ? (uint32_t)max_wr : RDMA_SEND_DEPTH;

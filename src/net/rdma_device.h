@@ -12,7 +12,7 @@
  *   once more after arming, because a completion that arrived in between raises no event.
  *   Falling asleep and waking takes both CPUs longer than many a pause between two messages: a peer copies a large
  *   value, or announces its buffer. So after RDMA_SHORT_WAITS sleeps that lasted only a moment the thread spins
- *   for RDMA_SPIN_LONG_US, until it has done so in vain once.
+ *   for RDMA_SPIN_LONG_US, until such a spin finds nothing.
  *
  * Queue sizes
  *   A completion queue never overflows: each connection commits its whole send queue (on failure, unsignalled requests

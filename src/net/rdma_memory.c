@@ -137,9 +137,10 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
     bool locked = (error == ENOMEM || error == EPERM || error == EAGAIN) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
                   limit.rlim_cur != RLIM_INFINITY;
     if (error == EDQUOT)
-        snprintf(text, size,
-                 "RDMA: no more memory may be registered (%s): %llu bytes are, and rdma-max-registered-memory is %llu",
-                 device, (unsigned long long)rdma_registered(), (unsigned long long)rdma_settings.max_registered);
+        snprintf(
+            text, size,
+            "RDMA: cannot register more memory (%s): %llu bytes are registered, rdma-max-registered-memory is %llu",
+            device, (unsigned long long)rdma_registered(), (unsigned long long)rdma_settings.max_registered);
     else if (locked)
         snprintf(text, size,
                  "RDMA: cannot register memory (%s): %s; the limit of locked memory (RLIMIT_MEMLOCK) is %llu "
@@ -228,7 +229,7 @@ void rdma_memory_free(struct rdma_memory *memory) {
 static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge, bool in_parts, int error) {
     if (!reserved_huge || error == EDQUOT || memory->no_reserved_huge[in_parts]) return false;
     memory->no_reserved_huge[in_parts] = true;
-    log_notice("RDMA: %sreserved huge pages cannot be registered (%s): %s (errno %d); going on without them",
+    log_notice("RDMA: %sreserved huge pages cannot be registered (%s): %s (errno %d); using ordinary pages",
                in_parts ? "parts of " : "", ibv_get_device_name(memory->pd->context->device), strerror(error), error);
     return true;
 }

@@ -345,7 +345,7 @@ bool rdma_polled_immediate(struct rdma_connection *c, uint32_t immediate) {
     if (c->polled.state != RDMA_POLLED_ON) return true;
     uint32_t len = immediate - c->polled.count_in;
     if (len == 0 || len > c->writable)
-        rdma_violation(c, "an immediate of %u after %u bytes, where %u are left", immediate, c->polled.count_in,
+        rdma_violation(c, "an immediate of %u after %u bytes, while %u are free", immediate, c->polled.count_in,
                        c->writable);
     else
         rdma_polled_take_until(c, immediate);
@@ -354,14 +354,14 @@ bool rdma_polled_immediate(struct rdma_connection *c, uint32_t immediate) {
 
 void rdma_polled_on_begun(struct rdma_connection *c) {
     if (c->polled.state != RDMA_POLLED_ASKED)
-        rdma_violation(c, "PollBegun that answers nothing");
+        rdma_violation(c, "PollBegun that answers no PollBegin");
     else
         entry_begin(c);
 }
 
 void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_credit *count) {
     if (!c->polled.ending || c->polled.want_end) {
-        rdma_violation(c, "PollEnded that answers nothing");
+        rdma_violation(c, "PollEnded that answers no PollEnd");
         return;
     }
     rdma_polled_take_until(c, be32toh(count->bytes));
@@ -387,9 +387,9 @@ void rdma_polled_on_begin(struct rdma_connection *c, const struct rdma_wire_memo
     uint64_t addr = be64toh(memory->addr);
     uint32_t length = be32toh(memory->length);
     if (!(c->features & RDMA_FEATURE_POLLED)) {
-        rdma_violation(c, "PollBegin without the feature");
+        rdma_violation(c, "PollBegin without the feature polled");
     } else if (polled->out || polled->owes_begun) {
-        rdma_violation(c, "PollBegin while it polls");
+        rdma_violation(c, "PollBegin within a polling period");
     } else if (addr == 0 || addr % sizeof(uint64_t) || length != sizeof(uint64_t)) {
         rdma_violation(c, "PollBegin at address %llx of %u bytes", (unsigned long long)addr, length);
     } else {
@@ -402,7 +402,7 @@ void rdma_polled_on_begin(struct rdma_connection *c, const struct rdma_wire_memo
 void rdma_polled_on_end(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     if ((!polled->out && !polled->owes_begun) || polled->owes_ended)
-        rdma_violation(c, "PollEnd while it does not poll");
+        rdma_violation(c, "PollEnd outside a polling period");
     else
         polled->owes_ended = true;
 }

@@ -27,7 +27,7 @@
  * More large writes in a buffer gain nothing, and the buffers of many connections would not fit in the caches. The
  * header of the first request tells the length of a first write that is larger than the buffer. Later, what is missing
  * of the present write comes first, in a buffer of that size: two changes, which pay only after ALIKE_LEAST writes. A
- * peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
+ * peer with writes of other lengths costs CHANGES_MOST useless changes at most.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -415,11 +415,11 @@ void rdma_receive_consume(struct rdma_connection *c, size_t len) {
 
 void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
     if (!c->registered)
-        rdma_violation(c, "data before our buffer was announced");
+        rdma_violation(c, "data before the receive buffer was announced");
     else if (len == 0)
         rdma_violation(c, "an immediate of zero bytes");
     else if (len > c->writable)
-        rdma_violation(c, "a message of %u bytes where %u are left", len, c->writable);
+        rdma_violation(c, "a message of %u bytes while %u are free", len, c->writable);
     else {
         c->writable -= len;
         c->rx_messages++;

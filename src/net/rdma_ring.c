@@ -138,7 +138,7 @@ void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credi
     if (!c->ring.out) {
         rdma_violation(c, "a Credit for a buffer that is no ring");
     } else if (bytes == 0 || bytes > used) {
-        rdma_violation(c, "a Credit of %u bytes where it holds %u of ours", bytes, used);
+        rdma_violation(c, "a Credit of %u bytes while %u are in the buffer", bytes, used);
     } else {
         c->owner->stats.credits_in++;
         c->window += bytes;

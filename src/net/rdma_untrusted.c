@@ -34,7 +34,7 @@ static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
     char name[RDMA_NAME_MAX];
     last_logged_us = now;
     log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client "
-                "(rdma-max-unauthenticated-memory); %llu until now",
+                "(rdma-max-unauthenticated-memory); %llu so far",
                 rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000,
                 (unsigned long long)c->owner->stats.untrusted_closed + 1);
 }
@@ -48,7 +48,7 @@ static bool expire(struct rdma_loop *owner) {
     tell(c, timeout_us);
     owner->stats.untrusted_closed++;
     rdma_untrusted_leave(c);
-    rdma_connection_failed(c, 0, "it has not authenticated in time");
+    rdma_connection_failed(c, 0, "it did not authenticate in time");
     return true;
 }
 

@@ -64,7 +64,7 @@ static bool take_part(struct replica *replica, const struct repl_stream_reader *
     const char *error;
     replica->pull = pull_join(replica->client, replica, &error);
     if (!replica->pull) {
-        log_warning("Replica %s cannot fetch the snapshot by RDMA READ: %s. It gets an ordinary copy",
+        log_warning("Replica %s cannot fetch the snapshot by RDMA READ: %s. Sending an ordinary full sync",
                     replica_name(replica), error);
         replica->pull_refused = true;
         return false;

@@ -30,7 +30,7 @@ proc primary::await {what condition} {
         set tick [after 2 {incr primary::number}]
         vwait primary::number
         after cancel $tick
-        if {$primary::number < 0} {error "the scripted primary waits in vain for $what"}
+        if {$primary::number < 0} {error "the scripted primary waited too long for $what"}
     }
     after cancel $timer
 }

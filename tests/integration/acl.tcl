@@ -238,7 +238,7 @@ start_server {tags {acl}} {
         $c -close
     }
 
-    test "XREADGROUP needs the keys that it reads, wherever GROUP stands" -needs {ours 1} {
+    test "XREADGROUP needs the keys that it reads, wherever the argument GROUP is" -needs {ours 1} {
         set c [user_client bob +@all ~x* ~streams]
         set no "-NOPERM No permissions to access a key"
         foreach key {secret x1} {r xgroup create $key streams 0 mkstream}

@@ -92,7 +92,7 @@ start_server {overrides {appendonly yes}} {
         assert_lessthan [r dbsize] 51
     }
 
-    test "MULTI and EXEC stand around commands that belong together, and only around two and more" {
+    test "MULTI and EXEC enclose commands that belong together, and only two or more" {
         r flushall
         assert_equal {MULTI {set a 1} {set b 2} EXEC} [aof_appended {
             r multi
@@ -176,7 +176,7 @@ start_server {overrides {appendonly yes}} {
         assert_equal 2000 [r get n]
     }
 
-    test "with aof-timestamp-enabled the time stands before what was executed then" {
+    test "with aof-timestamp-enabled the time precedes the commands executed then" {
         with_config {aof-timestamp-enabled yes} {
             set commands [aof_appended {r set k v; r multi; r set a 1; r set b 2; r exec}]
         }

@@ -146,7 +146,7 @@ start_server {tags {blocking}} {
             }
         }
 
-        test "[string toupper $name]: CLIENT PAUSE holds it up, and who would serve it" -needs [list command $name] {
+        test "[string toupper $name]: CLIENT PAUSE delays it and its wake-up" -needs [list command $name] {
             waiter_prepare $row
             set c [waiter_start $row]
             set pusher [new_client]

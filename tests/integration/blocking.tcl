@@ -90,7 +90,7 @@ start_server {tags {blocking}} {
         }
     }
 
-    test "who has waited longest is served first, and each element is served once" {
+    test "the client that has waited longest is served first, and each element is served once" {
         r flushall
         set clients {}
         for {set i 0} {$i < 5} {incr i} {
@@ -163,7 +163,7 @@ start_server {tags {blocking}} {
         $c -close
     }
 
-    test "another type does not wake, and is an error for who comes" {
+    test "another type does not wake the client, and is an error for a new command" {
         r flushall
         set c [new_client]
         $c -send blpop l l2 0

@@ -326,7 +326,7 @@ start_server {tags {connection}} {
         set d [new_client]
         $d ping
         set laddr [dict get [client_fields [$c client info]] laddr]
-        # The one who asks is spared.
+        # The client that sends the command is spared.
         assert_range [r client kill laddr $laddr] 2 10
         assert_closed $c
         assert_closed $d

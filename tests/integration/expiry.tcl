@@ -400,7 +400,7 @@ start_server {tags {expire}} {
             assert_reply $c +RESET reset
             assert_reply $c nil$ get k
             $c client import-source on
-            # Who writes finds it out of the way.
+            # A command that writes deletes it first.
             assert_typed +OK set k w nx
             assert_equal w [$c get k]
         }

@@ -156,7 +156,7 @@ start_server {tags {geo}} {
         $c -close
     }
 
-    test "GEOADD is repeated and told as ZADD" {
+    test "GEOADD is propagated and reported as ZADD" {
         r flushall
         set c [new_client]
         $c psubscribe __keyevent*

@@ -125,7 +125,7 @@ start_server {tags {info}} {
         }
     }
 
-    test "INFO server tells who is serving" {
+    test "INFO server shows the name and version of the server" {
         set i [info_dict [r info server]]
         assert_equal 7.2.4 [dict get $i redis_version]
         assert_equal valkey [dict get $i server_name]

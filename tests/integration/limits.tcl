@@ -229,7 +229,7 @@ start_server {tags {limits}} {
 # The cron looks after clients often: it must not take for a pile what has not been sent because nothing was sent yet.
 start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}} {
     # As Valkey since 8.0.3, whose limits for normal clients are off by default too.
-    test "who has not logged in cannot make replies pile up that it does not read" -needs {ours 1} -timeout 150 {
+    test "unread replies of a client that has not authenticated are bounded" -needs {ours 1} -timeout 150 {
         set admin [new_client]
         $admin auth secret
         set c [new_client]
@@ -243,7 +243,7 @@ start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}}
         $admin -close
     }
 
-    test "who has not logged in is answered as long as it reads" -needs {ours 1} {
+    test "a client that has not authenticated is answered as long as it reads" -needs {ours 1} {
         set c [new_client]
         for {set i 0} {$i < 20} {incr i} {
             $c -write [string repeat "*1\r\n\$4\r\nPING\r\n" 500]

@@ -78,7 +78,7 @@ start_server {} {
             assert_equal there [r -1 get y]
         }
 
-        test "keys go to another database, and errors of the target are told" {
+        test "keys go to another database, and errors of the target are reported" {
             both
             r set k v
             assert_typed +OK migrate $host $port k 3 5000

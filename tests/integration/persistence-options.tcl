@@ -55,7 +55,7 @@ test "sanitize-dump-payload: a set with a member twice is loaded with no, and re
 # --- Files ---
 
 start_server {} {
-    test "rdbcompression: values are compressed with yes, and stand in the file as they are with no" {
+    test "rdbcompression: values are compressed with yes, and not with no" {
         r set k [string repeat abcd 1000]
         set sizes {}
         foreach value {yes no} {

@@ -134,7 +134,7 @@ start_server {tags {protocol}} {
         refused "*1\r\n[string repeat x 70000]" "too big bulk count string"
     }
 
-    test "what stands before a protocol error is still executed" {
+    test "requests before a protocol error are still executed" {
         r del before
         answer "SET before 1\r\nPING\r\n*x\r\nSET after 1\r\n" \
             "+OK\r\n+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n" 1

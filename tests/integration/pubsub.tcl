@@ -276,7 +276,7 @@ start_server {tags {pubsub notifications}} {
         $c -close
     }
 
-    test "expiry and eviction are told" {
+    test "expiry and eviction are reported" {
         r flushall
         r config set notify-keyspace-events Ex
         set c [new_client]
@@ -296,7 +296,7 @@ start_server {tags {pubsub notifications}} {
         $c -close
     }
 
-    test "new and missing keys are told where asked for" {
+    test "new and missing keys are reported if the option asks for it" {
         r flushall
         r config set notify-keyspace-events Enm$
         set c [new_client]

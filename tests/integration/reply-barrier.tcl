@@ -183,7 +183,7 @@ proc reply_barrier_tests {} {
         }
     }
 
-    test "who waited for a key is answered when what it took is released" -needs {ours 1} {
+    test "a client that waited for a key is answered when the write it depends on is released" -needs {ours 1} {
         held_back {
             set popper [new_client]
             set pusher [new_client]

@@ -228,7 +228,7 @@ start_server {tags {server}} {
         $c -close
     }
 
-    test "MONITOR hides a secret that stands behind many other arguments" {
+    test "MONITOR hides a secret behind many other arguments" {
         set m [new_client]
         $m monitor
         set c [new_client]

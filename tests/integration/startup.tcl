@@ -186,7 +186,7 @@ test "options of several arguments on the command line, together and apart" {
     $c config set save ""
 }
 
-test "the command line stands above the file" {
+test "the command line overrides the file" {
     set f [conf "maxclients 5\ntimeout 17\nsave \"\"\nbind 127.0.0.1\n"]
     lassign [serve -- $f --maxclients 6 --port PORT --dir DIR] handle port
     set c [new_client -port $port]
@@ -195,7 +195,7 @@ test "the command line stands above the file" {
     assert_equal $f [dict get [info_dict [$c info server]] config_file]
 }
 
-test "standard input stands between the file and the command line" {
+test "standard input overrides the file, and the command line overrides standard input" {
     set f [conf "maxclients 5\ntimeout 17\nsave \"\"\nbind 127.0.0.1\n"]
     lassign [serve -stdin "maxclients 6\ntimeout 18\nport PORT\n" -- $f --timeout 19 --dir DIR -] handle port
     set c [new_client -port $port]

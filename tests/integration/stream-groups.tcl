@@ -365,7 +365,7 @@ start_server {tags {stream}} {
         $c -close
     }
 
-    test "who waits for a group is answered when the key, its type or the group goes" {
+    test "a client that waits for a group is answered when the key, its type or the group goes" {
         set no_group "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option"
         foreach {command answer} \
             [list {del s} $no_group {rename s t} $no_group {xgroup destroy s g} $no_group flushall $no_group \
@@ -384,7 +384,7 @@ start_server {tags {stream}} {
         r flushall
     }
 
-    test "who waits for a group is served by new entries only" {
+    test "a client that waits for a group is served by new entries only" {
         make_group 2
         r xgroup setid s g {$}
         set c [new_client]
@@ -401,7 +401,7 @@ start_server {tags {stream}} {
         $c -close
     }
 
-    test "each entry is served to one who waits, in the order in which they came" {
+    test "each entry is served to one waiting client, in the order in which they began to wait" {
         make_group 1
         r xgroup setid s g {$}
         set clients {}

@@ -308,7 +308,7 @@ start_server {tags {stream}} {
         $c -close
     }
 
-    test "who waits with \$ gets what came since he began, also when the key was made anew" {
+    test "a client that waits with \$ gets entries added since, also when the key was created again" {
         make_stream s 2
         set c [new_client]
         $c -send xread block 0 streams s {$}
@@ -322,7 +322,7 @@ start_server {tags {stream}} {
         $c -close
     }
 
-    test "who waits with + gets the last entry of those that come together" {
+    test "a client that waits with + gets the last entry of those added together" {
         r del s
         set c [new_client]
         $c -send xread block 0 streams s +
@@ -332,7 +332,7 @@ start_server {tags {stream}} {
         $c -close
     }
 
-    test "all who wait for a stream are served by one entry" {
+    test "all clients that wait for a stream are served by one entry" {
         r del s
         set clients {}
         for {set i 0} {$i < 20} {incr i} {

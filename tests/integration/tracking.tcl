@@ -733,7 +733,7 @@ proc state_tests {} {
         $c -close
     }
 
-    test "CLIENT LIST and INFO show who tracks" {
+    test "CLIENT LIST and INFO show the clients that track keys" {
         set c [tracker]
         set d [tracker bcast prefix a prefix b]
         assert_match "*flags=t *redir=0 *" [r client list id [$c client id]]

@@ -24,7 +24,7 @@ start_server {overrides {io-threads -} tags {config}} {
             "in valkey.conf only"
     }
 
-    test "every option of valkey.conf stands for itself: explanation begins with '# '" -needs {ours 1} {
+    test "every line of valkey.conf is empty, a comment that begins with '# ', or an option" -needs {ours 1} {
         foreach line [split [file_bytes [file join $::root valkey.conf]] \n] {
             assert_regexp {^$|^#$|^# |^#?[a-z][a-z0-9-]* \S} $line
         }

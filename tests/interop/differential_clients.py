@@ -126,7 +126,7 @@ def messages():
 
 
 def waiting(keys=4, swap=False):
-    """Who waits for keys, and who is served, in which order. SWAPDB serves several keys in any order."""
+    """Clients that wait for keys, and the order in which they are served. SWAPDB serves several keys in any order."""
     key = lambda: "sb%d" % R.randrange(keys)
     who, timeout = other(), one("0", "0", "0", "0", "0.0", "1000000", "-1", "abc", "inf", "1e20", "nan", "",
                                 "99999999999999999999", "9223372036854775807")

@@ -17,7 +17,7 @@ start_server [with_faults {
     foreach {what rule reason} {
         "the network rejects" reject ""
         "accepting fails" accept-fail "Invalid argument"
-        "no queue pair can be made" no-queue-pair "cannot make a queue pair (softrdma0): Cannot allocate memory"
+        "no queue pair can be made" no-queue-pair "cannot create a queue pair (softrdma0): Cannot allocate memory"
         "no memory can be registered" no-memory "cannot register memory (softrdma0): Cannot allocate memory"
     } {
         test "connections that come while $what are refused, later ones are served" -needs $::on_software_device {
@@ -236,10 +236,11 @@ start_server {} {
 }
 
 foreach {what rule reason} {
-    "no protection domain" alloc_pd:fail=ENOMEM "cannot make a protection domain (softrdma0): Cannot allocate memory"
+    "no protection domain" alloc_pd:fail=ENOMEM
+        "cannot allocate a protection domain (softrdma0): Cannot allocate memory"
     "no completion channel" create_channel:fail=EMFILE\
-        "cannot make a completion channel (softrdma0): Too many open files"
-    "no completion queue" create_cq:fail=ENOMEM "cannot make a completion queue (softrdma0): Cannot allocate memory"
+        "cannot create a completion channel (softrdma0): Too many open files"
+    "no completion queue" create_cq:fail=ENOMEM "cannot create a completion queue (softrdma0): Cannot allocate memory"
 } {
     start_server [with_faults [list fail $rule] no_rdma 0] {
         test "a device of which nothing can be had refuses, and is tried again: $what" -needs $::on_software_device {

@@ -225,7 +225,7 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
             lassign [hold silent 5] pid chan
             assert_equal "all ended" [line_of $chan rdma-hostile]
         }
-        wait_for_log "which broke the protocol: no RegisterXferMemory within 600 ms" $from
+        wait_for_log "protocol violation: no RegisterXferMemory within 600 ms" $from
     }
 
     test "peers that do not confirm their connection are given up" -needs $::on_software_device {
@@ -233,7 +233,7 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
         unharmed {
             set n [info_field rdma rdma_connections]
             lassign [hold dialling 5] pid chan
-            wait_for_log "did not complete its connect in time" $from
+            wait_for_log "did not complete the connection in time" $from
             wait_for_condition 5000 {[info_field rdma rdma_connections] <= $n}
         }
     }

@@ -81,7 +81,7 @@ foreach {rule pattern} {
     send:drop,from=2000 {retry counter exceeded}
     send:error=REM_ACCESS_ERR,from=2000 {remote access error}
     post_send:fail=EIO,from=2000 {posting to the send queue failed}
-    create_qp:fail=ENOMEM {cannot connect to [^ ]* \(softrdma0\): cannot make a queue pair \(softrdma0\): Cannot\
+    create_qp:fail=ENOMEM {cannot connect to [^ ]* \(softrdma0\): cannot create a queue pair \(softrdma0\): Cannot\
         allocate memory}
     listen:fail=EADDRINUSE {cannot listen on 127.0.0.1:0 \(softrdma0\): Address already in use}
 } {

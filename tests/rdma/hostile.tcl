@@ -28,7 +28,7 @@ start_server {overrides {loglevel verbose}} {
                     [log_text $from]] >= [scaled 5]}
             }
             if {[string match lawful* $kind]} {
-                assert_not_match "*broke the protocol*" [log_text $from]
+                assert_not_match "*protocol violation*" [log_text $from]
             }
         }
     }

@@ -50,7 +50,7 @@ start_server {overrides {rdma-busy-poll-us 50000}} {
         r flushall
     }
 
-    test "who is quiet is not polled any more, and heard all the same" -needs [list file $bench] {
+    test "a quiet peer is no longer polled, and its next request is answered" -needs [list file $bench] {
         busy_load -n [scaled 20000 2000] -c 2 -t get
         set watcher [new_client -tcp 1]
         wait_for_condition 10000 {[regexp {rdma_polled_connections:0\r} [$watcher info rdma]]}

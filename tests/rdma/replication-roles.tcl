@@ -119,7 +119,7 @@ start_server [list overrides $rdma] {
 
 start_server [list overrides $rdma] {
     start_server [list overrides $rdma] {
-        test "replica-announce-rdma-port: what each side is told" {
+        test "replica-announce-rdma-port: what each side learns" {
             r config set replica-announce-rdma-port 4444
             follow 0 -1
             assert_match *,rdma_port=4444* [field -1 slave0]

@@ -52,7 +52,7 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         assert_regexp { tot-cmds=\d+ transport=tcp\s*$} [[new_client -tcp 1] client info]
     }
 
-    test "the log tells where it listens, who came and who went" {
+    test "the log shows the listeners and the connections that begin and end" {
         set from [log_size]
         set c [new_client]
         regexp {127.0.0.1:\d+|addr=\S+} [$c client info] peer

@@ -1,5 +1,5 @@
-/* rdma_peers.h: the peers that test_rdma.c starts as separate processes (--peer MODE HOST PORT): peers on plain verbs
- * that violate the protocol, and the stress test. Included only by test_rdma.c. */
+/* rdma_peers.h: the peers that test_rdma_peers.c starts as separate processes (--peer MODE HOST PORT): peers on plain
+ * verbs that violate the protocol, and the stress test. Included only by test_rdma_peers.c. */
 #ifndef TESTS_RDMA_PEERS_H
 #define TESTS_RDMA_PEERS_H
 

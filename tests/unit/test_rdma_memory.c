@@ -457,22 +457,6 @@ static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
     use_base_protocol(state);
 }
 
-static void a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives(void **state) {
-    uint32_t period = rdma_settings.keepalive_ms;
-    rdma_settings.keepalive_ms = 0;
-    open_both();
-    conn_set_reading(client.conn, false);
-    server.on_drained = end_pump;
-    send_stream(&server, 8 * LARGE);
-    turn_until(rdma_of(server.conn)->stalled);
-    uint64_t before = rdma_stats()->control_in;
-    turn_until(rdma_stats()->control_in >= before + 3);
-    conn_set_reading(client.conn, true);
-    turn_until(client.consumed == server.to_send);
-    assert_false(client.corrupt);
-    rdma_settings.keepalive_ms = period;
-}
-
 /* Limits */
 
 static void leave(struct end *end) {}
@@ -882,7 +866,6 @@ int main(int argc, char **argv) {
         SUITE_TEST(an_untrusted_peer_has_one_buffer),
         SUITE_TEST(two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet),
         SUITE_TEST(second_buffers_are_bounded_and_leave_nothing_behind),
-        SUITE_TEST(a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives),
         SUITE_TEST(untrusted_connections_share_their_bound),
         SUITE_TEST(connections_not_trusted_in_time_are_closed_oldest_first),
         SUITE_TEST(at_the_limit_buffers_stay_and_connections_are_refused),

@@ -1,5 +1,5 @@
 /* transport_suite.h: tests of the guarantees of every transport, run over the one that `suite` names. Included by
- * test_stream.c (tcp, unix) and test_rdma.c. Both ends run in one loop. */
+ * test_stream.c (tcp, unix), test_tls.c and test_rdma*.c. Both ends run in one loop. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"

@@ -125,7 +125,7 @@ const struct config_option rdma_options[] = {
      .min = 0,
      .max = INT32_MAX,
      RDMA,
-     .help = "Milliseconds after which an RDMA client that has not authenticated makes room for another when "
+     .help = "Milliseconds after which an RDMA client that has not authenticated may be closed for another when "
              "rdma-max-unauthenticated-memory is reached; 0: never."},
     {.name = "rdma-completion-vector",
      .type = CONFIG_CUSTOM,
@@ -133,8 +133,7 @@ const struct config_option rdma_options[] = {
      .set = set_vector,
      .get = get_vector,
      RDMA,
-     .help =
-         "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
+     .help = "Completion vector whose interrupt wakes the server; -1: a random one; auto: that of the server's CPU."},
     {.name = "rdma-busy-poll-us",
      .type = CONFIG_INT,
      .value = &busy_poll_us,
@@ -166,8 +165,8 @@ const struct config_option rdma_options[] = {
      .min = 0,
      .max = 600000,
      RDMA,
-     .help =
-         "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
+     .help = "Milliseconds after which the device retransmits an unacknowledged packet; 0: the connection manager's "
+             "default."},
     {.name = "rdma-traffic-class",
      .type = CONFIG_INT,
      .value = &traffic_class,
@@ -175,8 +174,7 @@ const struct config_option rdma_options[] = {
      .min = -1,
      .max = 255,
      RDMA,
-     .help =
-         "Traffic class of RDMA packets: four times the DSCP, plus ECN bits; -1: what the connection manager chooses."},
+     .help = "Traffic class of RDMA packets: four times the DSCP, plus ECN bits; -1: the connection manager's choice."},
     {.name = "rdma-features",
      .type = CONFIG_FLAGS,
      .value = &features,

@@ -146,7 +146,7 @@ static void reload_finished(struct event_post *post) {
     if (!plan->client_context)
         log_warning("TLS materials could not be reloaded, the previous ones stay: %s", plan->error);
     else if (!configured)
-        log_notice("TLS was configured anew meanwhile: the reloaded materials are not used");
+        log_notice("TLS options have changed during the reload: the reloaded materials are not used");
     else {
         plan_use(plan);
         log_notice("TLS materials reloaded successfully");

@@ -290,7 +290,8 @@ const struct debug_subcommand debug_data_subcommands[] = {
     {"object", 1, 2, run_object,
      HELP("OBJECT <key> [fast]", "    Show where and how a value is kept; fast: only what costs nothing.")},
     {"sdslen", 1, 1, run_sdslen,
-     HELP("SDSLEN <key>", "    Show the lengths of a key and of the string that it holds, and the room behind them.")},
+     HELP("SDSLEN <key>",
+          "    Show the lengths of a key and of the string that it holds, and the free bytes behind them.")},
     {"populate", 1, 3, run_populate,
      HELP("POPULATE <count> [<prefix>] [<size>]",
           "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> "

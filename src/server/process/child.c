@@ -242,7 +242,7 @@ static bool reap(struct child_process *process, int options) {
     while (pid < 0 && errno == EINTR);
     if (pid == 0) return false;
     if (pid < 0) {
-        log_warning("Could not learn how child process %d ended: %s", (int)process->pid, strerror(errno));
+        log_warning("Could not get the exit status of child process %d: %s", (int)process->pid, strerror(errno));
         state = 1 << 8;
     }
     read_reports(process);
@@ -308,7 +308,7 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1};
     int result = event_watch_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
     if (result < 0) {
-        log_warning("Could not watch child process %d, asking for its end instead: %s", (int)pid, strerror(-result));
+        log_warning("Could not watch child process %d, polling for its exit instead: %s", (int)pid, strerror(-result));
         event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
     }
     return pid;
