@@ -41,7 +41,7 @@ static bool test_run(void *context, const char *title, const struct bench_reques
     fflush(stdout);
     if (result.outcome == BENCH_SERVER_ERROR && bench->options.command_argc == 0 &&
         strncasecmp(result.error, "ERR unknown command", 19) == 0) {
-        fprintf(stderr, "%s: left out, the server does not know the command\n", title);
+        fprintf(stderr, "%s: skipped, the server does not know the command\n", title);
         return true;
     }
     fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "", result.error);

@@ -11,6 +11,17 @@ static int usage(const char *program, FILE *to, int status) {
     return status;
 }
 
+static int help(const char *program) {
+    usage(program, stdout, 0);
+    printf("\n"
+           "Checks an RDB file. The exit status is 0 if it is valid.\n"
+           "  --stats                    Show statistics of the keys of each type: number, sizes, expiry\n"
+           "  --format table|info|csv    Format of the statistics (default: table)\n"
+           "  --output <file>            Write the statistics to this file instead of standard output\n"
+           "  -v, --version, -h, --help\n");
+    return 0;
+}
+
 static bool format_of(const char *name, enum check_rdb_format *format) {
     static const char *const names[] = {
         [CHECK_RDB_TABLE] = "table", [CHECK_RDB_INFO] = "info", [CHECK_RDB_CSV] = "csv"};
@@ -25,7 +36,7 @@ static bool format_of(const char *name, enum check_rdb_format *format) {
 int main(int argc, char **argv) {
     struct check_rdb_options options = {.output = stdout};
     if (argc < 2) return usage(argv[0], stderr, 1);
-    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) return usage(argv[0], stdout, 0);
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) return help(argv[0]);
     if (argc == 2 && (strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "--version") == 0)) {
         printf("valkey-check-rdb v=" PROJECT_VERSION "\n");
         return 0;
