@@ -4,7 +4,7 @@
 # make test                builds and runs every test; ends with "N passed, N failed".
 #                          TEST_PARTS="unit rdma": only these of source unit scripts softrdma integration slots rdma
 #                          tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
-# make check               about two minutes: the build, layers and style of the source, unit tests, one suite of each
+# make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each
 #                          kind
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated
 #                          machine without root)

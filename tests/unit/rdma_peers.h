@@ -163,7 +163,7 @@ static void raw_misbehave(const char *mode) {
 
 /* A stress test: connections are opened, stream, and are closed at random times from either end, while the device fails
  * according to SOFTRDMA_FAULTS. Any operation may fail; nothing may crash, hang, be corrupted or leak. */
-enum { STORM_CONNECTIONS = 24, STORM_MS = 2500 };
+enum { STORM_CONNECTIONS = 24, STORM_MS = 1500 };
 static struct end storm_near[STORM_CONNECTIONS], storm_far[STORM_CONNECTIONS * 8];
 static void storm_accept(struct listener *from, struct connection *conn) {
     for (size_t i = 0; i < sizeof storm_far / sizeof *storm_far; i++) {
@@ -208,6 +208,7 @@ static int storm_main(const char *host) {
     options.accepted = storm_accept;
     rdma_settings.send_memory = 4 << 20;
     rdma_settings.keepalive_ms = 50;
+    rdma_settings.connect_timeout_ms = 500;
     for (int i = 0; i < 50 && !listener; i++)
         listener = conn_listen(suite.transport, loop, &options, error, sizeof error);
     if (!listener) return 20;
