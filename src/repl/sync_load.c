@@ -148,8 +148,19 @@ static void send_newline(struct connection *conn) {
     conn_flush(conn);
 }
 
+/* Logs the progress of a fetch every PROGRESS_US. */
+static void report_progress(void) {
+    struct pull_progress progress;
+    if (clock_mono() - copy.reported_us < PROGRESS_US || !pull_fetch_progress(&progress)) return;
+    copy.reported_us = clock_mono();
+    log_notice("PRIMARY <-> REPLICA sync: fetched %.1f%% of the keys, %.1f MB, %.1f MB/s, %lld seconds left",
+               progress.percent, (double)progress.bytes / 1e6, progress.bytes_per_second / 1e6,
+               (long long)progress.seconds_left);
+}
+
 static uint64_t send_newlines(struct event_timer *timer) {
     (void)timer;
+    report_progress();
     send_newline(copy.conn);
     send_newline(copy.other);
     return copy.state == COPY_NONE ? 0 : NEWLINE_US; /* sending may have ended it */
@@ -195,21 +206,10 @@ static ssize_t conn_read(struct source *source, void *to, size_t len) {
 }
 static const struct source_ops conn_ops = {.read = conn_read};
 
-/* Logs the progress of a fetch every PROGRESS_US. */
-static void report_progress(void) {
-    struct pull_progress progress;
-    if (clock_mono() - copy.reported_us < PROGRESS_US || !pull_fetch_progress(&progress)) return;
-    copy.reported_us = clock_mono();
-    log_notice("PRIMARY <-> REPLICA sync: fetched %.1f%% of the keys, %.1f MB, %.1f MB/s, %lld seconds left",
-               progress.percent, (double)progress.bytes / 1e6, progress.bytes_per_second / 1e6,
-               (long long)progress.seconds_left);
-}
-
 static ssize_t have_fetched(struct source *source, ssize_t got) {
     if (got < 0) source_fail(source, (int)got, "%s", pull_fetch_error(copy.fetch));
     if (got <= 0) return got;
     heard((size_t)got);
-    report_progress();
     return got;
 }
 static bool is_cancelled(struct source *source) {
@@ -447,7 +447,6 @@ static void fetch_to_file(struct event_deferred *deferred) {
     while ((got = pull_fetch_take(copy.fetch, &bytes)) > 0) {
         if (!write_out((struct slice){bytes, (size_t)got})) return;
         heard((size_t)got);
-        report_progress();
     }
     if (got == -EAGAIN) return;
     if (got < 0) {

@@ -49,8 +49,8 @@ proc hold {posture count} {
 # Whether a server answers over RDMA at that port.
 proc answers {port {host ""}} {
     if {$host eq ""} {set host $::opt(rdma_host)}
-    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping \
-        --cases 1 --wait 3000]
+    set got [run -timeout 60 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping \
+        --cases 1 --wait 20000]
     expr {[dict get $got code] eq 0}
 }
 
@@ -143,6 +143,40 @@ proc wait_held {names wanted descriptors} {
             fail "not given back: [join $differing {; }]"
         }
         after 10
+    }
+}
+
+# --- Snapshots that a replica fetches ---------------------------------------------
+
+# The child that writes the latest snapshot of the server at that level.
+proc snapshot_child {level} {
+    regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv $level log]] -> pid
+    return $pid
+}
+# Makes a replica fetch a snapshot and stops the child that writes it, after a chunk was fetched and before half of the
+# `size` bytes were written. Returns the child's process id; the test continues it (kill_process CONT). `primary` and
+# `replica` are commands that ask the two, and `level` is the primary's. `begin` makes the replica need a snapshot,
+# whatever state it is in: it is repeated where the machine was too slow and the synchronization ended first.
+proc hold_snapshot {level primary replica size begin} {
+    set ask {{client name} {
+        if {[catch {{*}$client info replication} text]} {return ""}
+        expr {[regexp "\n$name:(\[^\r\n\]*)" $text -> value] ? $value : ""}
+    }}
+    set read [list apply $ask $replica master_sync_rdma_read_bytes]
+    while {1} {
+        uplevel 1 $begin
+        wait_for_condition 60000 \
+            {[set got [{*}$read]] ne "" && $got > 0 || [apply $ask $replica master_link_status] eq "up"}
+        set child [snapshot_child $level]
+        kill_process STOP $child
+        wait_for_condition 60000 {[process_state $child] in {T Z X ""}}
+        set written [apply $ask $primary rdma_sync_bytes]
+        if {[process_state $child] eq "T" && $written ne "" && $written < $size / 2 && [{*}$read] ne ""} {
+            at_test_end [list kill_process CONT $child]
+            return $child
+        }
+        kill_process CONT $child
+        wait_for_condition 60000 {[apply $ask $replica master_link_status] eq "up"}
     }
 }
 

@@ -1,6 +1,6 @@
 # Small helpers: waiting, random data, processes, ports, tools.
 
-# wait_for_condition ms {expr} ?{script}?: evaluates the condition in the
+# wait_for_condition ms {expr} ?message or {script}?: evaluates the condition in the
 # caller's scope until it is true; when time is up runs the script, or fails.
 # A condition that looks up a key or an element which is not there yet is false.
 proc wait_for_condition {ms condition {otherwise ""}} {
@@ -15,6 +15,7 @@ proc wait_for_condition {ms condition {otherwise ""}} {
         if {$pause < 50} {incr pause $pause}
     }
     if {$otherwise ne ""} {
+        if {[info commands ::[lindex $otherwise 0]] eq ""} {fail_assertion $otherwise} ;# a message, not a script
         uplevel 1 $otherwise
         return
     }

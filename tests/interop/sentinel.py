@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Genuine Sentinels watch a group of our servers and fail it over: when the primary is killed and comes back, and when
 it is frozen for a while. Each Sentinel version has a group of its own; all run at the same time. Where the software
-RDMA device is built, the servers listen for RDMA, too."""
+RDMA device is built, the servers listen for RDMA and replicate by it, also after a failover: the Sentinels name the TCP
+port of the new primary, at which its replicas find it by RDMA."""
 import signal
 import threading
 
@@ -23,6 +24,8 @@ class Group:
     def begin(self, sentinel, arguments):
         for i in range(3):
             lines = ['save ""', "repl-diskless-sync-delay 0", "enable-debug-command yes"]
+            if rdma_device():
+                lines.append("rdma-replication yes")
             if i:
                 lines.append("replicaof 127.0.0.1 %d" % self.servers[0].port)
             self.servers.append(Server(ours(), configuration=lines, rdma=bool(rdma_device())))
@@ -47,6 +50,14 @@ class Group:
         return all(s is primary or (s.info("replication").get("master_port") == str(primary.port)
                                     and s.info("replication").get("master_link_status") == "up") for s in self.servers)
 
+    def use_rdma(self, primary):
+        """The links of all others are RDMA. One that took too long to connect uses TCP until its next connect."""
+        if all(s is primary or s.info("replication").get("master_link_transport") == "rdma" for s in self.servers):
+            return True
+        if self.follow(primary):
+            primary.call("CLIENT", "KILL", "TYPE", "replica")
+        return False
+
     def end(self):
         for process in self.sentinels + self.servers:
             process.stop()
@@ -65,6 +76,8 @@ def fails_over(group, name, stop, resume):
     resume(old)
     wait_for("all follow the new primary", lambda: group.follow(new), PATIENCE)
     wait_for("all have its data", lambda: len({s.call("DEBUG", "DIGEST") for s in group.servers}) == 1, PATIENCE)
+    if rdma_device():
+        wait_for("all links use RDMA", lambda: group.use_rdma(new), PATIENCE)
     return acknowledged == 2 and value == b"acknowledged" and written == "OK", (acknowledged, value, written)
 
 

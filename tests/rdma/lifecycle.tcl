@@ -1,6 +1,9 @@
 # Listening, connecting, ending, failing: what is around the data path.
 # seconds: 15
 
+# Waits until the server has freed a client. The number of all clients does not tell: others may still be closing.
+proc wait_gone {id} {wait_for_condition 20000 {[r client list id $id] eq ""}}
+
 proc server_args {port args} {
     list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) \
         --rdma-port $port {*}$args
@@ -81,9 +84,8 @@ start_server {} {
     test "a client killed in the middle of a request harms nobody" {
         foreach signal {KILL TERM STOP} {
             lassign [own_proxy] pid port
-            set n [info_field clients connected_clients]
             set c [new_client -host 127.0.0.1 -port $port]
-            assert_equal PONG [$c ping]
+            set id [$c client id]
             $c -write "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$1000000\r\n[string repeat x 300000]"
             $c -flush
             r ping
@@ -98,7 +100,7 @@ start_server {} {
             }
             assert_equal PONG [r ping]
             assert_equal "" [r get k]
-            wait_for_condition 20000 {[info_field clients connected_clients] == $n}
+            wait_gone $id
             catch {$c -close}
         }
     }
@@ -106,13 +108,13 @@ start_server {} {
     test "a client killed while replies are on their way harms nobody" {
         r set big [set big [numbered 5000000]]
         lassign [own_proxy] pid port
-        set n [info_field clients connected_clients]
         set c [new_client -host 127.0.0.1 -port $port]
+        set id [$c client id]
         for {set i 0} {$i < [scaled 20 3]} {incr i} {$c -send get big}
         assert_equal $big [$c -read]
         kill_process KILL $pid
         for {set i 0} {$i < 20} {incr i} {assert_equal PONG [r ping]}
-        wait_for_condition 20000 {[info_field clients connected_clients] == $n}
+        wait_gone $id
         r del big
     }
 
@@ -173,10 +175,9 @@ start_server {overrides {maxclients 5}} {
 start_server {overrides {timeout 1}} {
     test "timeout closes idle RDMA clients" {
         set c [new_client]
-        $c ping
-        assert_closed $c 8000
-        reconnect
-        assert_equal PONG [r ping]
+        catch {$c ping} ;# on a busy machine the time may be over before
+        assert_closed $c 30000
+        wait_for_condition 30000 {[reconnect; catch {r ping} reply] == 0 && $reply eq "PONG"}
     }
 }
 
@@ -293,7 +294,7 @@ foreach memlock {4096 262144 3000000} {
         kill_process KILL [spawn_pid $handle]
         spawn_wait $handle
         set handle [spawn env SOFTRDMA_MEMLOCK=$memlock {*}[server_command] {*}[server_args $port]]
-        wait_for_condition 10000 \
+        wait_for_condition 30000 \
             {![process_alive [spawn_pid $handle]] || [string match "*Ready to accept connections*" [spawn_out $handle]]}
         if {![process_alive [spawn_pid $handle]]} {
             # Refusing to start is as good, when it says why.
@@ -304,7 +305,7 @@ foreach memlock {4096 262144 3000000} {
             lassign [own_proxy -port $port] proxy pport
             set clients {}
             for {set i 0} {$i < 20} {incr i} {
-                set c [new_client -host 127.0.0.1 -port $pport -timeout 5000]
+                set c [new_client -host 127.0.0.1 -port $pport]
                 if {[catch {$c ping}]} {incr refused}
                 lappend clients $c
             }

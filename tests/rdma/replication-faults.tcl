@@ -42,10 +42,17 @@ proc fetching {} {
     set bytes [field_of $::on_replica master_sync_rdma_read_bytes]
     expr {$bytes ne "" && $bytes > 0}
 }
-proc wait_fetching {} {wait_until {[fetching]} "the replica fetches nothing"}
+# The same, and the child that writes the snapshot of `size` bytes is stopped between two chunks.
+proc begin_held_pull {{size 10000000}} {
+    set ::snapshot_child [hold_snapshot -1 primary replica $size begin_pull]
+}
 # The fault is over: the replica must recover, and nothing may be held.
 proc recovers {} {
     primary config set rdb-key-save-delay 0
+    if {[info exists ::snapshot_child]} {
+        kill_process CONT $::snapshot_child
+        unset ::snapshot_child
+    }
     wait_until {[field_of $::on_replica master_link_status] eq "up"} "the link is down"
     wait_until {[primary debug digest] eq [replica debug digest]} "the data differ"
     assert_equal 0 [replica exists own]
@@ -113,8 +120,7 @@ start_server [with_faults $at_primary overrides $rdma] {
             test "the $side's device is removed while a snapshot is fetched" -needs $::on_software_device {
                 use_tcp
                 set from [log_size $level]
-                begin_pull
-                wait_fetching
+                begin_held_pull
                 fault $side-removed
                 # The connection whose event removes the device may fail with it.
                 catch {[new_client -level $level] ping}
@@ -138,20 +144,17 @@ start_server [with_faults $at_primary overrides $rdma] {
 
         test "the primary closes the link between two chunks" -needs $::on_software_device {
             use_tcp
+            begin_held_pull
             set before [snapshots]
-            begin_pull
-            wait_fetching
             assert_equal 1 [primary client kill type replica]
             recovers
-            assert_morethan [snapshots] [expr {$before + 1}]
+            assert_morethan [snapshots] $before
         }
 
         test "the child that writes the snapshot is killed between two chunks" -needs $::on_software_device {
             use_tcp
-            begin_pull
-            wait_fetching
-            regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv -1 log]] -> child
-            exec kill -KILL $child
+            begin_held_pull
+            kill_process KILL $::snapshot_child
             wait_for_log "terminated by signal 9" 0 $patience -1
             recovers
         }
@@ -200,10 +203,9 @@ start_server [list overrides $rdma] {
         test "replicas that acknowledge what they were not offered are closed, and others go on fetching" \
             -needs $::on_software_device {
             use_tcp
+            begin_held_pull
             set before [snapshots]
             set from [log_size -1]
-            begin_pull
-            wait_fetching
             set forged {0 -1 1000000 9223372036854775807 -9223372036854775808}
             foreach number $forged {
                 set c [replica_pull -1]
@@ -215,19 +217,18 @@ start_server [list overrides $rdma] {
             assert_equal [llength $forged] \
                 [regexp -all {acknowledged a chunk that it was not offered} [log_text $from -1]]
             recovers
-            assert_equal [expr {$before + 1}] [snapshots]
+            assert_equal $before [snapshots]
         }
 
         test "acknowledgements from clients that fetch nothing count for nothing" -needs $::on_software_device {
             use_tcp
+            begin_held_pull
             set before [snapshots]
-            begin_pull
-            wait_fetching
             set c [new_client -level -1]
             foreach number {1 -1 1000000} {$c -send replconf pulled $number}
             assert_equal PONG [$c ping]
             recovers
-            assert_equal [expr {$before + 1}] [snapshots]
+            assert_equal $before [snapshots]
             # And from a replica after the end.
             r replicaof no one
             assert_equal PONG [$c ping]
@@ -243,11 +244,11 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
             use_tcp
             primary config set client-output-buffer-limit "replica 4mb 0 0" repl-backlog-size 1mb
             set used [field_of $::on_primary used_memory memory]
-            begin_pull
-            wait_fetching
+            begin_held_pull 30000000
             exec kill -STOP [srv pid]
             at_test_end [list exec kill -CONT [srv pid]]
             primary config set rdb-key-save-delay 0
+            kill_process CONT $::snapshot_child
             # The child fills the chunks that are free, and waits.
             wait_until {[field_of $::on_primary rdma_sync_bytes] >= 4 * 1048576} "the child does not fill all chunks"
             assert_equal [expr {4 * 1048576}] [field_of $::on_primary rdma_sync_memory]

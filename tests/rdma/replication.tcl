@@ -40,9 +40,11 @@ proc fill_types {} {
     r set other database
     r select 0
 }
-proc snapshot_child {level} {
-    regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv $level log]] -> pid
-    return $pid
+# The replica at that level leaves its history, so that it needs a full copy.
+proc start_anew {level} {
+    r $level replicaof no one
+    r $level flushall
+    r $level set own history
 }
 
 start_server [list overrides $rdma] {
@@ -144,34 +146,44 @@ start_server [list overrides $rdma] {
         test "a replica that comes while the first chunks are held takes part in the same snapshot" \
             -needs $::on_software_device {
             r -2 config set rdb-key-save-delay 300
-            r -1 replicaof [srv -2 host] [srv -2 port]
-            wait_for_condition 10000 {[field -2 rdma_sync_replicas] eq 1}
+            set child [hold_snapshot -2 {r -2} {r -1} 10000000 {
+                start_anew -1
+                r -1 replicaof $::opt(rdma_host) [srv -2 port]
+            }]
+            set snapshots [field -2 rdma_sync_snapshots]
             r -2 set during 1
-            r replicaof [srv -2 host] [srv -2 port]
-            wait_for_condition 10000 {[field -2 rdma_sync_replicas] eq 2}
+            follow -2
+            wait_for_condition 30000 {[field -2 rdma_sync_replicas] eq 2}
             # Each write during the synchronization arrives once.
             for {set i 0} {$i < 100} {incr i} {r -2 incr counter; r -2 append text $i,}
             r -2 config set rdb-key-save-delay 0
+            kill_process CONT $child
             wait_up -1
             wait_up 0
-            assert_equal 1 [field -2 rdma_sync_snapshots]
+            assert_equal $snapshots [field -2 rdma_sync_snapshots]
             wait_same -2 -1
             wait_same -2 0
             assert_equal 100 [r get counter]
         }
 
         test "progress is shown on both sides while a snapshot is fetched" -needs $::on_software_device {
-            r replicaof no one
-            r flushall
-            r set own history
-            r -2 config set rdb-key-save-delay 1000
-            follow -2
-            wait_for_condition 20000 \
-                {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
-            assert_range [field 0 master_sync_rdma_read_percent] 0 100
-            assert_range [field -2 rdma_sync_percent] 0 100
+            r -2 config set rdb-key-save-delay 300
+            set marks [list [log_size] [log_size -2]]
+            set child [hold_snapshot -2 {r -2} r 10000000 {start_anew 0; follow -2}]
+            assert_range [field 0 master_sync_rdma_read_percent] 1 60
+            assert_range [field -2 rdma_sync_percent] 1 60
+            foreach {level name} {0 master_sync_rdma_read -2 rdma_sync} {
+                assert_morethan [field $level ${name}_bytes] 1000000
+                assert_morethan [field $level ${name}_mb_per_second] 0
+                assert_range [field $level ${name}_seconds_left] 0 1000000
+            }
             assert_morethan [field -2 rdma_sync_memory] 1000000
+            # Every five seconds.
+            wait_for_log "fetched * of the keys, * MB, * MB/s, * seconds left" [lindex $marks 0] 30000
+            wait_for_log "Pulled synchronization: 1 replicas, the slowest has * of the keys, * MB/s, * seconds left" \
+                [lindex $marks 1] 30000 -2
             r -2 config set rdb-key-save-delay 0
+            kill_process CONT $child
             wait_up
             wait_same -2 0
         }
@@ -195,18 +207,16 @@ start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapsh
 
         foreach how {link-cut replica-killed} {
             test "an I/O thread revokes the key of a replica that ends early: $how" -needs $::on_software_device {
-                r replicaof no one
-                r flushall
-                r -2 config set repl-diskless-sync-delay 0 rdb-key-save-delay 500
+                r -2 config set repl-diskless-sync-delay 0 rdb-key-save-delay 300
+                set child [hold_snapshot -2 {r -2} r 30000000 {start_anew 0; follow -2}]
                 set snapshots [field -2 rdma_sync_snapshots]
-                follow -2
-                wait_for_condition 20000 {[field -2 rdma_sync_bytes] ne "" && [field -2 rdma_sync_bytes] > 0}
                 if {$how eq "link-cut"} {
                     r -2 client kill type replica
                 } else {
                     exec kill -KILL [srv pid]
                 }
                 r -2 config set rdb-key-save-delay 0
+                kill_process CONT $child
                 if {$how eq "replica-killed"} {
                     restart_server
                     follow -2
@@ -217,19 +227,18 @@ start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapsh
                 }
                 wait_over -2
                 assert_equal 0 [field -2 rdma_read_windows rdma]
-                assert_morethan [field -2 rdma_sync_snapshots] [expr {$snapshots + 1}]
+                assert_morethan [field -2 rdma_sync_snapshots] $snapshots
             }
         }
     }}
 }
 
-# A snapshot whose child is stopped while chunks are held: the body runs then. Level -1 is the primary.
+# Runs the body while a snapshot of 10 MB is fetched and its child is stopped. Level -1 is the primary.
 proc while_fetching {body} {
     r -1 config set rdb-key-save-delay 500
-    follow -1
-    wait_for_condition 20000 {[field -1 rdma_sync_bytes] ne "" && [field -1 rdma_sync_bytes] > 0}
-    set child [snapshot_child -1]
+    set child [hold_snapshot -1 {r -1} r 10000000 {start_anew 0; follow -1}]
     catch {uplevel 1 $body} result options
+    kill_process CONT $child
     catch {r -1 config set rdb-key-save-delay 0}
     return -options $options $result
 }
@@ -247,17 +256,20 @@ foreach {setting old meanwhile kept} {
         start_server [list overrides [list {*}$rdma repl-diskless-load $setting]] {
             test "a fetched copy obeys repl-diskless-load $setting, over [llength [dict keys $old]] keys" \
                 -needs $::on_software_device {
-                if {[llength $old]} {r set {*}$old}
                 r -1 config set rdb-key-save-delay 500
-                follow -1
-                wait_for_condition 20000 \
-                    {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+                set child [hold_snapshot -1 {r -1} r 10000000 {
+                    r replicaof no one
+                    r flushall
+                    if {[llength $old]} {r set {*}$old}
+                    follow -1
+                }]
+                set delivered [field -1 rdma_sync_delivered]
                 catch {r get mine} found
                 assert_match $meanwhile $found
                 assert_equal [string match LOADING* $found] [field 0 loading persistence]
                 assert_equal [expr {$found eq "1"}] [llength [glob -nocomplain -directory [srv dir] temp-*.rdb]]
                 r -1 config set repl-diskless-sync-delay 60 ;# the next copy has to wait
-                exec kill -KILL [snapshot_child -1]
+                kill_process KILL $child
                 wait_for_condition 20000 {[field -1 rdma_sync_memory] eq "0" && [field 0 loading persistence] eq "0"}
                 assert_equal $kept [r dbsize]
                 if {$kept} {assert_equal 1 [r get mine]}
@@ -265,7 +277,7 @@ foreach {setting old meanwhile kept} {
                 r -1 config set rdb-key-save-delay 0 repl-diskless-sync-delay 0
                 wait_up
                 wait_same -1 0
-                assert_equal 1 [field -1 rdma_sync_delivered]
+                assert_equal [expr {$delivered + 1}] [field -1 rdma_sync_delivered]
                 assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
             }
         }
@@ -279,20 +291,24 @@ start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
             -needs $::on_software_device {
             follow -1
             wait_up
-            # Without its primary the replica loses the stream.
-            r replicaof $::opt(rdma_host) [free_port]
-            wait_replicas_of -1 0
-            for {set i 0} {$i < 4} {incr i} {r -1 set large:$i [string repeat x 20000]}
             r -1 config set rdb-key-save-delay 500
-            follow -1
-            wait_for_condition 20000 \
-                {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+            set large 0
+            set child [hold_snapshot -1 {r -1} r 10000000 {
+                # Without its primary the replica loses the stream.
+                r replicaof $::opt(rdma_host) [free_port]
+                wait_replicas_of -1 0
+                for {set i 0} {$i < 4} {incr i} {r -1 set large:[incr large] [string repeat x 20000]}
+                follow -1
+            }]
+            set delivered [field -1 rdma_sync_delivered]
             assert_equal {0 1} [list [field 0 loading persistence] [field 0 async_loading persistence]]
-            assert_equal {5000 0} [list [r strlen value:7] [r exists large:3]]
+            assert_equal {5000 0} [list [r strlen value:7] [r exists large:$large]]
             r -1 config set rdb-key-save-delay 0
+            kill_process CONT $child
             wait_up
             wait_same -1 0
-            assert_equal {2 20000} [list [field -1 rdma_sync_delivered] [r strlen large:3]]
+            assert_equal [list [expr {$delivered + 1}] 20000] [list [field -1 rdma_sync_delivered] \
+                [r strlen large:$large]]
         }
     }
 }
@@ -352,9 +368,11 @@ start_server [list overrides $rdma] {
             -needs $::on_software_device {
             fill 2000 5000
             r config set rdb-key-save-delay 500
-            r -1 replicaof [srv host] [srv port]
-            wait_for_condition 20000 \
-                {[field -1 master_sync_rdma_read_bytes] ne "" && [field -1 master_sync_rdma_read_bytes] > 0}
+            set child [hold_snapshot 0 r {r -1} 10000000 {
+                start_anew -1
+                r -1 replicaof $::opt(rdma_host) [srv port]
+            }]
+            kill_process CONT $child
             restart_server -signal KILL
             r set key value
             wait_up -1
@@ -368,19 +386,24 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
     fill 3000 10000
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {
         test "a replica that stops fetching is dropped when others wait for it" -needs $::on_software_device {
-            r -2 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 2
-            r -2 config set rdb-key-save-delay 200
-            r replicaof [srv -2 host] [srv -2 port]
-            r -1 replicaof [srv -2 host] [srv -2 port]
-            wait_for_condition 20000 {[field -2 rdma_sync_replicas] eq 2}
+            r -2 config set repl-diskless-sync-delay 60 rdb-key-save-delay 200
+            set child [hold_snapshot -2 {r -2} r 30000000 {
+                r -2 config set repl-diskless-sync-max-replicas 2
+                foreach level {0 -1} {start_anew $level}
+                foreach level {0 -1} {r $level replicaof $::opt(rdma_host) [srv -2 port]}
+                wait_for_condition 30000 {[field -2 connected_slaves] eq 2}
+                # One that was dropped need not wait for another one.
+                r -2 config set repl-diskless-sync-max-replicas 1
+            }]
+            set dropped [field -2 rdma_sync_dropped_slow]
             exec kill -STOP [srv pid]
             at_test_end [list exec kill -CONT [srv pid]]
             r -2 config set rdb-key-save-delay 0
+            kill_process CONT $child
             wait_up -1
             wait_same -2 -1
-            assert_equal 1 [field -2 rdma_sync_dropped_slow]
+            assert_morethan [field -2 rdma_sync_dropped_slow] $dropped
             exec kill -CONT [srv pid]
-            r -2 config set repl-diskless-sync-max-replicas 1
             wait_up 0
             wait_same -2 0
         }
