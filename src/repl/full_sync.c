@@ -28,10 +28,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, VERSION_9 = 0x090000 };
+enum {
+    REFUSAL_DELAY_MS = 1000,
+    REFUSAL_LOG_US = 60 * 1000 * 1000, /* between two lines about the same replica … */
+    REFUSALS_KNOWN = 16                /* … of this many that were refused last */
+};
 
 /* --- Main channels that have not connected yet --- */
 
@@ -377,11 +383,22 @@ static bool snapshot_is_for(const struct replica *replica, const struct replica 
     return replica->state == REPLICA_WAITS && same_snapshot(replica, first);
 }
 
+/* Genuine replicas try again as soon as they are refused. The error is delayed so that they do so once a second, as
+ * they do with a primary that they cannot reach. */
 static void refuse(struct replica *replica, const char *error) {
-    struct reply reply = {.out = &replica->client->conn->out, .protocol = 2};
-    reply_error(&reply, error);
-    client_free_after_reply(replica->client);
-    replica->state = REPLICA_DONE;
+    replica->state = REPLICA_REFUSED;
+    replica->refusal = error;
+}
+
+static void send_refusals(int64_t now) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state != REPLICA_REFUSED || now - replica->waits_since_ms < REFUSAL_DELAY_MS) continue;
+        struct reply reply = {.out = &replica->client->conn->out, .protocol = 2};
+        reply_error(&reply, replica->refusal);
+        client_free_after_reply(replica->client);
+        replica->state = REPLICA_DONE;
+    }
 }
 
 static void fail_waiting(const struct replica *first) {
@@ -399,6 +416,23 @@ static bool has_expiring_fields(void) {
     return false;
 }
 
+static void log_refusal(const struct replica *replica, int version) {
+    static struct {
+        char name[REPLICA_ADDRESS_MAX + 16];
+        uint64_t at_us;
+    } logged[REFUSALS_KNOWN];
+    static unsigned next;
+    const char *name = replica_name(replica);
+    uint64_t now = clock_mono();
+    for (unsigned i = 0; i < REFUSALS_KNOWN; i++)
+        if (strcmp(logged[i].name, name) == 0 && now - logged[i].at_us < REFUSAL_LOG_US) return;
+    snprintf(logged[next].name, sizeof logged[next].name, "%s", name);
+    logged[next].at_us = now;
+    next = (next + 1) % REFUSALS_KNOWN;
+    log_warning("SYNC failed. Replica %s reads RDB version %d, which cannot hold hash fields with an expiry", name,
+                version);
+}
+
 /* Only the newest format holds hash fields with an expiry. A snapshot in an older one would fail each time. */
 static void refuse_old_replicas(void) {
     bool needs_newest = has_expiring_fields();
@@ -408,8 +442,7 @@ static void refuse_old_replicas(void) {
         if (!needs_newest || replica->state != REPLICA_WAITS || version >= RDB_VERSION ||
             replica->filter & FILTER_NO_DATA)
             continue;
-        log_warning("SYNC failed. Replica %s reads RDB version %d, which cannot hold hash fields with an expiry",
-                    replica_name(replica), version);
+        log_refusal(replica, version);
         refuse(replica, "ERR The data contain hash fields with an expiry, which this replica's version cannot load");
     }
 }
@@ -496,6 +529,7 @@ static bool delay_is_over(int64_t now) {
 void full_sync_cron(void) {
     int64_t now = clock_ms();
     awaited_expire(now);
+    send_refusals(now);
     if (!child_active() && !server.loading && !repl_stream_is_marked() && delay_is_over(now)) start_snapshot();
 }
 

@@ -155,9 +155,10 @@ const char *replica_name(const struct replica *replica) {
 
 const char *replica_state_name(const struct replica *replica) {
     static const char *const names[] = {
-        [REPLICA_HANDSHAKE] = "handshake",      [REPLICA_WAITS] = "wait_bgsave",    [REPLICA_FILE] = "wait_bgsave",
-        [REPLICA_FILE_TRANSFER] = "send_bulk",  [REPLICA_TRANSFER] = "wait_bgsave", [REPLICA_PULL] = "send_bulk",
-        [REPLICA_MAIN_CHANNEL] = "bg_transfer", [REPLICA_ONLINE] = "online",        [REPLICA_DONE] = "rdb_transmitted"};
+        [REPLICA_REFUSED] = "wait_bgsave", [REPLICA_HANDSHAKE] = "handshake",      [REPLICA_WAITS] = "wait_bgsave",
+        [REPLICA_FILE] = "wait_bgsave",    [REPLICA_FILE_TRANSFER] = "send_bulk",  [REPLICA_TRANSFER] = "wait_bgsave",
+        [REPLICA_PULL] = "send_bulk",      [REPLICA_MAIN_CHANNEL] = "bg_transfer", [REPLICA_ONLINE] = "online",
+        [REPLICA_DONE] = "rdb_transmitted"};
     return names[replica->state];
 }
 

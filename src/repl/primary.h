@@ -7,6 +7,7 @@
  *     through a pipe                       WAITS, TRANSFER, ONLINE; the stream begins with its first acknowledgement
  *     partial synchronization              ONLINE
  *     on two connections                   WAITS, TRANSFER, DONE on the RDB channel; MAIN_CHANNEL, ONLINE on the other
+ *     refused                              WAITS, REFUSED, until full_sync_cron() sends the reason
  *
  * From the snapshot's offset on its reader pins the stream (repl_stream.h), so nothing is copied while it waits. */
 #ifndef REPL_PRIMARY_H
@@ -19,6 +20,7 @@
 enum replica_state {
     REPLICA_HANDSHAKE,     /* not in the list of replicas */
     REPLICA_WAITS,         /* for a snapshot to begin */
+    REPLICA_REFUSED,       /* cannot be served; gets the reason a second after its request */
     REPLICA_FILE,          /* for the snapshot that is being written to a file */
     REPLICA_FILE_TRANSFER, /* the file is being sent */
     REPLICA_TRANSFER,      /* the snapshot is sent while it is produced */
@@ -57,7 +59,8 @@ struct replica {
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* its memory cannot be registered: it gets an ordinary copy */
     int64_t waits_since_ms;
-    int file; /* -1: none */
+    const char *refusal; /* REPLICA_REFUSED: the error; static */
+    int file;            /* -1: none */
     uint64_t file_left;
     uint64_t progress_bytes; /* sent when it was last seen to take some */
     int64_t progress_ms;
