@@ -90,7 +90,9 @@ def watch(name, sentinel, arguments, results):
             title = "%s fails a group over whose primary is %s" % (name, test)
             results.append((title, *fails_over(group, test, stop, resume)))
     except Exception as error:  # a thread's exception would go unnoticed
-        results.append(("%s watches a group" % name, False, repr(error)))
+        results.append(["%s watches a group" % name, False, repr(error)])
+        for server in group.servers if group else []:
+            results[-1][2] += "\n--- port %d\n%s" % (server.port, server.output(1500))
     finally:
         if group:
             group.end()
