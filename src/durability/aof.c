@@ -242,8 +242,34 @@ static void debug_flush_sleep(struct call *call) {
     reply_ok(call->reply);
 }
 
+/* DEBUG AOF-SYNC-THREAD. Without an argument it replies which thread writes the next group. */
+static void debug_sync_thread(struct call *call) {
+    static const char *const names[] = {
+        [AOF_GROUP_AUTO] = "auto", [AOF_GROUP_MAIN] = "main", [AOF_GROUP_BACKGROUND] = "background"};
+    if (call->argc == 2) {
+        reply_status(call->reply, names[aof_sync_on_main_thread() ? AOF_GROUP_MAIN : AOF_GROUP_BACKGROUND]);
+        return;
+    }
+    uint64_t fast_us = AOF_FAST_US;
+    if (call->argc > 3 && !parse_uint64(call->argv[3], &fast_us)) {
+        reply_error(call->reply, "ERR value is not an integer or out of range");
+        return;
+    }
+    for (int thread = 0; thread < (int)(sizeof names / sizeof *names); thread++) {
+        if (!slice_is(call->argv[2], names[thread])) continue;
+        aof_sync_set_thread((enum aof_group_thread)thread, fast_us);
+        reply_ok(call->reply);
+        return;
+    }
+    reply_syntax_error(call->reply);
+}
+
 static const char *const flush_sleep_help[] = {
     "AOF-FLUSH-SLEEP <microsec>", "    Sleep for that long before each write to the append-only file.", NULL};
+static const char *const sync_thread_help[] = {
+    "AOF-SYNC-THREAD [<auto|main|background> [<microsec>]]",
+    "    Set the thread that writes and syncs with appendfsync always, and which syncs are fast (auto).",
+    "    Without arguments: reply which thread is next.", NULL};
 static const char *const loadaof_help[] = {
     "LOADAOF", "    Flush the append-only file to the disk, then replace the data by what it says.", NULL};
 const struct debug_subcommand aof_debug_subcommands[] = {
@@ -252,6 +278,11 @@ const struct debug_subcommand aof_debug_subcommands[] = {
      .max_arguments = 1,
      .run = debug_flush_sleep,
      .help = flush_sleep_help},
+    {.name = "aof-sync-thread",
+     .min_arguments = 0,
+     .max_arguments = 2,
+     .run = debug_sync_thread,
+     .help = sync_thread_help},
     {.name = "loadaof", .run = debug_loadaof, .help = loadaof_help},
     {.name = NULL},
 };

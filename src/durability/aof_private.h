@@ -100,6 +100,12 @@ const char *aof_sync_error_text(void);
 void aof_sync_reset_stats(void);
 /* DEBUG AOF-FLUSH-SLEEP: each write to the file begins with a sleep, in the thread that writes. 0: none. */
 void aof_sync_set_sleep(uint64_t us);
+/* DEBUG AOF-SYNC-THREAD: the thread that writes and syncs the groups of appendfsync always. AUTO: the main thread while
+ * groups take less than `fast_us`, else a background thread. */
+enum { AOF_FAST_US = 400 };
+enum aof_group_thread { AOF_GROUP_AUTO, AOF_GROUP_MAIN, AOF_GROUP_BACKGROUND };
+void aof_sync_set_thread(enum aof_group_thread thread, uint64_t fast_us);
+bool aof_sync_on_main_thread(void); /* the next group, if it is small */
 
 /* --- aof_files.c --- */
 

@@ -11,13 +11,17 @@
  *                What could not be written stays in the buffer, its replies stay held, and further writes are refused
  *                until the file can be written.
  *
- * always         Group commit. A background thread writes and calls fdatasync(), while the main thread goes on
- *                executing. All replies that one fdatasync() covers leave together, and what was gathered meanwhile is
- *                the next group. One group is on its way at a time.
+ * always         Group commit. A background thread writes the buffer and calls fdatasync() while the main thread
+ *                executes further commands. All replies that one fdatasync() covers are sent together. The writes that
+ *                arrive meanwhile are the next group; one group is written at a time.
  *                After a group the next one waits a moment for the clients that were just answered, at most half as
  *                long as the last group took: without that, clients split into two crowds, each of which waits for the
  *                other's group.
- *                A failure ends the process: what was held was not acknowledged.
+ *                On a fast disk the switches between the threads cost more than the main thread could execute
+ *                meanwhile, if a group is small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US, the
+ * main thread writes and syncs small groups itself. After the first slow group the background thread does so again: a
+ * disk that becomes slow pauses the main thread for one group, not for all. A failure ends the process: what was held
+ * was not acknowledged.
  *
  * A failed fdatasync() may have dropped what it was to write, and the next one does not report that again. With
  * everysec writes are refused until one succeeds, and then a rewrite replaces the files by one made from memory. */
@@ -36,8 +40,9 @@
 #include <unistd.h>
 
 enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 500 };
+enum { FAST_GROUPS = 8, SMALL_BYTES = 256 * 1024, SMALL_COMMANDS = 128 };
 
-/* Work of a background thread. */
+/* Work of a background thread; of the main thread, too, for a group on a fast disk. */
 struct sync_job {
     struct event_post post;
     int fd;
@@ -70,7 +75,10 @@ static struct {
     struct event_timer timer;
     uint64_t group_end_us, group_us; /* when the last group was done, and how long it took */
     size_t expected;                 /* clients that a group may hope for */
-} sync_state = {0};
+    int fast_groups;                 /* in a row, FAST_GROUPS at most */
+    enum aof_group_thread thread;
+    uint64_t fast_us; /* a group that takes less is fast */
+} sync_state = {.fast_us = AOF_FAST_US};
 
 /* Failures */
 
@@ -151,19 +159,22 @@ static void job_posted(struct event_post *post) {
     mem_free(job);
 }
 
-static void job_run(void *arg) {
-    struct sync_job *job = arg;
+static void job_execute(struct sync_job *job) {
     uint64_t began = clock_monotonic_us();
     if (job->sleep_us) usleep((useconds_t)job->sleep_us);
     job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
     if (!job->error && job->sync && fdatasync(job->fd) < 0) job->error = -errno;
     if (!job->error && job->sync && job->directory) job->error = aof_directory_sync();
     job->us = clock_monotonic_us() - began;
+}
+
+static void job_run(void *arg) {
+    struct sync_job *job = arg;
+    job_execute(job);
     event_loop_post(server.loop, &job->post);
 }
 
-static struct sync_job *job_new(bool sync) {
-    struct sync_job *job = mem_alloc(sizeof *job);
+static void job_init(struct sync_job *job, bool sync) {
     *job = (struct sync_job){.fd = aof.fd,
                              .sync = sync,
                              .directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0,
@@ -171,25 +182,32 @@ static struct sync_job *job_new(bool sync) {
                              .sequence = aof_append_sequence(),
                              .began_us = clock_mono()};
     aof_buffer_init(&job->buffer);
-    return job;
 }
 
-/* Lets a background thread write the buffer. */
-static void write_start(bool sync) {
-    struct sync_job *job = sync_state.writing = job_new(sync);
+/* Takes the buffer to write it. */
+static void write_prepare(struct sync_job *job, bool sync) {
+    sync_state.writing = job;
+    job_init(job, sync);
     aof_buffer_free(&job->buffer);
     job->buffer = sync_state.spare;
     aof_buffer_init(&sync_state.spare);
     aof_append_swap(&job->buffer);
     job->sleep_us = sync_state.sleep_us;
     sync_state.delay_counted = false;
+}
+
+/* Lets a background thread write the buffer. */
+static void write_start(bool sync) {
+    struct sync_job *job = mem_alloc(sizeof *job);
+    write_prepare(job, sync);
     background_submit(BACKGROUND_WRITE, job_run, job);
 }
 
 /* `releases`: everything appended is written, and its replies wait for this. */
 static void sync_start(bool releases) {
     sync_state.unsynced = false;
-    sync_state.syncing = job_new(true);
+    sync_state.syncing = mem_alloc(sizeof *sync_state.syncing);
+    job_init(sync_state.syncing, true);
     sync_state.syncing->covers = sync_state.written_sequence;
     if (!releases) sync_state.syncing->sequence = 0;
     background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
@@ -228,6 +246,10 @@ static void write_finish(struct sync_job *job) {
         sync_state.synced_us = clock_mono();
         sync_state.group_end_us = clock_monotonic_us();
         sync_state.group_us = job->us;
+        if (job->us >= sync_state.fast_us)
+            sync_state.fast_groups = 0;
+        else if (sync_state.fast_groups < FAST_GROUPS)
+            sync_state.fast_groups++;
         sync_state.expected = reply_barrier_clients();
     }
     aof_buffer_clear(&job->buffer);
@@ -273,10 +295,31 @@ static bool worth_waiting(void) {
     return true;
 }
 
+bool aof_sync_on_main_thread(void) {
+    if (sync_state.thread != AOF_GROUP_AUTO) return sync_state.thread == AOF_GROUP_MAIN;
+    return sync_state.fast_groups == FAST_GROUPS;
+}
+
+/* A large group takes long to write, and its clients give the main thread much to execute meanwhile. */
+static bool group_is_small(size_t len) {
+    return len <= SMALL_BYTES && aof_append_sequence() - sync_state.written_sequence <= SMALL_COMMANDS;
+}
+
+static void write_here(void) {
+    struct sync_job job;
+    write_prepare(&job, true);
+    job_execute(&job);
+    job_finish(&job);
+}
+
 static void group_step(void) {
     if (sync_state.writing || sync_state.syncing) return;
-    if (aof_buffer_len(aof_append_buffer())) {
-        if (!worth_waiting()) write_start(true);
+    size_t len = aof_buffer_len(aof_append_buffer());
+    if (len) {
+        if (aof_sync_on_main_thread() && group_is_small(len))
+            write_here();
+        else if (!worth_waiting())
+            write_start(true);
     } else if (sync_state.unsynced) {
         sync_start(true); /* written before appendfsync became always */
     }
@@ -379,6 +422,7 @@ void aof_sync_start(void) {
     sync_state.unsynced = false;
     sync_state.synced_us = clock_mono();
     sync_state.expected = 0;
+    sync_state.fast_groups = 0;
     reply_barrier_arm(&aof_barrier);
 }
 
@@ -408,4 +452,9 @@ void aof_sync_reset_stats(void) {
 }
 void aof_sync_set_sleep(uint64_t us) {
     sync_state.sleep_us = us;
+}
+void aof_sync_set_thread(enum aof_group_thread thread, uint64_t fast_us) {
+    sync_state.thread = thread;
+    sync_state.fast_us = fast_us;
+    sync_state.fast_groups = 0;
 }

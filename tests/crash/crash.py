@@ -1,12 +1,14 @@
 """crash.py: kills a server again and again while clients write, and looks at what is left.
 
-    tests/crash/run [ROUNDS] [--seed N] [--no-rdma] [--verbose]
+    tests/crash/run [ROUNDS] [--seed N] [--no-rdma] [--sync-thread auto|main|background] [--verbose]
 
 Each round starts the server on the files that the last one has left, lets clients write over TCP and over RDMA (the
 software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites, BGSAVEs and
-SAVEs run, and kills the server with SIGKILL at a random moment. In more than half of the rounds the machine crashes,
-too: what was not brought to the disk with fsync() or fdatasync() since the machine's last crash is lost (machine.py):
-ends of files, and changes of directories: files are missing, have their old content or are back.
+SAVEs run, and kills the server with SIGKILL at a random moment. With appendfsync always, the main thread, a
+background thread or the one that the server chooses syncs the file; --sync-thread selects one of them. In more than
+half of the rounds the machine crashes, too: what was not brought to the disk with fsync() or fdatasync() since the
+machine's last crash is lost (machine.py): ends of files, and changes of directories: files are missing, have their
+old content or are back.
 
 Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of up
 to 16, now and then with a value of 100 kB; readers GET count:i. After the next start must hold, for every client:
@@ -130,9 +132,15 @@ class Run:
                        "LD_PRELOAD": os.path.join(ROOT, "tests/programs/preload/disk-faults.so")}
         options = ["--appendonly", "yes", "--appendfsync", policy, "--io-threads", self.rng.choice(["1", "1", "3"]),
                    "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"]),
-                   "--rdb-key-save-delay", self.rng.choice(["0", "0", "3000"])]  # microseconds: rewrites take longer
+                   "--rdb-key-save-delay", self.rng.choice(["0", "0", "3000"]),  # microseconds: rewrites take longer
+                   "--enable-debug-command", "yes"]
         self.server = Server(ours(), *options, rdma=self.options.rdma, directory=self.dir, environment=environment)
-        return Client(self.server.port)
+        c = Client(self.server.port)
+        thread = self.options.sync_thread or self.rng.choice(["auto", "main", "background"])
+        reply = c.call("DEBUG", "AOF-SYNC-THREAD", thread)
+        if reply != "OK":
+            raise AssertionError(f"DEBUG AOF-SYNC-THREAD {thread}: {reply}")
+        return c
 
     def check_tool(self):
         """True: sound; False: the end of the last file would be cut."""
@@ -326,6 +334,7 @@ def main():
     parser.add_argument("rounds", nargs="?", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--no-rdma", dest="rdma", action="store_false", help="clients over TCP only")
+    parser.add_argument("--sync-thread", choices=["auto", "main", "background"], help="in all rounds")
     parser.add_argument("--keep", action="store_true", help="keep the files")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()

@@ -57,6 +57,9 @@ proc aof_slow_rewrite {} {
     return $pid
 }
 
+# The thread that syncs with appendfsync always: auto, main or background. A genuine server has only the main thread.
+proc aof_sync_thread {thread} {if {[server_is_ours]} {assert_equal OK [r debug aof-sync-thread $thread]}}
+
 # Starts a server whose disk obeys the rules that `faults` sets (programs/preload/disk-faults.c).
 proc start_faulty_server {overrides body} {
     set rules [file join $::unit_dir rules[incr ::server_next]]

@@ -57,13 +57,94 @@ start_faulty_server {appendonly yes} {
         assert_error_like "*unknown subcommand or wrong number*" {r debug aof-flush-sleep}
     }
 
+    test "DEBUG AOF-SYNC-THREAD selects the thread that syncs with always" -needs {ours 1} {
+        foreach thread {main background} {
+            assert_equal OK [r debug aof-sync-thread $thread]
+            assert_equal $thread [r debug aof-sync-thread]
+        }
+        assert_equal OK [r debug aof-sync-thread auto]
+        assert_equal background [r debug aof-sync-thread]
+        assert_error "ERR syntax error" {r debug aof-sync-thread other}
+        assert_error "ERR value is not an integer or out of range" {r debug aof-sync-thread auto -1}
+    }
+
+    # A sync is fast if it takes less than $fast microseconds, whatever the disk of the test.
+    set fast 100000000
+
+    test "with always the main thread syncs after 8 fast syncs" -needs {ours 1} {
+        r config set appendfsync always
+        r debug aof-sync-thread auto $fast
+        for {set i 1} {$i <= 8} {incr i} {
+            assert_equal background [r debug aof-sync-thread]
+            r set k $i
+        }
+        assert_equal main [r debug aof-sync-thread]
+        r set k 9
+        assert_equal main [r debug aof-sync-thread]
+        r debug aof-sync-thread auto
+        faults "sync */appendonlydir/*.incr.aof slow 1"
+        for {set i 1} {$i <= 9} {incr i} {r set k $i}
+        assert_equal background [r debug aof-sync-thread]
+        faults
+    }
+
+    test "with always a slow sync on the main thread is its last one" -needs {ours 1} {
+        r config set appendfsync always
+        r debug aof-sync-thread auto 500000
+        wait_for_condition 60000 {[r set k v] eq "OK" && [r debug aof-sync-thread] eq "main"}
+        faults "sync */appendonlydir/*.incr.aof slow 500"
+        r set k slow
+        assert_equal background [r debug aof-sync-thread]
+        faults "sync */appendonlydir/*.incr.aof wait"
+        set c [new_client]
+        $c -send set k waits
+        wait_for_condition 20000 {[info_field persistence aof_buffer_length] > 0}
+        assert_equal "" [$c -available]
+        faults
+        assert_equal OK [$c -read]
+        r debug aof-sync-thread auto
+    }
+
+    set many "[resp_command multi][string repeat [resp_command incr n] 200][resp_command exec]"
+    foreach {what bytes replies} [list "a large value" [resp_command set large [string repeat x 1000000]] 1\
+        "many commands" $many 202] {
+        test "with always a group of $what is synced by a background thread although the disk is fast" -needs {ours 1} {
+            r config set appendfsync always
+            r debug aof-sync-thread auto $fast
+            for {set i 0} {$i < 8} {incr i} {r set k $i}
+            assert_equal main [r debug aof-sync-thread]
+            faults "sync */appendonlydir/*.incr.aof wait"
+            set c [new_client]
+            $c -write $bytes
+            wait_for_condition 20000 {[info_field persistence aof_buffer_length] > 0}
+            faults
+            for {set i 0} {$i < $replies} {incr i} {$c -read}
+            r debug aof-sync-thread auto
+        }
+    }
+
+    test "a slow fdatasync() with always on a background thread delays only replies to writes" -needs {ours 1} {
+        r config set appendfsync always
+        aof_sync_thread background
+        faults "sync */appendonlydir/*.incr.aof wait"
+        set c [new_client]
+        $c -send set k v
+        wait_for_condition 20000 {[info_field persistence aof_buffer_length] > 0}
+        assert_equal PONG [r ping]
+        assert_equal "" [$c -available]
+        faults
+        assert_equal OK [$c -read]
+        aof_sync_thread auto
+    }
+
     test "short and interrupted writes are gone on with" {
-        foreach policy {always everysec} {
+        foreach {policy thread} {always main always background everysec auto} {
             r config set appendfsync $policy
+            aof_sync_thread $thread
             faults "write */appendonlydir/*.incr.aof short 3"
             for {set i 0} {$i < 20} {incr i} {r set k$i [string repeat $i 100]}
             faults "write */appendonlydir/*.incr.aof fail EINTR times=3"
-            r set interrupted v
+            r set interrupted $thread
             faults
         }
         set digest [r debug digest]
@@ -121,17 +202,22 @@ start_faulty_server {appendonly yes} {
         assert_equal after [r get k]
     }
 
-    test "a directory that cannot be synced with always ends the server before a reply leaves" {
-        r config set appendfsync always
-        r set k acknowledged
-        faults $directory_fails
-        set c [new_client]
-        $c -send bgrewriteaof
-        $c -send set k lost
-        wait_for_condition 10000 {![process_alive [srv pid]]}
-        assert_equal 1 [server_reap [srv id]]
-        assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..."]}
-        restarts_with acknowledged
+    foreach thread {background main} {
+        test "a directory that cannot be synced with always ends the server before a reply leaves: $thread thread" {
+            r config set appendfsync always
+            aof_sync_thread $thread
+            r set k acknowledged
+            faults $directory_fails
+            set from [log_size]
+            set c [new_client]
+            $c -send bgrewriteaof
+            $c -send set k lost
+            wait_for_condition 10000 {![process_alive [srv pid]]}
+            assert_equal 1 [server_reap [srv id]]
+            assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..." \
+                $from]}
+            restarts_with acknowledged
+        }
     }
 
     test "a directory that cannot be synced at start ends the server" {
@@ -145,17 +231,24 @@ start_faulty_server {appendonly yes} {
         restarts_with acknowledged
     }
 
-    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()"\
-        "sync */appendonlydir/*.incr.aof fail EIO"} {
-        test "a failed $what with always ends the server before the reply leaves" {
+    foreach {what rule thread} {
+        "write" "write */appendonlydir/*.incr.aof fail ENOSPC" background
+        "write" "write */appendonlydir/*.incr.aof fail ENOSPC" main
+        "fdatasync()" "sync */appendonlydir/*.incr.aof fail EIO" background
+        "fdatasync()" "sync */appendonlydir/*.incr.aof fail EIO" main
+    } {
+        test "a failed $what with always ends the server before the reply leaves: $thread thread" {
             r config set appendfsync always
+            aof_sync_thread $thread
             r set k acknowledged
+            set from [log_size]
             faults $rule
             set c [new_client]
             $c -send set k lost
             assert_equal 1 [$c -eof]
             assert_equal 1 [server_reap [srv id]]
-            assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..."]}
+            assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..." \
+                $from]}
             faults
             server_launch [srv id]
             assert {[server_wait_up [srv id]]}

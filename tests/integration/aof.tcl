@@ -157,23 +157,27 @@ start_server {overrides {appendonly yes}} {
         assert_equal more [r getrange k100000 -4 -1]
     }
 
-    test "pipelines of many clients are in the file when they were answered" {
-        r flushall
-        set clients {}
-        for {set i 0} {$i < 20} {incr i} {
-            set c [new_client]
-            lappend clients $c
-            set bytes ""
-            for {set j 0} {$j < 100} {incr j} {
-                append bytes [resp_command set k:$i:$j [string repeat $j 20]] [resp_command incr n]
+    foreach {policy thread} {everysec auto always main always background} {
+        test "pipelines of many clients are in the file when they were answered: $policy, $thread thread" {
+            r config set appendfsync $policy
+            aof_sync_thread $thread
+            r flushall
+            set clients {}
+            for {set i 0} {$i < 20} {incr i} {
+                set c [new_client]
+                lappend clients $c
+                set bytes ""
+                for {set j 0} {$j < 100} {incr j} {
+                    append bytes [resp_command set k:$i:$j [string repeat $j 20]] [resp_command incr n]
+                }
+                $c -write $bytes
             }
-            $c -write $bytes
+            foreach c $clients {for {set j 0} {$j < 200} {incr j} {$c -read}}
+            set digest [r debug digest]
+            restart_server -signal KILL
+            assert_equal $digest [r debug digest]
+            assert_equal 2000 [r get n]
         }
-        foreach c $clients {for {set j 0} {$j < 200} {incr j} {$c -read}}
-        set digest [r debug digest]
-        restart_server -signal KILL
-        assert_equal $digest [r debug digest]
-        assert_equal 2000 [r get n]
     }
 
     test "with aof-timestamp-enabled the time precedes the commands executed then" {
@@ -201,7 +205,10 @@ start_server {overrides {appendonly yes}} {
     test "appendfsync is switched while clients write" {
         set clients {}
         for {set i 0} {$i < 5} {incr i} {lappend clients [new_client]}
-        foreach policy {always everysec no always no everysec} {
+        foreach {policy thread} {
+            always main everysec auto no auto always background no auto always main everysec auto
+        } {
+            aof_sync_thread $thread
             foreach c $clients {$c -write [string repeat [resp_command incr n] 50]}
             r config set appendfsync $policy
             foreach c $clients {for {set i 0} {$i < 50} {incr i} {$c -read}}

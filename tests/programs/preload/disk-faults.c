@@ -24,6 +24,7 @@
  *   ACTION  fail NAME   the call fails with ENOSPC, EIO, EDQUOT, EACCES, EROFS or EINTR
  *           short N     a write takes at most N bytes
  *           slow MS     the call takes MS milliseconds longer
+ *           wait        a sync begins when the rule is gone
  *           kill        the process ends by SIGKILL in the middle of the call: half of the bytes are written
  *           powercut    the same, and bytes that were written to the file after its last successful sync are lost
  *   after   for write: only once that many bytes were written to files of that rule, by this process; what goes beyond
@@ -289,6 +290,7 @@ ssize_t writev(int fd, const struct iovec *pieces, int count) {
 /* True: the call fails with errno set. */
 static bool judge(const char *call, const char *path, int fd) {
     if (!getenv("DISK_FAULTS")) return false;
+    bool waits = false;
     long slow = 0;
     int error = 0;
     pthread_mutex_lock(&lock);
@@ -297,10 +299,18 @@ static bool judge(const char *call, const char *path, int fd) {
         rule->count->done++;
         if (strcmp(rule->action, "fail") == 0) error = error_of(rule);
         if (strcmp(rule->action, "slow") == 0) slow = strtol(rule->argument, NULL, 10);
+        waits = strcmp(rule->action, "wait") == 0;
         if (ends_process(rule)) end_process(rule, fd);
     }
     pthread_mutex_unlock(&lock);
     if (slow) sleep_ms(slow);
+    while (waits) {
+        sleep_ms(2);
+        pthread_mutex_lock(&lock);
+        rule = find(call, path);
+        waits = rule && strcmp(rule->action, "wait") == 0;
+        pthread_mutex_unlock(&lock);
+    }
     if (error) errno = error;
     return error != 0;
 }
