@@ -81,6 +81,7 @@ static void key_loaded(void *context) {
     durability_delay(durability_settings.key_load_delay);
     if (clock_monotonic_us() - run.turned_us < DELAY_TURN_US) return;
     loading_state.loaded = run.before + source_offset(run.source);
+    source_settle(run.source);
     serve();
 }
 

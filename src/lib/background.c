@@ -8,6 +8,7 @@
 #include "lib/memory.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -29,7 +30,8 @@ struct worker {
 static struct worker workers[BACKGROUND_KINDS];
 static bool started; /* main thread */
 static void (*thread_setup)(void);
-static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_write", "bio_lazy_free"};
+static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_write", "bio_lazy_free",
+                                                    "bio_read"};
 
 static void *work(void *arg) {
     struct worker *w = arg;
@@ -104,6 +106,14 @@ void background_submit(enum background_kind kind, void (*run)(void *), void *arg
 
 size_t background_pending(enum background_kind kind) {
     return started ? workers[kind].pending : 0;
+}
+
+bool background_is_parallel(enum background_kind kind) {
+    cpu_set_t mine, its;
+    if (!started || sched_getaffinity(0, sizeof mine, &mine) != 0 ||
+        pthread_getaffinity_np(workers[kind].thread, sizeof its, &its) != 0)
+        return false;
+    return CPU_COUNT(&mine) > 1 || !CPU_EQUAL(&mine, &its);
 }
 
 void background_drain(enum background_kind kind) {

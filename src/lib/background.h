@@ -1,4 +1,4 @@
-/* background.h: background threads for slow work: freeing large objects, closing files and fsync.
+/* background.h: background threads for slow work: freeing large objects, closing and reading files, fsync.
  *
  * background_start() starts one thread for each kind of job; writes and fsyncs of the append-only file are two kinds,
  * because a file is written while it is being synced. Jobs of one kind run in the order of their submission. The job's
@@ -14,12 +14,15 @@ enum background_kind {
     BACKGROUND_FSYNC,
     BACKGROUND_WRITE,
     BACKGROUND_LAZY_FREE,
+    BACKGROUND_READ,
     BACKGROUND_KINDS
 };
 /* Each thread calls `setup` first, for CPU pinning; it may be NULL. Returns 0 or -errno. */
 int background_start(void (*setup)(void));
 void background_submit(enum background_kind kind, void (*run)(void *), void *arg);
 size_t background_pending(enum background_kind kind); /* jobs queued or running */
-void background_drain(enum background_kind kind);     /* wait until no job is left */
-void background_stop(void);                           /* run all queued jobs, then join the threads */
+/* Jobs run at the same time as the caller: the thread is there, and has not the same single CPU. */
+bool background_is_parallel(enum background_kind kind);
+void background_drain(enum background_kind kind); /* wait until no job is left */
+void background_stop(void);                       /* run all queued jobs, then join the threads */
 #endif

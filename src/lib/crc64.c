@@ -46,10 +46,11 @@ static void tables_make(void) {
 }
 
 #ifdef __x86_64__
-enum { FOLD_MIN = 128, FOLD_WIDTH = 64 };
+enum { FOLD_MIN = 128, FOLD_WIDTH = 64, SHIFT_BITS = 7 };
 static struct fold {
-    uint64_t first, second; /* multiply the first and the second eight bytes of an accumulator */
-} fold_16, fold_64;         /* by how many bytes an accumulator moves on */
+    uint64_t first, second;      /* multiply the first and the second eight bytes of an accumulator */
+} fold_16, fold_64;              /* by how many bytes an accumulator moves on */
+static uint64_t fold_powers[64]; /* [n]: moves a checksum on by 2^n bits, n at least SHIFT_BITS */
 static bool can_fold;
 
 static uint64_t power_of_x(unsigned exponent) {
@@ -65,6 +66,9 @@ static struct fold fold_by(unsigned bytes) {
 static void fold_prepare(void) {
     fold_16 = fold_by(16);
     fold_64 = fold_by(FOLD_WIDTH);
+    /* The table that reduces a product multiplies by x^64, too. */
+    fold_powers[SHIFT_BITS] = power_of_x((1 << SHIFT_BITS) - 65);
+    for (int n = SHIFT_BITS; n < 63; n++) fold_powers[n + 1] = multiply(fold_powers[n], powers[n]);
     __builtin_cpu_init();
     can_fold = __builtin_cpu_supports("pclmul");
 }
@@ -96,6 +100,22 @@ __attribute__((target("pclmul"))) static void fold(uint64_t crc, const uint8_t *
     for (size_t i = 0; i < sizeof parts; i += 16) a = fold_step(a, by_16, parts + i);
     for (; len; p += 16, len -= 16) a = fold_step(a, by_16, p);
     _mm_storeu_si128((__m128i *)result, a);
+}
+
+static uint64_t one_stream(uint64_t crc, const uint8_t *p, size_t len);
+/* Returns the checksum after `len` more zero bytes. */
+__attribute__((target("pclmul"))) static uint64_t fold_shift(uint64_t crc, size_t len) {
+    static const uint8_t zeros[1 << (SHIFT_BITS - 3)];
+    crc = one_stream(crc, zeros, len % sizeof zeros);
+    len /= sizeof zeros;
+    for (int n = SHIFT_BITS; len; n++, len >>= 1) {
+        uint8_t product[16];
+        if (!(len & 1)) continue;
+        _mm_storeu_si128((__m128i *)product, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc),
+                                                                  _mm_cvtsi64_si128((long long)fold_powers[n]), 0));
+        crc = one_stream(0, product, sizeof product);
+    }
+    return crc;
 }
 #endif
 
@@ -171,5 +191,8 @@ uint64_t crc64(uint64_t crc, const void *data, size_t len) {
 
 uint64_t crc64_combine(uint64_t first, uint64_t second, size_t second_len) {
     tables_need();
+#ifdef __x86_64__
+    if (can_fold) return fold_shift(first, second_len) ^ second;
+#endif
     return shift(first, second_len) ^ second;
 }

@@ -316,8 +316,9 @@ uint8_t *rdb_read_block(struct rdb_reader *in, size_t *len) {
     return block;
 }
 
-/* A blob is made whole where the input holds that many bytes; otherwise it grows with what arrives. */
-static struct blob *read_blob(struct rdb_reader *in, const struct form *form) {
+/* A blob is made whole where the input holds that many bytes; otherwise it grows with what arrives. `later`: the caller
+ * does not look at its content, which a helper of the source may read until source_settle(). */
+static struct blob *read_blob(struct rdb_reader *in, const struct form *form, bool later) {
     struct source *source = in->source;
     uint64_t left = source_left(source), got = 0;
     if (form->kind == FORM_PLAIN && form->length > left) {
@@ -335,8 +336,10 @@ static struct blob *read_blob(struct rdb_reader *in, const struct form *form) {
             blob_release(blob);
             if (!(blob = larger)) break;
         }
+        size_t len = (size_t)(room - got);
         if (form->kind == FORM_COMPRESSED ? !unpack(in, form, blob->data)
-                                          : !source_read(source, blob->data + got, (size_t)(room - got))) {
+            : later                       ? !source_read_blob(source, blob, (size_t)got, len)
+                                          : !source_read(source, blob->data + got, len)) {
             blob_release(blob);
             return NULL;
         }
@@ -353,7 +356,7 @@ struct entry *rdb_read_string_entry(struct rdb_reader *in, struct slice key, int
     if (form.kind == FORM_INTEGER) return entry_new_int64(key, expire_at, form.number);
     if (form.length <= ENTRY_EMBED_MAX)
         return read_string(in, &form, &in->second, false, &text) ? entry_new_string(key, expire_at, text, NULL) : NULL;
-    struct blob *blob = read_blob(in, &form);
+    struct blob *blob = read_blob(in, &form, true);
     return blob ? entry_new_string(key, expire_at, blob_slice(blob), blob) : NULL;
 }
 
@@ -364,7 +367,7 @@ struct blob *rdb_read_blob(struct rdb_reader *in, struct source_buffer *buffer, 
         read_string(in, &form, buffer, false, text);
         return NULL;
     }
-    struct blob *blob = read_blob(in, &form);
+    struct blob *blob = read_blob(in, &form, false);
     if (blob) *text = blob_slice(blob);
     return blob;
 }

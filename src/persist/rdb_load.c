@@ -283,7 +283,7 @@ static bool read_record(struct load *load, uint8_t code) {
 
 static bool read_end(struct load *load) {
     uint64_t sum = source_checksum(load->source), stored;
-    if (!flush(load)) return false;
+    if (load->source->failed || !flush(load)) return false;
     if (load->result->version < CHECKSUM_SINCE) return true;
     if (!source_read(load->source, &stored, sizeof stored)) return false;
     stored = le64toh(stored);
@@ -314,7 +314,9 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     load.in.skip_expired = params->skip_expired;
     bulk_init(&load.bulk, params->duplicates == RDB_DUPLICATE_REPLACES);
     if (!params->ignore_checksum) source_start_checksum(source);
+    source_use_helper(source);
     bool good = read_all(&load);
+    source_settle(source);
     if (!good) bulk_flush(&load.bulk);
     bulk_free(&load.bulk);
     rdb_reader_free(&load.in);

@@ -12,13 +12,19 @@
 #include "persist/source.h"
 #include "lib/crc64.h"
 #include "lib/memory.h"
+#include "persist/read_helper.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
+enum {
+    PAGE = 4096,
+    HELPED_MIN = 8192,        /* bytes of a string that the helper may read */
+    HELPED_MAX = 256 * 1024,  /* bytes that it reads at a time */
+    FILL_AFTER_HELPED = 1024, /* bytes to read into the window between large strings: more would be copied twice */
+};
 
 /* --- Life --- */
 
@@ -30,6 +36,7 @@ void source_init_memory(struct source *source, struct slice bytes) {
 
 void source_init(struct source *source, const struct source_ops *ops, void *context, uint64_t size) {
     *source = (struct source){.ops = ops, .context = context, .fd = -1, .size = size, .capacity = SOURCE_BUFFER};
+    source->fill_max = source->capacity;
     source->allocation = mem_alloc(source->capacity + PAGE - 1);
     source->buffer = (char *)(((uintptr_t)source->allocation + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
     source->at = source->end = source->summed = source->buffer;
@@ -37,7 +44,9 @@ void source_init(struct source *source, const struct source_ops *ops, void *cont
 
 static ssize_t fd_read(struct source *source, void *to, size_t len) {
     ssize_t got;
-    do got = read(source->fd, to, len);
+    do
+        got = source->helper ? pread(source->fd, to, len, (off_t)(source->file_offset + source->end_offset))
+                             : read(source->fd, to, len);
     while (got < 0 && errno == EINTR);
     return got < 0 ? -errno : got;
 }
@@ -53,7 +62,16 @@ void source_init_fd(struct source *source, int fd) {
     source->fd = fd;
 }
 
+void source_use_helper(struct source *source) {
+    struct stat info;
+    off_t at = source->fd < 0 || source->helper ? -1 : lseek(source->fd, 0, SEEK_CUR);
+    if (at < 0 || fstat(source->fd, &info) != 0 || !S_ISREG(info.st_mode)) return;
+    source->file_offset = (uint64_t)at - source->end_offset;
+    source->helper = read_helper_new(source->fd, source->checksum);
+}
+
 void source_free(struct source *source) {
+    read_helper_free(source->helper);
     mem_free(source->allocation);
     *source = (struct source){.failed = true, .fd = -1};
 }
@@ -74,15 +92,16 @@ uint64_t source_left(const struct source *source) {
 
 static void sum_consumed(struct source *source) {
     if (source->checksum) source->crc = crc64(source->crc, source->summed, (size_t)(source->at - source->summed));
+    source->gap += (uint64_t)(source->at - source->summed);
     source->summed = source->at;
 }
 void source_start_checksum(struct source *source) {
     source->checksum = true;
-    source->crc = 0;
+    source->crc = source->gap = 0;
     source->summed = source->at;
 }
 uint64_t source_checksum(struct source *source) {
-    if (!source->failed) sum_consumed(source);
+    if (source_settle(source)) sum_consumed(source);
     return source->crc;
 }
 
@@ -121,6 +140,7 @@ static ssize_t have_read(struct source *source, ssize_t got) {
     source->end_offset += (uint64_t)got;
     if (source->progress && source->end_offset >= source->progress_next) {
         source->progress_next = source->end_offset + source->progress_interval;
+        if (!source_settle(source)) return -1;
         if (!source->progress(source)) {
             source->end_offset -= (uint64_t)got; /* these are not in the window */
             source_fail(source, -ECANCELED, "loading was cancelled");
@@ -148,7 +168,7 @@ static ssize_t show_next(struct source *source) {
 }
 
 bool source_fail_truncated(struct source *source) {
-    if (source->failed) return false;
+    if (!source_settle(source)) return false; /* the helper may know where the input ended */
     source->truncated = true;
     return source_fail_at(source, source->end_offset, -EINVAL, "unexpected end of the input");
 }
@@ -171,6 +191,7 @@ static bool fill(struct source *source, size_t len) {
     while ((size_t)(source->end - source->at) < len) {
         size_t room = source->capacity - (size_t)(source->end - source->buffer),
                missing = len - (size_t)(source->end - start);
+        if (room > source->fill_max) room = source->fill_max > missing ? source->fill_max : missing;
         ssize_t got = read_some(source, (char *)source->end, source->ops->show ? missing : room);
         if (got <= 0) {
             source->ended = got == 0;
@@ -178,6 +199,7 @@ static bool fill(struct source *source, size_t len) {
         }
         source->end += got;
     }
+    if (source->fill_max < source->capacity) source->fill_max *= 2;
     return true;
 }
 
@@ -210,8 +232,46 @@ bool source_read_slow(struct source *source, void *to, size_t len) {
         ssize_t got = read_some(source, next, source->capacity);
         if (got <= 0) return got < 0 ? false : source_fail_truncated(source);
         if (source->checksum) source->crc = crc64(source->crc, next, (size_t)got);
+        source->gap += (uint64_t)got;
         next += got, len -= (size_t)got;
     }
+}
+
+bool source_read_blob(struct source *source, struct blob *blob, size_t at, size_t len) {
+    size_t window = (size_t)(source->end - source->at);
+    char *to = blob->data + at;
+    if (!source->helper || len < window + HELPED_MIN) return source_read(source, to, len);
+    if (!source_read(source, to, window)) return false;
+    for (to += window, len -= window; len;) {
+        size_t piece = len < HELPED_MAX ? len : HELPED_MAX;
+        sum_consumed(source);
+        read_helper_add(source->helper, blob, to, piece, (off_t)(source->file_offset + source->end_offset), source->crc,
+                        source->gap);
+        source->crc = source->gap = 0;
+        if (have_read(source, (ssize_t)piece) < 0) return false;
+        to += piece, len -= piece;
+    }
+    source->fill_max = FILL_AFTER_HELPED;
+    return true;
+}
+
+bool source_settle(struct source *source) {
+    uint64_t crc;
+    off_t failed_at;
+    if (!source->helper) return !source->failed;
+    sum_consumed(source);
+    int64_t bytes = read_helper_finish(source->helper, &crc, &failed_at);
+    if (source->failed) return false;
+    if (bytes < 0) {
+        uint64_t offset = (uint64_t)failed_at - source->file_offset;
+        source->truncated = bytes == -ENODATA;
+        return source->truncated
+                   ? source_fail_at(source, offset, -EINVAL, "unexpected end of the input")
+                   : source_fail_at(source, offset, (int)bytes, "reading failed: %s", strerror((int)-bytes));
+    }
+    source->crc = crc64_combine(crc, source->crc, source->gap);
+    source->gap += (uint64_t)bytes;
+    return true;
 }
 
 bool source_skip(struct source *source, uint64_t len) {

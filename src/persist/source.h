@@ -11,7 +11,8 @@
  * Lengths that were read are claims. A reader that allocates memory for one asks source_left() first and uses the
  * mem_try_ functions. Where the size of the input is unknown (a connection) it allocates in steps, as bytes arrive.
  *
- * A source belongs to one thread. */
+ * A source belongs to one thread. It may have a helper, a background thread that reads some of the large strings
+ * (read_helper.h): source_read_blob(). */
 #ifndef PERSIST_SOURCE_H
 #define PERSIST_SOURCE_H
 #include "lib/slice.h"
@@ -25,6 +26,8 @@ enum {
     SOURCE_REASON_MAX = 160
 };
 
+struct blob;
+struct read_helper;
 struct source;
 struct source_ops {
     /* Reads 1 to `len` bytes; waits for the first one. 0: the end of the input. A negative errno: it failed. */
@@ -42,7 +45,8 @@ struct source {
     bool failed;
     bool truncated; /* it failed because the input ended too early */
     bool checksum;  /* source_start_checksum() was called */
-    /* Called each time `progress_interval` more bytes were read; false: the caller wants no more (-ECANCELED). */
+    /* Called each time `progress_interval` more bytes were read, all of which have arrived; false: the caller wants no
+     * more (-ECANCELED). */
     bool (*progress)(struct source *source);
     void *progress_context;
     uint64_t progress_interval, progress_next;
@@ -52,9 +56,13 @@ struct source {
     size_t capacity;    /* bytes of `buffer` */
     const char *summed; /* bytes of the window before it are in `crc` */
     uint64_t crc;
-    bool ended;          /* the input is known to have ended */
-    uint64_t end_offset; /* offset of `end` in the input */
-    uint64_t size;       /* of the input; UINT64_MAX: unknown */
+    struct read_helper *helper; /* or NULL */
+    uint64_t file_offset;       /* of the input's first byte, if there is a helper */
+    uint64_t gap;               /* bytes in `crc`, which starts anew with each piece that the helper gets */
+    size_t fill_max;            /* the most to read into the window at once */
+    bool ended;                 /* the input is known to have ended */
+    uint64_t end_offset;        /* offset of `end` in the input */
+    uint64_t size;              /* of the input; UINT64_MAX: unknown */
     uint64_t failed_at;
     int error;
     char reason[SOURCE_REASON_MAX];
@@ -66,6 +74,8 @@ void source_init_fd(struct source *source, int fd);
 /* `size`: bytes that the input will have, UINT64_MAX where unknown. */
 void source_init(struct source *source, const struct source_ops *ops, void *context, uint64_t size);
 void source_free(struct source *source);
+/* Reads large strings with two threads from here on, if the input is a regular file and another CPU is free for it. */
+void source_use_helper(struct source *source);
 
 uint64_t source_offset(const struct source *source); /* bytes consumed; after a failure, where it was found */
 uint64_t source_left(const struct source *source);   /* the most that may still come; UINT64_MAX where unknown */
@@ -101,6 +111,11 @@ static inline bool source_read(struct source *source, void *to, size_t len) {
     source->at += len;
     return true;
 }
+/* Copies the next `len` bytes to the blob, at `at`. If the source has a helper they may arrive later, until
+ * source_settle(): only code that does not look at the blob's content may run before. False: as source_read(). */
+bool source_read_blob(struct source *source, struct blob *blob, size_t at, size_t len);
+/* Waits until the bytes of all blobs have arrived. Without a helper it does nothing. False: the source has failed. */
+bool source_settle(struct source *source);
 bool source_skip(struct source *source, uint64_t len);
 static inline bool source_byte(struct source *source, uint8_t *byte) {
     if (!source_need(source, 1)) return false;

@@ -1,0 +1,33 @@
+/* read_helper.h: reads pieces of a file into blobs with two threads, the caller's and a background thread
+ * (BACKGROUND_READ).
+ *
+ * Loading large values takes its time in the kernel: each page of a new value is a page fault, and its bytes are copied
+ * from the page cache. Two threads do that twice as fast. The background thread has at most QUEUED pieces to read;
+ * while it has that many, the caller reads a piece itself.
+ *
+ * The pieces of a file have gaps between them, which the caller reads. It passes the CRC-64 of each gap, so that the
+ * CRC-64 of the whole can be combined from those of gaps and pieces.
+ *
+ * A helper belongs to one thread. */
+#ifndef PERSIST_READ_HELPER_H
+#define PERSIST_READ_HELPER_H
+#include "lib/blob.h"
+#include <stdint.h>
+#include <sys/types.h>
+
+struct read_helper;
+/* For a regular file, whose position is neither used nor changed. NULL: there is no background thread, or it has the
+ * same single CPU as the caller. `checksum`: compute CRC-64s. */
+struct read_helper *read_helper_new(int fd, bool checksum);
+void read_helper_free(struct read_helper *helper); /* NULL is allowed; waits for pieces that are being read */
+
+/* Reads `len` bytes of the file at `offset` to `to`, which lies in the blob. They may arrive until
+ * read_helper_finish(); the helper holds a reference to the blob meanwhile. `gap` and `gap_len`: CRC-64 and length of
+ * the bytes between the piece before and this one. */
+void read_helper_add(struct read_helper *helper, struct blob *blob, char *to, size_t len, off_t offset, uint64_t gap,
+                     uint64_t gap_len);
+/* Waits for all pieces. Returns the number of bytes from the beginning of the first gap to the end of the last piece;
+ * *crc is their CRC-64. A negative errno: reading failed at *failed_at; -ENODATA: the file ended there. The missing
+ * bytes are zeros then. */
+int64_t read_helper_finish(struct read_helper *helper, uint64_t *crc, off_t *failed_at);
+#endif
