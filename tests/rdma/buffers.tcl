@@ -18,7 +18,29 @@ proc crowd {count} {
     return [list $pid $chan]
 }
 
+# Why the kernel makes no huge pages of memory that asks for them in a process with `disable-thp yes`; "": it does.
+proc no_huge_pages {} {
+    if {[catch {file_bytes /sys/kernel/mm/transparent_hugepage/enabled} modes]} {return "this kernel has no huge pages"}
+    if {[string match {*\[never\]*} $modes]} {return "transparent huge pages are off on this machine"}
+    regexp {^(\d+)\.(\d+)} $::tcl_platform(osVersion) -> major minor
+    if {[string match {*\[always\]*} $modes] && $major * 1000 + $minor < 6018} {
+        return "before Linux 6.18 disable-thp turns off all huge pages where the system always makes them"
+    }
+    return ""
+}
+
 start_server {} {
+    test "disable-thp yes leaves huge pages to registered memory" -needs {ours 1} {
+        set why [no_huge_pages]
+        if {$why ne ""} {skip_test $why}
+        assert_equal yes [config_get disable-thp]
+        [new_client] ping
+        set pid [info_field server process_id]
+        assert_match "*\nTHP_enabled:\t1\n*" [file_bytes /proc/$pid/status]
+        # Regions with the flag of MADV_HUGEPAGE.
+        assert {[regexp -line {^VmFlags:.* hg( |$)} [file_bytes /proc/$pid/smaps]]}
+    }
+
     test "a connection begins small, grows for large values and shrinks when it has become slow" \
         -needs $::without_threads {
         set c [new_client]
