@@ -301,12 +301,15 @@ static void xreadgroup_run(struct call *call) {
 }
 
 /* As options_read() finds them. The key spec, which Valkey publishes, finds a group or consumer named STREAMS if GROUP
- * does not come first; then a user could read streams without the right to. */
+ * does not come first; then a user could read streams without the right to. Without GROUP, which fails, STREAMS is
+ * found as by the key spec. */
 static int xreadgroup_find_keys(const struct command *command, int argc, const struct slice *argv,
                                 struct key_position *positions, int max) {
+    enum { FIRST_STREAMS = 4 }; /* after GROUP group consumer */
     int at = 1, count = 0;
-    while (at < argc && !slice_is(argv[at], "streams"))
-        at += slice_is(argv[at], "group") ? 3 : slice_is(argv[at], "block") || slice_is(argv[at], "count") ? 2 : 1;
+    while (at < argc && !slice_is(argv[at], "streams")) at += slice_is(argv[at], "group") ? 3 : 1;
+    if (at < FIRST_STREAMS)
+        for (at = FIRST_STREAMS; at < argc && !slice_is(argv[at], "streams"); at++) continue;
     (void)command;
     if (at + 1 >= argc) return 0;
     int streams = (argc - at - 1) / 2;

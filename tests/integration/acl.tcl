@@ -251,6 +251,11 @@ start_server {tags {acl}} {
         assert_equal {x1 streams} [r command getkeys xreadgroup count 1 group streams a streams x1 streams 0 0]
         assert_error "ERR Invalid arguments specified for command" \
             {r command getkeys xreadgroup group g c count 1 streams a}
+        # Without GROUP the command fails; its keys are looked for where they would begin.
+        foreach words {{streams x0 x0 x1 0 >} {noack streams a b c d} {a streams b c d e}} {
+            assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup {*}$words}
+        }
+        assert_equal c [r command getkeys xreadgroup streams a b streams c d]
         assert_error "ERR Invalid arguments specified for command" \
             {r command getkeys xreadgroup group g c count 1 streams}
         $c -close
