@@ -39,7 +39,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 500 };
+enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 1000 };
 enum { FAST_GROUPS = 8, SMALL_BYTES = 256 * 1024, SMALL_COMMANDS = 128 };
 
 /* Work of a background thread; of the main thread, too, for a group on a fast disk. */
