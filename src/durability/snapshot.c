@@ -85,7 +85,7 @@ static int write_file(const char *name, const struct snapshot_content *content) 
     int result = snapshot_write_to(&sink, content);
     if (result >= 0) result = sink_sync(&sink);
     sink_free(&sink);
-    if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems tell of a full disk only here */
+    if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems report a full disk only here */
     if (result < 0) log_warning("Write error while saving DB to the disk: %s", strerror(-result));
     return result < 0 ? result : 0;
 }

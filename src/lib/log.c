@@ -2,7 +2,7 @@
  *
  * A line is formatted in one buffer and written by one write() to a file opened for appending, so lines of several
  * threads and of child processes do not mix. The file is opened for every line: after logrotate moves the log away, the
- * next line creates it anew, without a signal. At the log rate of a server the cost is negligible.
+ * next line creates it again, without a signal. At the log rate of a server the cost is negligible.
  *
  * The local time is computed here from a cached offset to UTC. localtime() takes a lock in the C library, and a child
  * forked while another thread held it would hang at its first line. */

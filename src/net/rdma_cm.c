@@ -559,9 +559,8 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
 
 /* Listening
  *
- * A listener whose device is removed begins anew, a second apart, until it listens again; so does one that may wait
- * from the start. A listener at a wildcard is bound to no device: the connection manager itself takes devices in and
- * out. */
+ * A listener whose device is removed tries again every second until it listens; so does one whose address is optional.
+ * A listener at a wildcard is bound to no device: the connection manager itself follows the devices. */
 
 enum { LISTEN_AGAIN_US = 1000 * 1000, LISTEN_LOG_US = 60 * 1000 * 1000 };
 

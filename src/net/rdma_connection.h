@@ -215,7 +215,7 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len); /* an immediate
 bool rdma_may_receive(const struct rdma_connection *c);          /* the owner wants more bytes */
 void rdma_receive_show(struct rdma_connection *c); /* exposes bytes that arrived, or as many as are useful now */
 /* Call after a handler and before the next one. Leaves the bounce buffer when the request that crossed the end is
- * consumed, and starts a full buffer anew. */
+ * consumed, and restarts a full buffer at its beginning. */
 void rdma_receive_settle(struct rdma_connection *c);
 void rdma_receive_consume(struct rdma_connection *c, size_t len);
 uint32_t rdma_receive_first_size(bool passive);

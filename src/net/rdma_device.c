@@ -304,8 +304,7 @@ static void report_async_event(struct rdma_device *device, const struct ibv_asyn
 void rdma_device_gone(struct rdma_device *device) {
     if (device->removed) return;
     report_async_event(device, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
-    /* What was said of it must not be taken for news of a context that is made anew, which may have the same
-     * descriptor. */
+    /* Discards its pending events: a new context may have the same descriptor and would receive them. */
     struct ibv_async_event stale;
     while (ibv_get_async_event(device->verbs, &stale) == 0) ibv_ack_async_event(&stale);
 }

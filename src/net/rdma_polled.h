@@ -41,7 +41,7 @@
  *   longer the more peers it polls: RDMA_POLLED_PATIENCE_US for each, about the cost of its messages to both ends.
  *
  * Memory
- *   Poll slots are registered when connections are set up. The loop's tidy timer registers a slot anew once a peer knew
+ *   Poll slots are registered when connections are set up. The loop's tidy timer registers a slot again if a peer knew
  *   its key. Slots are never registered while messages flow.
  *
  * Sending
@@ -153,7 +153,7 @@ void rdma_polled_on_end(struct rdma_connection *c);
 void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_credit *count);
 /* Sends control messages that waited for space in the send queue. False: it is still full. */
 bool rdma_polled_pump(struct rdma_connection *c);
-/* The count for the BufferTaken that is about to be sent. The checksum starts anew after it. */
+/* The count for the BufferTaken that is about to be sent. The checksum restarts after it. */
 uint32_t rdma_polled_taken_count(const struct rdma_connection *c);
 void rdma_polled_taken_sent(struct rdma_connection *c);
 /* Announces a message of `bytes` bytes in `sges`. True: by a word; `wr` with `sge` is the request that writes it, and
@@ -162,7 +162,7 @@ bool rdma_polled_announce(struct rdma_connection *c, uint32_t bytes, const struc
                           struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t *word, uint32_t *immediate);
 void rdma_polled_release(struct rdma_connection *c);
 
-/* Registers slots anew whose key a peer knew, and frees those that no connection can need. */
+/* Registers slots again whose key a peer knew, and frees those that no connection can need. */
 void rdma_polls_tidy(struct rdma_device *device);
 void rdma_polls_free(struct rdma_device *device); /* after the last connection */
 #endif

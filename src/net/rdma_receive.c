@@ -255,7 +255,7 @@ static bool later_is_better(const struct rdma_connection *c) {
     /* The peer waits for the reply to its last write, not for a buffer. It receives both together then, and one buffer
      * is enough for it. */
     if (!c->write_part) return rdma_receive_unshown(c) + c->conn.in_len <= c->write_length;
-    /* It has filled its first buffer by its first write. The header of the request tells how much is missing. */
+    /* It has filled its first buffer by its first write. The header of the request shows how much is missing. */
     return !c->write_length && c->write_part == c->rx->size && c->rx->capacity < largest_plain_size(c);
 }
 

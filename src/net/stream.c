@@ -25,7 +25,7 @@ enum {
     WRITTEN_A_TURN = 1024 * 1024, /* bytes to write before other connections get their turn */
     RETRY_US = 1000,
     ACCEPT_PAUSE_US = 100 * 1000,
-    HANDSHAKES_BEYOND = 16, /* at once, for peers that will be told that there is no room */
+    HANDSHAKES_BEYOND = 16, /* at once, for peers that get the error of maxclients */
     LINGER_US = 2 * 1000 * 1000,
     LINGER_BYTES = 16 * 1024 * 1024,
     LINGER_MAX = 64,
@@ -930,8 +930,8 @@ static bool accept_elsewhere(struct listener *listener, int fd) {
     return true;
 }
 
-/* A peer can be told why it is refused only after its handshake. So where there is no room for it, a few handshakes are
- * made all the same. */
+/* The server can send the reason of a refusal only after the handshake. So it completes a few handshakes at maxclients,
+ * too. */
 static bool handshake_affordable(struct stream_listener *l) {
     if (!l->listener.transport->io->handshake || !l->listener.has_room) return true;
     if (atomic_load_explicit(&stream_stats.handshakes, memory_order_relaxed) < HANDSHAKES_BEYOND) return true;

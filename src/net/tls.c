@@ -312,7 +312,7 @@ static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count)
             if (meaning == 0) meaning = -EPIPE;
             /* A message after the handshake (a ticket) that has come in part must be complete before OpenSSL writes. */
             s->wants_read = meaning == -EAGAIN && !SSL_want_write(session->ssl);
-            if (meaning != -EAGAIN) session->broken = session->more = true; /* the next read says so */
+            if (meaning != -EAGAIN) session->broken = session->more = true; /* the next read reports it */
             return total ? total : meaning;
         }
         total += (ssize_t)n;

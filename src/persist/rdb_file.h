@@ -20,7 +20,7 @@
  *     0xf6  FUNCTION_PRE_GA   function library of a release candidate of Redis 7.0: refused
  *     0xf5  FUNCTION2         code of a function library, a string
  *     0xf4  SLOT_INFO         hash slot, its keys, and how many of them expire: three lengths. Files of Valkey 8
- *     0xf3  SLOT_IMPORT       a slot migration that is under way: name, count, pairs of first and last slot
+ *     0xf3  SLOT_IMPORT       a slot migration in progress: name, count, pairs of first and last slot
  *     below                   type of a value, then its key, a string, and the value
  *
  * Version 11 is what Valkey 7.2 to 8.1 and Redis 7.2 read. Version 80, of Valkey 9, has hashes whose fields expire.

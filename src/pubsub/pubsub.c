@@ -39,7 +39,7 @@ static const struct hashtable_type channel_type = {.key = channel_name}, subscri
 static struct hashtable *channels[PUBSUB_KINDS], *subscriptions;
 static size_t subscriber_count;
 static struct list channel_lists[PUBSUB_KINDS];
-/* Set while a message is delivered: a client may be closed because it does not read; channels that thereby lose their
+/* Set while a message is delivered: a client may be closed because it does not read; channels that lose their
  * last subscriber stay until the end of the delivery. */
 static bool delivering;
 static struct list deserted[PUBSUB_KINDS];

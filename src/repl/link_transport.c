@@ -24,7 +24,7 @@ static struct {
     bool listens;   /* for changes of the role */
     bool tcp_next;  /* RDMA has just failed */
     bool fell_back; /* the present link is TCP because of that */
-    int known_port; /* the primary's RDMA port, as it told; 0: the port of REPLICAOF */
+    int known_port; /* the primary's RDMA port, as it reported; 0: the port of REPLICAOF */
     int tried_port; /* of the last connect by RDMA */
     char reason[REASON_MAX];
 } next;

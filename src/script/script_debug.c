@@ -208,7 +208,7 @@ static void child_receive(struct script_session *session) {
 }
 
 static struct request *child_read(struct script_session *session) {
-    /* The server has checked the request and writes it anew. */
+    /* The server has checked the request and writes it again. */
     static const struct request_limits limits = {
         .multibulk_max = INT32_MAX, .bulk_max = INT32_MAX, .unauthenticated = true};
     for (;;) {

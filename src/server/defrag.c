@@ -27,7 +27,7 @@ static struct {
     uint64_t began_us, evaluated_us, rest_until_us;
     uint64_t moved_before; /* walk.blocks.moved at the beginning */
 } state;
-static struct defrag_stats past; /* of the walks before `walk` counted anew, and the time of ended walks */
+static struct defrag_stats past; /* of the walks before `walk` started to count again, and the time of ended walks */
 
 /* The share of a CPU that the present fragmentation calls for; 0: none. */
 static int wanted_percent(void) {

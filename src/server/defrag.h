@@ -8,7 +8,7 @@
  * There is no work while data is loaded, while a child process shares the memory (each move would copy pages), and
  * while a script serves the loop.
  *
- * It needs an allocator that tells how full its slabs are (lib/relocate.h): jemalloc 5.3 as distributions ship it. */
+ * It needs an allocator that reports how full its slabs are (lib/relocate.h): jemalloc 5.3 as distributions ship it. */
 #ifndef SERVER_DEFRAG_H
 #define SERVER_DEFRAG_H
 #include "server/config/config.h"

@@ -25,7 +25,7 @@ static void changed(struct db *db, struct slice key) {
 
 static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
     notify(db, class, event, key);
-    /* The deletion goes everywhere, also if a script has told where its own effects go. */
+    /* The deletion is propagated everywhere, whatever redis.set_repl a script has called. */
     int before = propagation_set_targets(PROPAGATE_ALL);
     if (propagate_wanted()) {
         struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};

@@ -22,5 +22,5 @@ struct relocate_walk {
 };
 /* Takes a step. False: the walk is complete, and the next call starts again with the first database. */
 bool relocate_walk_step(struct relocate_walk *walk, struct keyspace *keyspace);
-void relocate_walk_end(struct relocate_walk *walk); /* frees what an unfinished walk holds; the next step starts anew */
+void relocate_walk_end(struct relocate_walk *walk); /* frees what an unfinished walk holds; the next one restarts */
 #endif

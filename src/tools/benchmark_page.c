@@ -1,7 +1,7 @@
 /* benchmark_page.c: the page of --report.
  *
  * benchmark_page.html is the page without data: layout, styles and the script that draws it. The build makes it a
- * constant of this program. The data of a run is one block, which the program writes where the page says so:
+ * constant of this program. The data of a run is one block, which the program writes at a mark in the page:
  *
  *   <script type="application/json" class="run">{"label": …}</script>
  *

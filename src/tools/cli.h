@@ -72,8 +72,8 @@ struct cli {
     struct cli_docs *docs;
     bool hints;
 };
-/* Returns 0, or -1 with a message on standard error if `loud`. Does nothing if already connected, unless `anew`. */
-int cli_connect(struct cli *cli, bool anew, bool loud);
+/* Returns 0, or -1 with a message on standard error if `loud`. Does nothing if already connected, unless `again`. */
+int cli_connect(struct cli *cli, bool again, bool loud);
 /* Sends a command and shows the reply, `repeat` times. Returns 0, or -1 if the connection failed (or the command failed
  * and -e was given). */
 int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat);

@@ -57,9 +57,9 @@ static void greet(struct cli *cli) {
     if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
 }
 
-int cli_connect(struct cli *cli, bool anew, bool loud) {
+int cli_connect(struct cli *cli, bool again, bool loud) {
     struct session *s = &cli->session;
-    if (s->conn && !anew) {
+    if (s->conn && !again) {
         event_loop_turn(s->loop, 0); /* detects whether the server has closed the connection */
         if (session_is_open(s)) return 0;
     }

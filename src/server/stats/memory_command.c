@@ -146,8 +146,8 @@ static int diagnose(struct memory_output *text, const struct memory_report *r, s
     if (r->allocator_rss > 1.1 && r->allocator_rss_bytes > (10 << 20)) {
         found++;
         say(text,
-            " * Kept by the allocator: it holds %.2f times the pages in use, to have them at hand. MEMORY PURGE gives "
-            "them back.\n",
+            " * Kept by the allocator: it holds %.2f times the pages in use. MEMORY PURGE returns them to the "
+            "system.\n",
             r->allocator_rss);
     }
     if (r->rss_overhead > 1.1 && r->rss_overhead_bytes > (10 << 20)) {
