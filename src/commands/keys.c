@@ -2,6 +2,7 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
+#include "lib/memory.h"
 #include "store/hash.h"
 #include "server/server.h"
 #include <limits.h>
@@ -122,6 +123,17 @@ static void move_run(struct call *call) {
     reply_integer(call->reply, moves);
 }
 
+/* The copy lacks these fields. Replicas and the append-only file do not look at their clocks: they delete the fields of
+ * the original first. */
+static void fields_left_out(void *context, const struct slice *names, size_t count) {
+    struct call *call = context;
+    struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
+    argv[0] = SLICE("HDEL"), argv[1] = call->argv[1];
+    memcpy(argv + 2, names, count * sizeof *argv);
+    call_propagate(call, (int)count + 2, argv);
+    mem_free(argv);
+}
+
 static void copy_run(struct call *call) {
     struct slice from = call->argv[1], to = call->argv[2];
     struct db *to_db = call->db;
@@ -149,7 +161,8 @@ static void copy_run(struct call *call) {
     }
     if (there) db_delete(to_db, to, store_settings.lazy_server_del);
     struct entry *copy = db_copy(call->db, entry, to_db, to);
-    if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy);
+    if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy, fields_left_out, call);
+    if (call->propagated) call_propagate(call, call->argc, call->argv);
     notify(to_db, NOTIFY_NEW, "new", to);
     notify(to_db, NOTIFY_GENERIC, "copy_to", to);
     call->dirty++;

@@ -65,9 +65,10 @@ bool hash_is_volatile(const struct entry *entry); /* true: a field has an expiry
 /* Deletes the field if it has expired, and counts it as expired. For a command that is about to set the field, which
  * then is a new one. Calls no hook, and leaves an empty hash if it was the last field. */
 bool hash_drop_expired(struct db *db, struct entry *entry, struct slice field);
-/* Deletes the expired fields of a new copy without calling a hook. If all fields have expired, the hash stays as it is.
- */
-void hash_drop_all_expired(struct db *db, struct entry *entry);
+/* Deletes the expired fields of a new copy without calling a hook; `dropping` gets their names before, in batches. If
+ * all fields have expired, the hash stays as it is. */
+typedef void hash_dropping(void *context, const struct slice *names, size_t count);
+void hash_drop_all_expired(struct db *db, struct entry *entry, hash_dropping *dropping, void *context);
 /* Deletes some of the expired fields. Returns their number; if no field is left, it deletes the key, too. */
 size_t hash_expire_due(struct db *db, struct entry *entry);
 

@@ -141,13 +141,14 @@ size_t hash_expire_due(struct db *db, struct entry *e) {
     return due.count;
 }
 
-void hash_drop_all_expired(struct db *db, struct entry *e) {
+void hash_drop_all_expired(struct db *db, struct entry *e, hash_dropping *dropping, void *context) {
     if (!hash_is_volatile(e) || hash_len_now(e) == 0) return;
     size_t dropped;
     do {
         struct due due = {.fields = &expiring_hash_of(e)->fields};
         if (!store_settings.show_expired) due_from(&due, 0);
         dropped = due.count;
+        if (dropped) dropping(context, due.names, dropped);
         for (size_t i = 0; i < dropped; i++) expiring_hash_delete(db, e, due.names[i]);
     } while (dropped && hash_is_volatile(e));
 }

@@ -523,6 +523,26 @@ start_server {tags {hash hash-fields}} {
         }
     }
 
+    test "the fields that COPY leaves out are deleted where it is propagated, too" -needs {ours 1} {
+        set follower [new_follower]
+        with_debug_active_expire_off {
+            make_expired h {a}
+            heard $follower
+            r copy h c replace
+            assert_equal {MULTI {HDEL h a} {copy h c replace} EXEC} [heard $follower]
+            make_expired only {a} {}
+            heard $follower
+            r copy only c replace
+            r copy h c db 9 replace
+            assert_equal {{copy only c replace} MULTI {HDEL h a} {copy h c db 9 replace} EXEC} [heard $follower]
+        }
+        r hset plain f v
+        heard $follower
+        r copy plain c replace
+        assert_equal {{copy plain c replace}} [heard $follower]
+        $follower -close
+    }
+
     test "a command that sets expired fields sends one hexpired event, and counts them" {
         with_debug_active_expire_off {
             set listener [new_listener]
