@@ -65,9 +65,9 @@ class Group:
 
 def fails_over(group, name, stop, resume):
     old = group.primary()
-    client = Client(old.port)
+    client = Client(old.port, timeout=PATIENCE)
     client.call("SET", name, "acknowledged")
-    acknowledged = client.call("WAIT", 2, 10000)
+    acknowledged = client.call("WAIT", 2, 60000)
     client.close()
     stop(old)
     new = wait_for("another primary", lambda: (lambda p: p if p and p is not old else None)(group.primary()), PATIENCE)
