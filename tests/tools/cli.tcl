@@ -352,6 +352,18 @@ start_server {} {
         assert_regexp {^\d+ +\d+\.\d\d[KMG] +\d+ +\d+ +\d+ \(\+\d+\) +\d+ } [lindex $lines 3]
     }
 
+    test "--replica shows the commands of the primary as they arrive" {
+        with_config {repl-diskless-sync-delay 0} {
+            set id [spawn $::cli -h [srv host] -p [srv port] --replica]
+            wait_for_condition 30000 {[string match "*Full resync done after * bytes*" [spawn_out $id][spawn_err $id]]}
+            r set shown "one \"two\""
+            wait_for_condition 30000 {[string match {*"set","shown","one ?"two?""*} [spawn_out $id]]}
+            kill_process TERM [spawn_pid $id]
+            spawn_wait $id
+            r del shown
+        }
+    }
+
     test "--latency samples for its interval and gives one line" {
         assert_regexp {^\d+ \d+ \d+\.\d\d \d+\n$} [cli_out --latency -i 0.1]
         assert_regexp {^\d+,\d+,\d+\.\d\d,\d+\n$} [cli_out --csv --latency -i 0.1]
