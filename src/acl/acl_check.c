@@ -18,6 +18,7 @@
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <limits.h>
+#include <stdlib.h>
 
 enum { KEYS_ON_STACK = 64 };
 
@@ -230,17 +231,15 @@ bool acl_reads_all_keys(const struct user *user, const struct command *command, 
 
 /* Shortcuts */
 
-enum shortcut { /* 0: not known yet. SHORTCUT_KEY also has the bits of enum access */
-                SHORTCUT_NONE = 1 << 2,
-                SHORTCUT_ALLOWED = 1 << 3,
-                SHORTCUT_KEY = 1 << 4
-};
+/* What a command needs before the root selector allows it; 0: nothing. SHORTCUT_KEY: argument 1, the only key, with the
+ * bits of enum access. */
+enum shortcut { SHORTCUT_UNKNOWN = 1 << 2, SHORTCUT_NONE = 1 << 3, SHORTCUT_KEY = 1 << 4 };
 
 static uint8_t shortcut_make(const struct acl_selector *selector, const struct command *command) {
     const struct key_spec *spec = NULL;
     if (!selector->all_databases || !selector_has_command(selector, command, 0, NULL)) return SHORTCUT_NONE;
     if (!selector->channels.all && traits_of(command).channels != CHANNELS_NONE) return SHORTCUT_NONE;
-    if (selector->keys.all) return SHORTCUT_ALLOWED;
+    if (selector->keys.all) return 0;
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
         const struct key_spec *here = &command->spec->keys[i];
         if (here->begin == BEGIN_NONE || here->flags & KEY_NOT_KEY) continue;
@@ -248,9 +247,10 @@ static uint8_t shortcut_make(const struct acl_selector *selector, const struct c
         spec = here;
     }
     bool fixed = !command->spec->find_keys; /* the function finds what the spec says, except for these flags */
-    if (!spec) return fixed ? SHORTCUT_ALLOWED : SHORTCUT_NONE;
+    if (!spec) return fixed ? 0 : SHORTCUT_NONE;
     bool variable = spec->flags & KEY_VARIABLE_FLAGS, first = spec->begin == BEGIN_INDEX && spec->index == 1;
     if ((!fixed && !variable) || !first || spec->find != FIND_RANGE || spec->a != 0) return SHORTCUT_NONE;
+    if (abs(command->spec->arity) < 2) return SHORTCUT_NONE; /* it may come without argument 1 */
     return (uint8_t)(SHORTCUT_KEY | (variable ? ACCESS_READ | ACCESS_WRITE : access_of(spec->flags)));
 }
 
@@ -259,7 +259,7 @@ static uint8_t shortcut_find(struct acl_shortcuts *shortcuts, const struct acl_s
     size_t id = command->id;
     if (id >= shortcuts->count) {
         shortcuts->commands = mem_realloc(shortcuts->commands, id + 1);
-        memset(shortcuts->commands + shortcuts->count, 0, id + 1 - shortcuts->count);
+        memset(shortcuts->commands + shortcuts->count, SHORTCUT_UNKNOWN, id + 1 - shortcuts->count);
         shortcuts->count = id + 1;
     }
     return shortcuts->commands[id] = shortcut_make(selector, command);
@@ -267,14 +267,13 @@ static uint8_t shortcut_find(struct acl_shortcuts *shortcuts, const struct acl_s
 
 /* The patterns decide. A prefix of at most 8 bytes that matches is noted: the next key often has it, too. */
 static __attribute__((noinline)) bool shortcut_decide(struct acl_selector *selector, const struct command *command,
-                                                      int argc, const struct slice *argv) {
+                                                      const struct slice *argv) {
     struct acl_shortcuts *shortcuts = &selector->shortcuts;
     size_t id = command->id;
-    uint8_t shortcut = id < shortcuts->count ? shortcuts->commands[id] : 0;
-    if (!shortcut) shortcut = shortcut_find(shortcuts, selector, command);
-    if (!(shortcut & SHORTCUT_KEY)) return shortcut & SHORTCUT_ALLOWED;
-    if (argc < 2) return false;
-    const struct acl_pattern *pattern = selector_find_key(selector, argv[1], shortcut & (ACCESS_READ | ACCESS_WRITE));
+    uint8_t needs = id < shortcuts->count ? shortcuts->commands[id] : SHORTCUT_UNKNOWN;
+    if (needs == SHORTCUT_UNKNOWN) needs = shortcut_find(shortcuts, selector, command);
+    if (!(needs & SHORTCUT_KEY)) return !needs;
+    const struct acl_pattern *pattern = selector_find_key(selector, argv[1], needs & (ACCESS_READ | ACCESS_WRITE));
     if (pattern && pattern->kind == PATTERN_PREFIX && pattern->plain <= sizeof pattern->head) {
         shortcuts->head = pattern->head;
         shortcuts->mask = pattern->mask;
@@ -283,28 +282,32 @@ static __attribute__((noinline)) bool shortcut_decide(struct acl_selector *selec
     return pattern;
 }
 
+/* The command must have accepted the number of arguments. */
 static bool takes_shortcut(const struct client *client, const struct command *command, int argc,
                            const struct slice *argv) {
+    (void)argc;
     const struct user *user = client->user;
     if (user->flags & USER_ALL_RIGHTS) return true;
     if (!user->rights) return false;
     struct acl_selector *selector = &user->rights->selectors[0];
     const struct acl_shortcuts *shortcuts = &selector->shortcuts;
     size_t id = command->id;
-    uint8_t shortcut = id < shortcuts->count ? shortcuts->commands[id] : 0;
-    if (shortcut & SHORTCUT_ALLOWED) return true;
-    uint64_t head;
-    if (shortcut & SHORTCUT_KEY && !(shortcut & ~shortcuts->allows) && argc > 1 && argv[1].len >= sizeof head) {
-        memcpy(&head, argv[1].data, sizeof head);
-        if (!((head ^ shortcuts->head) & shortcuts->mask)) return true;
+    if (id < shortcuts->count) {
+        uint8_t needs = shortcuts->commands[id];
+        uint64_t head;
+        if (!needs) return true;
+        if (!(needs & ~shortcuts->allows) && argv[1].len >= sizeof head) {
+            memcpy(&head, argv[1].data, sizeof head);
+            if (!((head ^ shortcuts->head) & shortcuts->mask)) return true;
+        }
     }
-    return shortcut_decide(selector, command, argc, argv);
+    return shortcut_decide(selector, command, argv);
 }
 
 static enum user_denial check_client(const struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, int *at) {
     *at = 0;
-    if (takes_shortcut(client, command, argc, argv)) return USER_ALLOWED;
+    if (command_arity_ok(command, argc) && takes_shortcut(client, command, argc, argv)) return USER_ALLOWED;
     return acl_check(client->user, db_id(client->db), command, argc, argv, at);
 }
 
