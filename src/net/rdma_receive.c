@@ -12,12 +12,13 @@
  * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
  * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
  * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
- * messages of that size, up to the largest size and a margin, so that a value of the largest size fits together with
+ * messages of that size, up to half of the largest size and a margin, so that a value of that size fits together with
  * the rest of its request; LEAP_MOST times as large at most: one request that is larger than the buffer may be the only
- * one. It shrinks, step by step, only when filling it took
- * longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base protocol has no message
- * by which a client confirms an announcement, and data on its way to the old buffer could not be distinguished from
- * data for the new one.
+ * one. Half, because a stock client's send buffer is as large as ours, and the client copies each byte into it before
+ * the device reads it there: 512 KiB stay in a core's second-level cache, 1 MiB does not. It shrinks, step by step,
+ * only when filling it took longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the
+ * base protocol has no message by which a client confirms an announcement, and data on its way to the old buffer could
+ * not be distinguished from data for the new one.
  *
  * Writes of one length.  A buffer that ends in the middle of a write makes the client wait for the next one; a buffer
  * that ends with a write does not, because the client waits for the reply to that write anyway, and the announcement
@@ -138,9 +139,9 @@ static uint32_t lap_of_writes(uint32_t length) {
     return length * (writes < 1 ? 1 : writes < LAP_WRITES ? writes : LAP_WRITES);
 }
 
-/* A request with a value of the largest size fits, too. A buffer that begins with the largest size keeps it. */
+/* A request with a value of half the largest size fits, too. A buffer that begins with the largest size keeps it. */
 static uint32_t largest_plain_size(const struct rdma_connection *c) {
-    uint32_t largest = largest_size();
+    uint32_t largest = whole_pages(largest_size() / 2, RDMA_RX_SIZE_MIN, RDMA_RX_SIZE_MAX);
     return c->rx_least < largest ? largest + REQUEST_MARGIN : c->rx_least;
 }
 
