@@ -65,7 +65,6 @@ static struct entry *payload_read(struct call *call, struct db *scratch, struct 
         return NULL;
     }
     rdb_reader_init(&in, &source);
-    in.check_duplicates = true;
     struct entry *entry = rdb_read_value(&in, scratch, key);
     rdb_reader_free(&in);
     if (!entry) reply_error(call->reply, "ERR Bad data format");

@@ -158,7 +158,6 @@ static bool has_magic(int fd) {
 static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, bool keep_expired) {
     return (struct rdb_load_params){.relaxed_version = durability_settings.version_check == VERSION_CHECK_RELAXED,
                                     .ignore_checksum = !durability_settings.checksum,
-                                    .check_duplicates = durability_settings.sanitize == SANITIZE_YES,
                                     .skip_expired = !keep_expired,
                                     .duplicates = duplicates,
                                     .aux = log_aux,

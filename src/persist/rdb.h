@@ -102,7 +102,6 @@ int rdb_value_version(const struct entry *entry); /* the least version of the fo
 /* --- Reading: failures are those of the source --- */
 struct rdb_reader {
     struct source *source;
-    bool check_duplicates;                      /* search packed values for fields and members that come twice */
     bool skip_expired;                          /* drop fields of hashes that have expired */
     bool all_expired;                           /* set with `empty` when nothing is left of a hash for that reason */
     bool empty;                                 /* set when a value is refused only because it has no elements */

@@ -63,11 +63,10 @@ struct rdb_save_params {
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params);
 
 struct rdb_load_params {
-    bool relaxed_version;  /* rdb-version-check relaxed: versions of other products and of the future are tried */
-    bool ignore_checksum;  /* rdbchecksum no, or DEBUG SET-SKIP-CHECKSUM-VALIDATION */
-    bool check_duplicates; /* sanitize-dump-payload yes: packed values are searched for members that come twice */
-    bool skip_expired;     /* a primary: keys and fields that have expired are dropped. A replica and an AOF's base keep
-                              them */
+    bool relaxed_version; /* rdb-version-check relaxed: versions of other products and of the future are tried */
+    bool ignore_checksum; /* rdbchecksum no, or DEBUG SET-SKIP-CHECKSUM-VALIDATION */
+    bool skip_expired;    /* a primary: keys and fields that have expired are dropped. A replica and an AOF's base keep
+                             them */
     enum rdb_duplicate_key {
         RDB_DUPLICATE_REFUSED,  /* a key that is there already, or comes twice, is damage */
         RDB_DUPLICATE_REPLACES, /* DEBUG RELOAD NOFLUSH MERGE, replication that keeps data */

@@ -310,7 +310,6 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     load.db = keyspace_db(keyspace, 0);
     load.slot_room = keys_left(&load);
     rdb_reader_init(&load.in, source);
-    load.in.check_duplicates = params->check_duplicates;
     load.in.skip_expired = params->skip_expired;
     bulk_init(&load.bulk, params->duplicates == RDB_DUPLICATE_REPLACES);
     if (!params->ignore_checksum) source_start_checksum(source);

@@ -67,7 +67,8 @@ static bool short_enough(void *context, const uint8_t *element, size_t index) {
     return true;
 }
 
-/* Is every `step`th element different from the others? */
+/* Is every `step`th element different from the others? A member that comes twice would be there after its removal, and
+ * would be lost when the encoding changes. */
 static bool all_differ(const uint8_t *lp, size_t step) {
     enum { SLOTS_ON_STACK = 1024 };
     const uint8_t *small[SLOTS_ON_STACK], **slots = small;
@@ -194,7 +195,7 @@ static bool adopt(struct reading *reading, enum rdb_type type, uint8_t *lp, size
         damaged(reading, "a score that is no number");
         return false;
     }
-    if (fits && reading->in->check_duplicates && !all_differ(lp, step)) {
+    if (fits && !all_differ(lp, step)) {
         damaged(reading, "a field or member comes twice");
         return false;
     }
@@ -232,11 +233,7 @@ static void read_converted(struct reading *reading, enum rdb_type type, uint8_t 
         return;
     }
     for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at)) short_enough(&longest, at, 0);
-    bool checks = reading->in->check_duplicates;
-    reading->in->check_duplicates = true; /* old servers did not have them, and nobody checks them later */
-    bool adopted = adopt(reading, type, lp, longest);
-    reading->in->check_duplicates = checks;
-    if (!adopted) listpack_free(lp);
+    if (!adopt(reading, type, lp, longest)) listpack_free(lp);
 }
 
 /* --- Lists --- */

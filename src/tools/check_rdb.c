@@ -237,7 +237,6 @@ bool check_rdb(struct source *source, const char *name, const struct check_rdb_o
     struct keyspace *keyspace = keyspace_new(1, NULL);
     check.db = keyspace_db(keyspace, 0);
     rdb_reader_init(&check.in, source);
-    check.in.check_duplicates = true;
     if (options->stats) check.stats = check_rdb_stats_new();
     printf("[offset 0] Checking RDB file %s\n", name);
     source_start_checksum(source);

@@ -133,14 +133,13 @@ static void stream_fail(struct cli *cli, const char *what) {
     exit(1);
 }
 
-static void replconf(struct cli *cli, const char *name, const char *value) {
+/* False: the server refuses the option. It sends a full snapshot then. */
+static bool replconf(struct cli *cli, const char *name, const char *value) {
     fprintf(stderr, "sending REPLCONF %s %s\n", name, value);
     const struct resp_value *reply = CLI_CALL(cli, "REPLCONF", name, value);
-    if (reply->type != RESP_ERROR) return;
-    /* A server that does not know the option sends a full snapshot, which is acceptable unless less was requested. */
-    if (strcmp(name, "capa") == 0 || !*value) return;
-    fprintf(stderr, "%s error: %s\n", name, reply->text.data);
-    exit(1);
+    if (reply->type != RESP_ERROR) return true;
+    fprintf(stderr, "REPLCONF %s error: %s\n", name, reply->text.data);
+    return false;
 }
 
 /* Sends SYNC and reads the header of the reply: the length of the snapshot, or -1 and the mark that ends it. */
@@ -226,7 +225,10 @@ int mode_rdb(struct cli *cli, bool functions_only) {
     cli_connect_or_exit(cli);
     replconf(cli, "capa", "eof");
     replconf(cli, "rdb-only", "1");
-    if (functions_only) replconf(cli, "rdb-filter-only", "functions");
+    if (functions_only && !replconf(cli, "rdb-filter-only", "functions")) {
+        fprintf(stderr, "Failed requesting functions only RDB from server, aborting\n");
+        return 1;
+    }
     int64_t size = sync_begin(cli, mark);
     bool standard = strcmp(file, "-") == 0;
     if (size < 0)

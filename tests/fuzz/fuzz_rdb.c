@@ -41,8 +41,7 @@ static const struct source_ops trickle_ops = {.read = trickle};
 
 static int load(struct keyspace *keyspace, struct slice file, bool connection, bool check,
                 struct rdb_load_result *result) {
-    struct rdb_load_params params = {
-        .relaxed_version = true, .ignore_checksum = true, .skip_expired = check, .check_duplicates = check};
+    struct rdb_load_params params = {.relaxed_version = true, .ignore_checksum = true, .skip_expired = check};
     struct source source;
     struct slice rest = file;
     size_t before = mem_used();
@@ -75,7 +74,7 @@ static const struct sink_ops memory_sink = {.write = append};
 static void save_and_load(struct keyspace *keyspace) {
     struct keyspace *copy = keyspace_new(DATABASES, NULL);
     struct rdb_save_params save_params = {.access = RDB_ACCESS_IDLE};
-    struct rdb_load_params load_params = {.check_duplicates = true};
+    struct rdb_load_params load_params = {0};
     struct rdb_load_result result;
     struct memory_output file;
     struct sink sink;

@@ -158,7 +158,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct rdb_reader in;
     source_init_memory(&source, slice_make(exact, size));
     rdb_reader_init(&in, &source);
-    in.check_duplicates = true;
     struct entry *entry = rdb_read_value(&in, db, key);
     rdb_reader_free(&in);
     FUZZ_CHECK((entry != NULL) == (db_size(db) == 1), "%zu keys", db_size(db));

@@ -44,12 +44,34 @@ test "rdb-version-check: a version that no server has written is always refused"
 
 # --- sanitize-dump-payload ---
 
-test "sanitize-dump-payload: a set with a member twice is loaded with no, and refused with yes" -needs {ours 1} {
-    # The listpack {m, m}.
-    set listpack [binary format iu 13][binary format su 2]\x81m\x02\x81m\x02\xff
-    set file "VALKEY080\xfe\x00\x14\x01k[binary format c [string length $listpack]]$listpack\xff[string repeat \0 8]"
-    assert_equal 1 [lindex [load_bytes $file sanitize-dump-payload no] 0]
-    assert_match "*Error in RDB file*" [refused_bytes $file --sanitize-dump-payload yes]
+# Values with a field or member that comes twice: type, then the value without the length in front of it.
+proc listpack {count bytes} {return [binary format iusu [expr {7 + [string length $bytes]}] $count]$bytes\xff}
+set duplicates [list \
+    set \x14 [listpack 2 \x81m\x02\x81m\x02] \
+    hash \x10 [listpack 4 \x81f\x02\x81v\x02\x81f\x02\x81w\x02] \
+    zset \x11 [listpack 4 \x81m\x02\x01\x01\x81m\x02\x02\x01] \
+    intset \x0b [binary format iuiususu 2 2 5 5]]
+foreach {name type value} $duplicates {
+    set value $type[binary format c [string length $value]]$value
+    test "sanitize-dump-payload: a packed $name with a member twice is refused with no and with yes" {
+        set file "VALKEY080\xfe\x00[string index $value 0]\x01k[string range $value 1 end]\xff[string repeat \0 8]"
+        foreach level {no yes} {
+            assert_match "*Error in RDB file*" [refused_bytes $file --sanitize-dump-payload $level]
+        }
+    }
+}
+start_server {} {
+    test "sanitize-dump-payload: RESTORE refuses a packed value with a member twice with no and with yes" {
+        r debug set-skip-checksum-validation 1
+        foreach level {no yes clients} {
+            r config set sanitize-dump-payload $level
+            foreach {name type value} $::duplicates {
+                set payload $type[binary format c [string length $value]]$value\x50\x00[string repeat \0 8]
+                assert_error "ERR Bad data format" {r restore k 0 $payload}
+            }
+        }
+        assert_equal 0 [r exists k]
+    }
 }
 
 # --- Files ---

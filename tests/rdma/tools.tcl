@@ -35,6 +35,29 @@ start_server {} {
         r del big
     }
 
+    test "valkey-cli --rdma --rdb copies all data, diskless or not" -needs [list file $cli] {
+        r flushall
+        r set large [numbered 3000000]
+        for {set i 0} {$i < 500} {incr i} {r hset hash field:$i $i}
+        set digest [r debug digest]
+        foreach diskless {yes no} {
+            r config set repl-diskless-sync $diskless repl-diskless-sync-delay 0
+            set dir [file join $::unit_dir rdb[incr ::server_next]]
+            file mkdir $dir
+            set got [over_rdma valkey-cli --rdb $dir/dump.rdb]
+            assert_equal 0 [dict get $got code] [dict get $got err]
+            assert_match "*\nTransfer finished with success*" [dict get $got err]
+            lassign [serve -dir $dir -- --port PORT --dir DIR --enable-debug-command yes] handle port
+            set client [new_client -port $port]
+            assert_equal $digest [$client debug digest]
+            $client -close
+            kill_process TERM [spawn_pid $handle]
+            spawn_wait $handle
+        }
+        r config set repl-diskless-sync yes
+        r flushall
+    }
+
     test "valkey-cli --rdma says when nobody listens" -needs [list file $cli] {
         set got [run {*}$::opt(launcher) $::cli --rdma -h $::opt(rdma_host) -p [free_port] ping]
         assert_equal 1 [dict get $got code]

@@ -404,6 +404,7 @@ start_server {} {
     test "--rdb fetches the data set, --functions-rdb the functions alone" {
         r flushall
         r set fetched yes
+        r config set repl-diskless-sync-delay 0
         r function flush
         r function load "#!lua name=library\nserver.register_function('seven', function() return 7 end)"
         foreach {option keys} {--rdb 1 --functions-rdb 0} {
@@ -425,7 +426,31 @@ start_server {} {
         lassign [cli --rdb /nonexistent/directory/file] code out err
         assert_equal 1 $code
         assert_match "*Error opening '/nonexistent/directory/file': No such file or directory*" $err
+        lassign [cli --rdb /dev/full] code out err
+        assert_equal 1 $code
+        assert_match "*\nError writing data to file: No space left on device\n" $err
         r function flush
+    }
+
+    test "--rdb without the permission for SYNC or REPLCONF" {
+        r flushall
+        r set fetched yes
+        r config set repl-diskless-sync-delay 0
+        set path [file join $::unit_dir refused.rdb]
+        r acl setuser nosync on >p ~* +@all -sync
+        lassign [cli --user nosync --pass p --no-auth-warning --rdb $path] code out err
+        assert_equal [list 1 0] [list $code [file exists $path]]
+        assert_match "*\nSYNC with primary failed: -NOPERM User nosync has no permissions*" $err
+        # Without REPLCONF the server sends a full copy; it cannot be asked for the functions alone.
+        r acl setuser noconf on >p ~* +@all -replconf
+        foreach {option wanted end} {
+            --rdb 0 "Transfer finished with success*" --functions-rdb 1 "Failed requesting functions only RDB*"
+        } {
+            lassign [cli --user noconf --pass p --no-auth-warning $option $path] code out err
+            assert_equal $wanted $code $err
+            assert_match "*\nREPLCONF rdb-only error: NOPERM *\n$end" $err
+        }
+        r acl deluser nosync noconf
     }
 
     test "--replica shows the commands that the server propagates" {
