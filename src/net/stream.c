@@ -971,6 +971,8 @@ static void listener_stop(struct listener *listener) {
     event_timer_cancel(listener->loop, &l->retry);
     arrivals_drop(l);
     if (l->release) l->release(l);
+    /* A child process that was just forked holds the descriptor, too: the address must be free at once all the same. */
+    shutdown(l->fd, SHUT_RDWR);
     close(l->fd);
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }

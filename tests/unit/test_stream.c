@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static char folder[] = "/tmp/test-stream-XXXXXX";
 
@@ -54,6 +57,26 @@ static void the_star_listens_on_all_addresses(void **state) {
     } else
         assert_true(errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL);
     listener_close(any);
+    event_loop_free(own);
+}
+
+static void a_closed_listeners_port_is_free_while_a_child_process_holds_its_descriptor(void **state) {
+    char error[256];
+    struct listen_options options = {.host = "127.0.0.1", .backlog = 16, .accepted = take_server};
+    struct event_loop *own = event_loop_new();
+    struct listener *first = conn_listen(&transport_tcp, own, &options, error, sizeof error);
+    assert_non_null(first);
+    options.port = first->address.port;
+    pid_t child = fork();
+    if (child == 0)
+        for (;;) pause();
+    assert_true(child > 0);
+    listener_close(first);
+    struct listener *second = conn_listen(&transport_tcp, own, &options, error, sizeof error);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_non_null(second);
+    listener_close(second);
     event_loop_free(own);
 }
 
@@ -370,6 +393,7 @@ int main(void) {
     const struct CMUnitTest tcp[] = {
         SUITE_TESTS,
         cmocka_unit_test(the_star_listens_on_all_addresses),
+        cmocka_unit_test(a_closed_listeners_port_is_free_while_a_child_process_holds_its_descriptor),
         SUITE_TEST(a_listener_accepts_multipath_tcp_if_it_was_asked_to),
         SUITE_TEST(a_taken_port_is_named_in_the_error),
         SUITE_TEST(an_unknown_name_fails_with_its_reason),
