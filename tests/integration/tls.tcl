@@ -374,6 +374,50 @@ start_tls_server {tls-auth-clients no io-threads 3 tls-auth-clients-user CN requ
     }
 }
 
+# The event loop of the server that watches the client's socket: the descriptor of its epoll instance, or none.
+proc loop_of_client {pattern} {
+    if {![regexp { fd=(\d+) } [lsearch -inline -glob [split [r client list] \n] $pattern] - fd]} {return none}
+    foreach file [glob -nocomplain /proc/[srv pid]/fdinfo/*] {
+        if {![catch {file_bytes $file} text] && [regexp -line "^tfd: *$fd " $text]} {return [file tail $file]}
+    }
+    return none
+}
+# Passes on what has arrived on either of the channels to the other one.
+proc relay_bytes {a b} {
+    foreach {from to} [list $a $b $b $a] {puts -nonewline $to [read $from]}
+}
+
+start_tls_server {tls-auth-clients no tls-handshake-timeout-ms 60000 io-threads 1} {
+    test "a connection whose handshake ends after a change of io-threads moves, too" -needs {ours 1} {
+        set own "id=[r client id] *"
+        set main [loop_of_client $own]
+        foreach {before after} {2 1 1 2} {
+            r config set io-threads $before
+            wait_for_condition 20000 {[set loop [loop_of_client $own]] ne "none" && ($loop eq $main) == ($before == 1)}
+            set ::relay_peer ""
+            set listener [socket -server {apply {{chan args} {set ::relay_peer $chan}}} -myaddr 127.0.0.1 0]
+            set cli [spawn [tool valkey-cli] -p [lindex [fconfigure $listener -sockname] 2] --tls\
+                --cacert [crt ca.crt] subscribe news]
+            wait_for_condition 20000 {[update; set ::relay_peer] ne ""}
+            set tls [socket 127.0.0.1 [tls_port]]
+            foreach chan [list $tls $::relay_peer] {
+                fconfigure $chan -translation binary -blocking 0 -buffering none
+            }
+            wait_for_condition 20000 {[info_field tls tls_handshakes_pending] == 1}
+            r config set io-threads $after
+            wait_for_condition 20000 {[set loop [loop_of_client $own]] ne "none" && ($loop eq $main) == ($after == 1)}
+            wait_for_condition 20000 {
+                [relay_bytes $tls $::relay_peer; r publish news hello] == 1
+                && [loop_of_client "* cmd=subscribe *"] eq [loop_of_client $own]
+            }
+            kill_process KILL [spawn_pid $cli]
+            catch {spawn_wait $cli}
+            foreach chan [list $tls $::relay_peer $listener] {close $chan}
+            wait_for_condition 20000 {[info_field clients connected_clients] == 1}
+        }
+    }
+}
+
 test "a replica follows its primary by TLS" {
     start_tls_server {tls-replication yes} {
         r set before [string repeat x 100000]

@@ -562,6 +562,7 @@ void client_accept(struct listener *listener, struct connection *conn) {
     conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
     if (client_settings.tcp_keepalive && conn->transport->set_keepalive)
         conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
+    io_threads_accepted(conn);
     log_verbose("Accepted %s", client_log_text(client));
 }
 

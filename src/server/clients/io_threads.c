@@ -33,7 +33,7 @@ enum {
     FETCH_AHEAD = 16,
     DESCRIPTORS = 6,
     MOVE_DELAY_MIN_US = 500,
-    MOVE_DELAY_MAX_US = 100 * 1000
+    MOVE_DELAY_MAX_US = 1000 * 1000
 };
 
 struct io_request {
@@ -409,6 +409,20 @@ void io_threads_move(void) {
     if (move_delay_us < MOVE_DELAY_MAX_US) move_delay_us *= 2;
 }
 
+static void move_soon(void) {
+    move_delay_us = MOVE_DELAY_MIN_US;
+    io_threads_moving = true;
+}
+
+void io_threads_accepted(const struct connection *conn) {
+    bool misplaced;
+    if (conn_is_remote(conn))
+        misplaced = ((struct io_thread *)remote_worker_of(conn))->number > threads_serving;
+    else
+        misplaced = threads_serving && conn->transport->leave;
+    if (misplaced) move_soon();
+}
+
 void io_threads_place(struct listen_options *options) {
     options->place = place;
     options->arrived = remote_arrived;
@@ -445,8 +459,7 @@ static const char *threads_apply(void) {
     }
     threads_serving = threads_wanted - 1;
     publish();
-    move_delay_us = MOVE_DELAY_MIN_US;
-    io_threads_moving = true;
+    move_soon();
     return NULL;
 }
 

@@ -43,6 +43,9 @@ int io_threads_descriptors(void); /* file descriptors that the threads use */
 uint64_t io_threads_reads(void);
 uint64_t io_threads_writes(void);
 void io_threads_place(struct listen_options *options); /* distributes accepted connections over the I/O threads */
+/* A client has the connection now. It moves soon if io-threads has changed since it was placed: a handshake takes time.
+ */
+void io_threads_accepted(const struct connection *conn);
 /* Moves connections after a change of io-threads. Call it while io_threads_moving, before the loop waits, when all
  * output is flushed. */
 void io_threads_move(void);
