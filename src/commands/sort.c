@@ -43,8 +43,8 @@ static struct slice keep_text(struct sort *sort, struct slice text) {
     enum { BLOCK = 64 * 1024 };
     struct text_block *block = sort->texts;
     if (!block || BLOCK - block->used < text.len + 1) {
-        size_t room = text.len + 1 > BLOCK ? text.len + 1 : BLOCK;
-        block = mem_alloc(sizeof *block + room);
+        size_t space = text.len + 1 > BLOCK ? text.len + 1 : BLOCK;
+        block = mem_alloc(sizeof *block + space);
         *block = (struct text_block){.next = sort->texts};
         sort->texts = block;
     }
@@ -108,12 +108,12 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
     struct slice field = arrow && arrow + 2 < end ? (struct slice){arrow + 2, (size_t)(end - arrow - 2)} : SLICE("");
     size_t before = (size_t)(star - pattern.data), after = (size_t)((field.len ? arrow : end) - star - 1),
            len = before + element.len + after;
-    char room[256], *name = len <= sizeof room ? room : mem_alloc(len);
+    char buffer[256], *name = len <= sizeof buffer ? buffer : mem_alloc(len);
     memcpy(name, pattern.data, before);
     if (element.len) memcpy(name + before, element.data, element.len);
     memcpy(name + before + element.len, star + 1, after);
     struct entry *entry = find_read(sort->call, (struct slice){name, len});
-    if (name != room) mem_free(name);
+    if (name != buffer) mem_free(name);
     if (!entry) return false;
     if (field.len) {
         if (entry_type(entry) != TYPE_HASH || !hash_get(entry, field, &field_value)) return false;

@@ -28,12 +28,12 @@ static bool score_bound_read(struct slice text, struct zset_bound *bound) {
     if (bound->exclusive) text.data++, text.len--;
     if (parse_double(text, &bound->score)) return true;
     if (text.len && (isspace((unsigned char)text.data[0]) || number_is_hexadecimal(text))) return false;
-    char room[128], *copy = text.len < sizeof room ? room : mem_alloc(text.len + 1), *end;
+    char buffer[128], *copy = text.len < sizeof buffer ? buffer : mem_alloc(text.len + 1), *end;
     if (text.len) memcpy(copy, text.data, text.len);
     copy[text.len] = '\0';
     bound->score = strtod(copy, &end);
     bool read = *end == '\0' && !isnan(bound->score);
-    if (copy != room) mem_free(copy);
+    if (copy != buffer) mem_free(copy);
     return read;
 }
 static bool text_bound_read(struct slice text, struct zset_bound *bound) {

@@ -13,8 +13,8 @@ int file_read(const char *path, size_t max, struct output *out) {
     int fd = open(path, O_RDONLY | O_CLOEXEC), result = 0;
     if (fd < 0) return -errno;
     for (size_t total = 0;;) {
-        char *space = output_reserve(out, OUTPUT_ROOM_MAX);
-        ssize_t got = read(fd, space, OUTPUT_ROOM_MAX);
+        char *space = output_reserve(out, OUTPUT_RESERVE_MAX);
+        ssize_t got = read(fd, space, OUTPUT_RESERVE_MAX);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) result = -errno;
         if (got <= 0) break;

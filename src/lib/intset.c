@@ -108,8 +108,8 @@ bool intset_seek(const uint8_t *set, int64_t value, size_t *index) {
 /* As with listpacks, memory grows to the size needed and shrinks when less than half of it is used. */
 static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
     if (count > UINT32_MAX) abort();
-    size_t bytes = INTSET_HEADER_BYTES + width * count, room = mem_size(set);
-    return bytes > room || (room > 64 && bytes < room / 2) ? mem_realloc(set, bytes) : set;
+    size_t bytes = INTSET_HEADER_BYTES + width * count, capacity = mem_size(set);
+    return bytes > capacity || (capacity > 64 && bytes < capacity / 2) ? mem_realloc(set, bytes) : set;
 }
 
 /* The value does not fit the present width, so it becomes the first or the last. */

@@ -333,8 +333,8 @@ static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
         memmove(lp + offset + new, lp + offset + old, tail);
     } else if (new < old) {
         memmove(lp + offset + new, lp + offset + old, tail);
-        size_t room = mem_size(lp);
-        if (room > 64 && total < room / 2) lp = mem_realloc(lp, total);
+        size_t capacity = mem_size(lp);
+        if (capacity > 64 && total < capacity / 2) lp = mem_realloc(lp, total);
     }
     put32(lp, (uint32_t)total);
     return lp;
@@ -453,13 +453,13 @@ uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index
 
 /* Returns the bytes of the element that begins at p and must end before `end`; 0: invalid. */
 static size_t element_check(const uint8_t *p, const uint8_t *end) {
-    size_t room = (size_t)(end - p), needed = *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : *p == TEXT32 ? 5 : 1;
-    if (*p > INT64 || room < needed) return 0;
+    size_t space = (size_t)(end - p), needed = *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : *p == TEXT32 ? 5 : 1;
+    if (*p > INT64 || space < needed) return 0;
     size_t body = body_bytes(p);
-    if (body > room) return 0;
+    if (body > space) return 0;
     size_t backlen = backlen_bytes(body);
     uint8_t expected[BACKLEN_MAX];
-    if (body + backlen > room) return 0;
+    if (body + backlen > space) return 0;
     backlen_write(expected, body);
     return memcmp(expected, p + body, backlen) == 0 ? body + backlen : 0;
 }

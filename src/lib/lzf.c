@@ -62,12 +62,12 @@ static uint8_t *put_match(uint8_t *out, const uint8_t *end, size_t offset, size_
     return out;
 }
 
-static size_t pack_short(const uint8_t *from, size_t len, uint8_t *to, size_t room) {
+static size_t pack_short(const uint8_t *from, size_t len, uint8_t *to, size_t space) {
     uint16_t slots[1 << SLOTS_LOG_MAX]; /* position + 1; 0: empty slot */
     unsigned log = 5;
     while (log < SLOTS_LOG_MAX && (size_t)1 << log < len) log++;
     memset(slots, 0, sizeof *slots << log);
-    const uint8_t *at = from, *literals = from, *last = from + len - MATCH_MIN, *end = to + room;
+    const uint8_t *at = from, *literals = from, *last = from + len - MATCH_MIN, *end = to + space;
     uint8_t *out = to;
     while (at <= last) {
         uint32_t three = load3(at);
@@ -91,11 +91,11 @@ static size_t pack_short(const uint8_t *from, size_t len, uint8_t *to, size_t ro
     return out ? (size_t)(out - to) : 0;
 }
 
-size_t lzf_pack(struct slice from, char *to, size_t room) {
-    if (from.len == 0 || room == 0 || from.len > UINT_MAX) return 0;
+size_t lzf_pack(struct slice from, char *to, size_t space) {
+    if (from.len == 0 || space == 0 || from.len > UINT_MAX) return 0;
     if (from.len >= MATCH_MIN && from.len <= SHORT_MAX)
-        return pack_short((const uint8_t *)from.data, from.len, (uint8_t *)to, room);
-    return lzf_compress(from.data, (unsigned)from.len, to, room > UINT_MAX ? UINT_MAX : (unsigned)room);
+        return pack_short((const uint8_t *)from.data, from.len, (uint8_t *)to, space);
+    return lzf_compress(from.data, (unsigned)from.len, to, space > UINT_MAX ? UINT_MAX : (unsigned)space);
 }
 
 /* --- Unpacking --- */

@@ -4,15 +4,15 @@
 
 void output_write_slow(struct output *out, struct slice bytes) {
     while (bytes.len) {
-        size_t room = (size_t)(out->end - out->pos);
-        if (!room) {
-            out->ops->make_room(out, bytes.len < OUTPUT_ROOM_MAX ? bytes.len : OUTPUT_ROOM_MAX);
-            room = (size_t)(out->end - out->pos);
+        size_t space = (size_t)(out->end - out->pos);
+        if (!space) {
+            out->ops->make_space(out, bytes.len < OUTPUT_RESERVE_MAX ? bytes.len : OUTPUT_RESERVE_MAX);
+            space = (size_t)(out->end - out->pos);
         }
-        if (room > bytes.len) room = bytes.len;
-        memcpy(out->pos, bytes.data, room);
-        out->pos += room;
-        bytes.data += room, bytes.len -= room;
+        if (space > bytes.len) space = bytes.len;
+        memcpy(out->pos, bytes.data, space);
+        out->pos += space;
+        bytes.data += space, bytes.len -= space;
     }
 }
 
@@ -25,12 +25,12 @@ void output_write_blob(struct output *out, struct blob *blob) {
 }
 
 void output_discard(struct output *out) {
-    static _Thread_local char scratch[OUTPUT_ROOM_MAX];
+    static _Thread_local char scratch[OUTPUT_RESERVE_MAX];
     out->pos = scratch;
     out->end = scratch + sizeof scratch;
 }
 
-static void memory_make_room(struct output *out, size_t len) {
+static void memory_make_space(struct output *out, size_t len) {
     struct memory_output *m = (struct memory_output *)out;
     size_t used = (size_t)(out->pos - m->data), wanted = m->capacity * 2;
     if (wanted < used + len) wanted = used + len;
@@ -39,7 +39,7 @@ static void memory_make_room(struct output *out, size_t len) {
     out->pos = m->data + used;
     out->end = m->data + m->capacity;
 }
-static const struct output_ops memory_ops = {.make_room = memory_make_room};
+static const struct output_ops memory_ops = {.make_space = memory_make_space};
 
 void memory_output_init(struct memory_output *m) {
     *m = (struct memory_output){.out.ops = &memory_ops};
@@ -52,7 +52,7 @@ void memory_output_clear(struct memory_output *m) {
     m->out.pos = m->data;
 }
 
-static void null_make_room(struct output *out, size_t len) {
+static void null_make_space(struct output *out, size_t len) {
     struct null_output *n = (struct null_output *)out;
     out->pos = n->scratch;
     out->end = n->scratch + sizeof(n->scratch);
@@ -61,9 +61,9 @@ static void null_share(struct output *out, struct blob *blob) {
     blob_release(blob);
 }
 static const struct output_ops null_ops = {
-    .make_room = null_make_room, .share = null_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = null_make_space, .share = null_share, .share_min = OUTPUT_SHARE_MIN};
 
 void null_output_init(struct null_output *n) {
     n->out.ops = &null_ops;
-    null_make_room(&n->out, 0);
+    null_make_space(&n->out, 0);
 }

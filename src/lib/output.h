@@ -1,7 +1,7 @@
 /* output.h: an output buffer that callers write to in place.
  *
  * The writer of a reply, a request or a dump writes to [pos, end) and advances pos. If the space is too small it calls
- * make_room. Behind an output is the send memory of a connection, a growing buffer, or nothing. resp/ writes replies
+ * make_space. Behind an output is the send memory of a connection, a growing buffer, or nothing. resp/ writes replies
  * through this interface without knowing about connections.
  *
  * Not thread-safe: an output belongs to the thread of its owner. */
@@ -21,7 +21,7 @@ struct output_ops {
     /* Consumes the bytes written up to pos and sets pos and end to space for at least `len` more bytes. Must not fail:
      * an owner that accepts no more bytes (connection closed, limit exceeded) provides scratch memory and drops its
      * content. */
-    void (*make_room)(struct output *out, size_t len);
+    void (*make_space)(struct output *out, size_t len);
     /* Queues the blob's bytes next in the stream, without a copy where possible, and takes over one reference. NULL:
      * this output always copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
@@ -29,12 +29,12 @@ struct output_ops {
 };
 enum {
     OUTPUT_SHARE_MIN = 16 * 1024 /* for outputs where a blob costs more than a copy of fewer bytes */,
-    OUTPUT_ROOM_MAX = 4096 /* maximum of one output_reserve call */
+    OUTPUT_RESERVE_MAX = 4096 /* maximum of one output_reserve call */
 };
 
-/* Returns space for `len` <= OUTPUT_ROOM_MAX bytes. Write there, then call output_commit() with the bytes used. */
+/* Returns space for `len` <= OUTPUT_RESERVE_MAX bytes. Write there, then call output_commit() with the bytes used. */
 static inline char *output_reserve(struct output *out, size_t len) {
-    if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_room(out, len);
+    if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_space(out, len);
     return out->pos;
 }
 static inline void output_commit(struct output *out, size_t len) {
@@ -69,13 +69,13 @@ void memory_output_clear(struct memory_output *m); /* keeps the memory */
 static inline struct slice memory_output_slice(const struct memory_output *m) {
     return (struct slice){m->data, (size_t)(m->out.pos - m->data)};
 }
-/* What an owner that accepts no more bytes does in make_room: the space is scratch memory of the thread. */
+/* What an owner that accepts no more bytes does in make_space: the space is scratch memory of the thread. */
 void output_discard(struct output *out);
 
 /* An output that discards everything (CLIENT REPLY OFF, calls without a receiver). One per thread is enough. */
 struct null_output {
     struct output out; /* must be first */
-    char scratch[OUTPUT_ROOM_MAX];
+    char scratch[OUTPUT_RESERVE_MAX];
 };
 void null_output_init(struct null_output *n);
 #endif

@@ -33,7 +33,7 @@ static inline struct slice prefix_of(const struct radix_node *n) {
 }
 
 /* Allocates a node; the caller writes children and bytes. */
-static struct radix_node *node_room(struct radix_tree *tree, size_t len, size_t children, bool has_value) {
+static struct radix_node *node_alloc(struct radix_tree *tree, size_t len, size_t children, bool has_value) {
     struct radix_node *n = mem_alloc(sizeof *n + (children + has_value) * sizeof(void *) + children + len);
     n->len = (uint32_t)len;
     n->children = (uint16_t)children;
@@ -50,7 +50,7 @@ static void node_free(struct radix_tree *tree, struct radix_node *n) {
     mem_free(n);
 }
 static struct radix_node *leaf_new(struct radix_tree *tree, struct slice bytes, void *value) {
-    struct radix_node *n = node_room(tree, bytes.len, 0, true);
+    struct radix_node *n = node_alloc(tree, bytes.len, 0, true);
     n->words[0] = value;
     if (bytes.len) memcpy(shared_of(n), bytes.data, bytes.len);
     return n;
@@ -59,7 +59,7 @@ static struct radix_node *leaf_new(struct radix_tree *tree, struct slice bytes, 
  * it. */
 static struct radix_node *node_change(struct radix_tree *tree, struct radix_node *old, struct slice shared,
                                       bool has_value, void *value) {
-    struct radix_node *n = node_room(tree, shared.len, old->children, has_value);
+    struct radix_node *n = node_alloc(tree, shared.len, old->children, has_value);
     if (has_value) n->words[0] = value;
     if (old->children) memcpy(children_of(n), children_of(old), old->children * sizeof(void *));
     if (old->children) memcpy(firsts_of(n), firsts_of(old), old->children);
@@ -88,7 +88,7 @@ static int child_index(const struct radix_node *n, unsigned char first, bool *fo
 /* Returns the node with one child more or less. Frees the old node. */
 static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *old, int index, unsigned char first,
                                     struct radix_node *child) {
-    struct radix_node *n = node_room(tree, old->len, old->children + 1u, old->has_value);
+    struct radix_node *n = node_alloc(tree, old->len, old->children + 1u, old->has_value);
     size_t at = (size_t)index, behind = old->children - at;
     if (old->has_value) n->words[0] = old->words[0];
     memcpy(children_of(n), children_of(old), at * sizeof(void *));
@@ -102,7 +102,7 @@ static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *
     return n;
 }
 static struct radix_node *child_drop(struct radix_tree *tree, struct radix_node *old, int index) {
-    struct radix_node *n = node_room(tree, old->len, old->children - 1u, old->has_value);
+    struct radix_node *n = node_alloc(tree, old->len, old->children - 1u, old->has_value);
     size_t at = (size_t)index, behind = old->children - at - 1;
     if (old->has_value) n->words[0] = old->words[0];
     memcpy(children_of(n), children_of(old), at * sizeof(void *));
@@ -129,14 +129,14 @@ struct radix_tree *radix_tree_new(void) {
 }
 /* Not recursive, because the client that chooses the keys controls the depth of the tree. */
 static void free_below(struct radix_node *root, void (*free_value)(void *value)) {
-    size_t count = 1, room = 64;
-    struct radix_node **left = mem_alloc(room * sizeof *left);
+    size_t count = 1, capacity = 64;
+    struct radix_node **left = mem_alloc(capacity * sizeof *left);
     left[0] = root;
     while (count) {
         struct radix_node *n = left[--count];
-        if (count + n->children > room) {
-            room = room * 2 + n->children;
-            left = mem_realloc(left, room * sizeof *left);
+        if (count + n->children > capacity) {
+            capacity = capacity * 2 + n->children;
+            left = mem_realloc(left, capacity * sizeof *left);
         }
         for (int i = 0; i < n->children; i++) left[count++] = children_of(n)[i];
         if (n->has_value && free_value) free_value(n->words[0]);
@@ -213,7 +213,7 @@ static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n
     struct slice shared = prefix_of(n);
     bool ends = key.len == same;
     unsigned char first = (unsigned char)shared.data[same];
-    struct radix_node *above = node_room(tree, same, ends ? 1 : 2, ends);
+    struct radix_node *above = node_alloc(tree, same, ends ? 1 : 2, ends);
     memcpy(shared_of(above), shared.data, same);
     struct radix_node *lower = node_change(tree, n, behind(shared, same + 1), n->has_value, node_value(n));
     if (ends) {

@@ -161,7 +161,7 @@ struct listener {
     void (*close)(struct listener *listener);
     /* Whether the owner can keep one more connection; NULL: always. A transport that can reject a connection before it
      * costs anything may ask. It still passes some to `accepted`, which sends the peer the reason. */
-    bool (*has_room)(struct listener *listener);
+    bool (*has_capacity)(struct listener *listener);
     int accept_batch; /* connections to accept in one iteration of the loop, at most; may be changed at any time */
 };
 struct listen_options {
@@ -175,7 +175,7 @@ struct listen_options {
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
-    bool (*has_room)(struct listener *);            /* as in struct listener; may be NULL */
+    bool (*has_capacity)(struct listener *);        /* as in struct listener; may be NULL */
     struct event_loop *(*place)(struct listener *); /* as in struct listener */
     void (*arrived)(struct connection *);
     void *owner;

@@ -303,7 +303,7 @@ static void placed_arrives(struct event_post *post) {
 }
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
-    if (l->listener.has_room && !l->listener.has_room(&l->listener) && !may_be_told(l->owner)) {
+    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) && !may_be_told(l->owner)) {
         refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
         rdma_destroy_id(id);
         return;
@@ -697,7 +697,7 @@ struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_
                                     .loop = loop,
                                     .address.port = options->port,
                                     .accepted = options->accepted,
-                                    .has_room = options->has_room,
+                                    .has_capacity = options->has_capacity,
                                     .place = options->place,
                                     .arrived = options->arrived,
                                     .owner = options->owner,

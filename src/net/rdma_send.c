@@ -143,7 +143,7 @@ void rdma_send_drop(struct rdma_connection *c) {
     reap(c);
 }
 
-static void rdma_make_room(struct output *out, size_t len) {
+static void rdma_make_space(struct output *out, size_t len) {
     struct rdma_connection *c = rdma_of((struct connection *)out);
     if (!rdma_takes_output(c)) {
         output_discard(out);
@@ -171,7 +171,7 @@ static void rdma_share(struct output *out, struct blob *blob) {
     output_queue_share(&c->output, out, blob);
 }
 
-struct output_ops rdma_output_ops = {.make_room = rdma_make_room, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
+struct output_ops rdma_output_ops = {.make_space = rdma_make_space, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
 
 size_t rdma_send_pending(const struct rdma_connection *c) {
     return output_queue_pending(&c->output, &c->conn.out);

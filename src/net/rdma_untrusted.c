@@ -80,6 +80,6 @@ void rdma_untrusted_leave(struct rdma_connection *c) {
 
 void rdma_untrusted_tick(struct rdma_loop *owner) {
     if (!asked) return;
-    bool room = untrusted + rdma_receive_first_size(true) <= rdma_settings.max_untrusted;
-    if (room || expire(owner)) asked = false;
+    bool available = untrusted + rdma_receive_first_size(true) <= rdma_settings.max_untrusted;
+    if (available || expire(owner)) asked = false;
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    ROOM_FIRST = 1024, /* bytes of the first OUTPUT message, header included; later ones are larger */
-    ROOM_NEXT = 16 * 1024,
+    OUTPUT_SIZE_FIRST = 1024, /* bytes of the first OUTPUT message, header included; later ones are larger */
+    OUTPUT_SIZE_NEXT = 16 * 1024,
     TRUST_PENDING = 16 * 1024, /* below this, conn_pending() may count bytes that are already sent */
     DESCRIBE_US = 100 * 1000,
 };
@@ -38,11 +38,11 @@ struct remote {
     struct message *arrived, **arrived_end; /* received, not shown yet */
     size_t arrived_size;                    /* bytes of them and of `shown` */
     size_t arrived_len;                     /* bytes of the stream in them */
-    struct message *room;                   /* that conn.out writes to; may be `shown` */
+    struct message *filling;                /* the message that conn.out writes to; may be `shown` */
     struct message *sealed, **sealed_end;   /* for the next flush */
     size_t sealed_len;                      /* output in them */
     uint64_t handed;                        /* bytes of output given to the end */
-    bool shown_room_used;                   /* the reply space of `shown` must not be used again */
+    bool shown_space_used;                  /* the reply space of `shown` must not be used again */
     bool showing, drain_asked, reads_on;
     bool leaving;                     /* LEAVE was sent, and the end has not gone on yet */
     struct message *kept, **kept_end; /* messages for the end, while it is leaving */
@@ -350,36 +350,36 @@ static void seal(struct remote *r, struct message *message) {
     r->sealed_len += message->reply_len + (message->blob ? message->blob->len : 0);
 }
 
-static struct message *output_message(size_t room) {
-    struct message *message = remote_message_new(sizeof *message + room);
+static struct message *output_message(size_t space) {
+    struct message *message = remote_message_new(sizeof *message + space);
     message->kind = MESSAGE_OUTPUT;
     message->reply = (char *)(message + 1);
-    message->reply_room = room;
+    message->reply_capacity = space;
     return message;
 }
 
 static void write_to(struct remote *r, struct message *message) {
-    r->room = message;
+    r->filling = message;
     r->conn.out.pos = message ? message->reply + message->reply_len : NULL;
-    r->conn.out.end = message ? message->reply + message->reply_room : NULL;
+    r->conn.out.end = message ? message->reply + message->reply_capacity : NULL;
 }
 
-/* Ends writing to the room; its bytes are sent by the next flush. A shown message cannot leave while its input is
+/* Ends writing to `filling`; its bytes are sent by the next flush. A shown message cannot leave while its input is
  * needed: then its bytes move to a message with space for `more` behind them, which is returned, unsealed. */
-static struct message *room_leave(struct remote *r, size_t more) {
-    struct message *room = r->room, *copy = NULL;
-    if (!room) return NULL;
-    size_t len = (size_t)(r->conn.out.pos - room->reply);
+static struct message *filling_end(struct remote *r, size_t more) {
+    struct message *message = r->filling, *copy = NULL;
+    if (!message) return NULL;
+    size_t len = (size_t)(r->conn.out.pos - message->reply);
     write_to(r, NULL);
-    if (room != r->shown) {
-        room->reply_len = len;
-        seal(r, room);
+    if (message != r->shown) {
+        message->reply_len = len;
+        seal(r, message);
         return NULL;
     }
-    r->shown_room_used = true;
+    r->shown_space_used = true;
     if (!len && !more) return NULL;
     copy = output_message(len + more);
-    memcpy(copy->reply, room->reply, len);
+    memcpy(copy->reply, message->reply, len);
     copy->reply_len = len;
     return copy;
 }
@@ -388,20 +388,20 @@ static bool takes_output(const struct remote *r) {
     return r->end && !r->conn.error;
 }
 
-static void remote_make_room(struct output *out, size_t len) {
+static void remote_make_space(struct output *out, size_t len) {
     struct remote *r = remote_of((struct connection *)out);
     if (!takes_output(r)) {
         output_discard(out);
         return;
     }
-    if (!r->room && r->shown && !r->shown_room_used && r->shown->reply_room >= len) {
+    if (!r->filling && r->shown && !r->shown_space_used && r->shown->reply_capacity >= len) {
         write_to(r, r->shown);
         return;
     }
-    size_t room = (r->sealed || r->room ? ROOM_NEXT : ROOM_FIRST) - sizeof(struct message);
-    if (room < len) room = len;
-    struct message *next = room_leave(r, room);
-    write_to(r, next ? next : output_message(room));
+    size_t space = (r->sealed || r->filling ? OUTPUT_SIZE_NEXT : OUTPUT_SIZE_FIRST) - sizeof(struct message);
+    if (space < len) space = len;
+    struct message *next = filling_end(r, space);
+    write_to(r, next ? next : output_message(space));
 }
 
 static void remote_share(struct output *out, struct blob *blob) {
@@ -410,26 +410,26 @@ static void remote_share(struct output *out, struct blob *blob) {
         blob_release(blob);
         return;
     }
-    struct message *message = r->room;
+    struct message *message = r->filling;
     if (message && message != r->shown) {
         message->reply_len = (size_t)(out->pos - message->reply);
         write_to(r, NULL);
     } else {
-        message = room_leave(r, 0);
+        message = filling_end(r, 0);
         if (!message) message = output_message(0);
     }
     message->blob = blob;
     seal(r, message);
 }
 
-static const struct output_ops remote_output_ops = {.make_room = remote_make_room, .share = remote_share};
+static const struct output_ops remote_output_ops = {.make_space = remote_make_space, .share = remote_share};
 
 bool conn_is_remote(const struct connection *conn) {
     return conn->out.ops == &remote_output_ops;
 }
 
 static uint64_t produced(const struct remote *r) {
-    return r->handed + r->sealed_len + (r->room ? (uint64_t)(r->conn.out.pos - r->room->reply) : 0);
+    return r->handed + r->sealed_len + (r->filling ? (uint64_t)(r->conn.out.pos - r->filling->reply) : 0);
 }
 
 /* Updates how much the end has sent, as it reports. */
@@ -453,11 +453,11 @@ static void read_on(struct remote *r, bool on) {
 /* The shown message is consumed: it returns, with the replies in it. */
 static void retire(struct remote *r) {
     struct message *message = r->shown;
-    if (r->room == message) {
+    if (r->filling == message) {
         message->reply_len = (size_t)(r->conn.out.pos - message->reply);
         write_to(r, NULL);
-    } else if (r->room)
-        room_leave(r, 0);
+    } else if (r->filling)
+        filling_end(r, 0);
     r->shown = NULL;
     r->conn.in = NULL;
     r->conn.in_len = 0;
@@ -471,9 +471,9 @@ static void remote_flush(struct connection *conn) {
     struct remote *r = remote_of(conn);
     if (!r->end) return;
     if (r->shown && conn->in_len == 0) retire(r);
-    struct message *left = room_leave(r, 0);
+    struct message *left = filling_end(r, 0);
     if (left) seal(r, left);
-    r->shown_room_used = false; /* its contents have been copied */
+    r->shown_space_used = false; /* its contents have been copied */
     struct message *next;
     for (struct message *message = r->sealed; message; message = next) {
         next = (struct message *)message->post.next;
@@ -504,7 +504,7 @@ static void show_later(struct remote *r) {
 static void show_input(struct remote *r, struct message *message) {
     struct connection *conn = &r->conn;
     r->shown = message;
-    r->shown_room_used = false;
+    r->shown_space_used = false;
     conn->in = message->bytes;
     conn->in_len = message->len;
     conn->bytes_in += message->stream_len;
@@ -618,7 +618,7 @@ static const char *remote_error_text(const struct connection *conn) {
  * whichever half holds it. */
 static size_t remote_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct remote *r = remote_of(conn);
-    size_t in = conn->in_len, out = r->sealed_len + (r->room && r->room != r->shown ? r->room->size : 0);
+    size_t in = conn->in_len, out = r->sealed_len + (r->filling && r->filling != r->shown ? r->filling->size : 0);
     size_t all = sizeof *r + sizeof *r->about;
     if (r->end) {
         ask_sent(r);
@@ -781,7 +781,7 @@ bool remote_is_leaving(const struct connection *conn) {
 
 bool remote_leave(struct connection *conn) {
     struct remote *r = remote_of(conn);
-    bool busy = r->shown || r->arrived || r->room || r->sealed || r->showing || r->drain_asked || r->reads_on;
+    bool busy = r->shown || r->arrived || r->filling || r->sealed || r->showing || r->drain_asked || r->reads_on;
     if (!takes_output(r) || conn->state != CONN_OPEN || r->leaving || busy || !remote_can_leave(conn)) return false;
     tell_end(r, MESSAGE_LEAVE, 0);
     r->leaving = true;
@@ -793,7 +793,7 @@ struct connection *remote_take(struct connection *conn) {
     struct remote *r = remote_of(conn);
     struct remote_end *end = r->left;
     struct connection *real = end->conn;
-    bool busy = r->kept || r->room || r->sealed || conn->reading_paused || list_is_linked(&r->resume.link);
+    bool busy = r->kept || r->filling || r->sealed || conn->reading_paused || list_is_linked(&r->resume.link);
     if (busy || end->full || end->paused || real->in_len || real->sink || !r->worker->ops->idle(end)) return NULL;
     real->events = conn->events;
     real->owner = conn->owner;

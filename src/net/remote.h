@@ -101,7 +101,7 @@ struct message {
     uint64_t sent; /* bytes of output sent so far */
     /* Output: bytes, then a blob. */
     char *reply;
-    size_t reply_room, reply_len;
+    size_t reply_capacity, reply_len;
     struct blob *blob;
     void (*drop)(struct message *message); /* frees it, on either thread; NULL: mem_free */
 };

@@ -17,7 +17,7 @@
 enum {
     SHARED_SIZE = 64 * 1024,
     JOIN_MAX = 16 * 1024,   /* leftovers up to this size are copied in front of the next read */
-    OWN_ROOM = 16 * 1024,   /* minimum size of a read into private memory */
+    OWN_SPACE = 16 * 1024,  /* minimum size of a read into private memory */
     CHUNK_SIZE = 16 * 1024, /* header included */
     CHUNK_SMALL = 512,
     CHUNKS_KEPT = 64,
@@ -189,7 +189,7 @@ static bool takes_output(const struct stream *s) {
     return s->conn.state != CONN_CLOSED && !s->conn.error && !s->write_error;
 }
 
-static void stream_make_room(struct output *out, size_t len) {
+static void stream_make_space(struct output *out, size_t len) {
     struct stream *s = stream_of((struct connection *)out);
     if (!takes_output(s)) {
         output_discard(out);
@@ -211,7 +211,7 @@ static void stream_share(struct output *out, struct blob *blob) {
 }
 
 static const struct output_ops stream_output_ops = {
-    .make_room = stream_make_room, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = stream_make_space, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
 
 size_t stream_pending(const struct connection *conn) {
     return output_queue_pending(&stream_of(conn)->output, &conn->out);
@@ -386,17 +386,17 @@ void stream_consume(struct connection *conn, size_t len) {
 }
 
 /* Makes space behind the unconsumed bytes in private memory. */
-static void own_make_room(struct stream *s) {
+static void own_make_space(struct stream *s) {
     struct connection *conn = &s->conn;
     size_t at = conn->in_len ? (size_t)(conn->in - s->own) : 0;
-    size_t room = conn->in_len > OWN_ROOM ? conn->in_len : OWN_ROOM;
-    if (s->own && s->own_size - at - conn->in_len >= OWN_ROOM) return;
-    if (s->own && at && s->own_size - conn->in_len >= room) {
+    size_t space = conn->in_len > OWN_SPACE ? conn->in_len : OWN_SPACE;
+    if (s->own && s->own_size - at - conn->in_len >= OWN_SPACE) return;
+    if (s->own && at && s->own_size - conn->in_len >= space) {
         memmove(s->own, conn->in, conn->in_len);
         conn->in = s->own;
         return;
     }
-    char *grown = mem_alloc_usable(conn->in_len + room, &s->own_size);
+    char *grown = mem_alloc_usable(conn->in_len + space, &s->own_size);
     if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
     mem_free(s->own);
     s->own = grown;
@@ -439,17 +439,17 @@ static void stream_read(struct stream *s) {
     struct stream_pool *pool = s->pool;
     bool shared = !pool->lent && conn->in_len <= JOIN_MAX;
     char *base;
-    size_t room;
+    size_t space;
     if (shared) {
         base = pool->shared + conn->in_len;
-        room = SHARED_SIZE - conn->in_len;
+        space = SHARED_SIZE - conn->in_len;
     } else {
-        own_make_room(s);
+        own_make_space(s);
         base = s->own + (conn->in_len ? (size_t)(conn->in - s->own) : 0) + conn->in_len;
-        room = s->own_size - (size_t)(base - s->own);
+        space = s->own_size - (size_t)(base - s->own);
     }
-    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len) room = conn->in_limit - conn->in_len;
-    struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
+    if (conn->in_len < conn->in_limit && space > conn->in_limit - conn->in_len) space = conn->in_limit - conn->in_len;
+    struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, space}};
     ssize_t n = conn->sink ? io_read(s, parts, 2) : io_read(s, parts + 1, 1);
     if (n <= 0) {
         int error = (int)-n;
@@ -933,9 +933,9 @@ static bool accept_elsewhere(struct listener *listener, int fd) {
 /* The server can send the reason of a refusal only after the handshake. So it completes a few handshakes at maxclients,
  * too. */
 static bool handshake_affordable(struct stream_listener *l) {
-    if (!l->listener.transport->io->handshake || !l->listener.has_room) return true;
+    if (!l->listener.transport->io->handshake || !l->listener.has_capacity) return true;
     if (atomic_load_explicit(&stream_stats.handshakes, memory_order_relaxed) < HANDSHAKES_BEYOND) return true;
-    return l->listener.has_room(&l->listener);
+    return l->listener.has_capacity(&l->listener);
 }
 
 static void accept_ready(struct event_watch *watch, int mask) {
@@ -984,7 +984,7 @@ int stream_listener_start(struct stream_listener *l, const struct transport *tra
     l->listener.accepted = options->accepted;
     l->listener.place = options->place;
     l->listener.arrived = options->arrived;
-    l->listener.has_room = options->has_room;
+    l->listener.has_capacity = options->has_capacity;
     l->listener.owner = options->owner;
     l->listener.close = listener_stop;
     l->listener.accept_batch = options->accept_batch ? options->accept_batch : ACCEPT_BATCH_DEFAULT;

@@ -277,7 +277,7 @@ static void position_advance(struct position *at, size_t len) {
 }
 
 /* The next bytes to encrypt: a large piece where it lies, small ones copied together, so that they share a record. */
-static struct slice position_bytes(const struct position *at, char room[static RECORD_MAX]) {
+static struct slice position_bytes(const struct position *at, char buffer[static RECORD_MAX]) {
     const char *first = (const char *)at->parts->iov_base + at->used;
     size_t len = at->parts->iov_len - at->used;
     if (at->count == 1 || len >= RECORD_MAX) return (struct slice){first, len};
@@ -285,17 +285,17 @@ static struct slice position_bytes(const struct position *at, char room[static R
     for (int i = 0; i < at->count && have < RECORD_MAX; i++) {
         size_t skip = i ? 0 : at->used, part = at->parts[i].iov_len - skip;
         if (part > RECORD_MAX - have) part = RECORD_MAX - have;
-        memcpy(room + have, (const char *)at->parts[i].iov_base + skip, part);
+        memcpy(buffer + have, (const char *)at->parts[i].iov_base + skip, part);
         have += part;
     }
-    return (struct slice){room, have};
+    return (struct slice){buffer, have};
 }
 
 _Atomic bool tls_writes_blocked;
 
 static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count) {
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return -EAGAIN;
-    static _Thread_local char room[RECORD_MAX];
+    static _Thread_local char buffer[RECORD_MAX];
     struct session *session = s->session;
     struct position at = {parts, count, 0};
     ssize_t total = 0;
@@ -303,7 +303,7 @@ static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count)
     for (;;) {
         while (at.count && at.used == at.parts->iov_len) position_advance(&at, 0); /* empty parts */
         if (!at.count) return total;
-        struct slice bytes = position_bytes(&at, room);
+        struct slice bytes = position_bytes(&at, buffer);
         size_t n;
         errno = 0;
         int result = SSL_write_ex(session->ssl, bytes.data, bytes.len, &n);

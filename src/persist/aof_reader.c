@@ -64,7 +64,7 @@ static enum aof_record command_read(struct aof_reader *reader) {
     return AOF_COMMAND;
 }
 
-static bool argv_room(struct aof_reader *reader, int count) {
+static bool argv_reserve(struct aof_reader *reader, int count) {
     if (count <= reader->capacity) return true;
     int capacity = reader->capacity < ARGV_MIN ? ARGV_MIN : reader->capacity;
     while (capacity < count) capacity = capacity > INT_MAX / 2 ? INT_MAX : capacity * 2;
@@ -96,7 +96,7 @@ static bool window_command(struct aof_reader *reader) {
     const char *at = source->at, *end = source->end;
     uint32_t count, len;
     if (!(at = window_number(at, end, '*', &count)) || count == 0 || count > (size_t)(end - at) / ARGUMENT_BYTES_MIN ||
-        !argv_room(reader, (int)count))
+        !argv_reserve(reader, (int)count))
         return false;
     for (uint32_t i = 0; i < count; i++) {
         if (!(at = window_number(at, end, '$', &len)) || (size_t)(end - at) < (size_t)len + 2 || len >= AOF_BLOB_MIN ||
@@ -143,17 +143,17 @@ static enum aof_record read_number(struct aof_reader *reader, char prefix, int64
 
 /* A large argument gets its memory with what arrives, where it is not known that it will. */
 static struct blob *read_blob(struct source *source, uint64_t len) {
-    uint64_t got = 0, room = source_left(source) == UINT64_MAX && len > SOURCE_STEP ? SOURCE_STEP : len;
-    struct blob *blob = blob_try_new((size_t)room);
+    uint64_t got = 0, capacity = source_left(source) == UINT64_MAX && len > SOURCE_STEP ? SOURCE_STEP : len;
+    struct blob *blob = blob_try_new((size_t)capacity);
     while (blob && got < len) {
-        if (!source_read(source, blob->data + got, (size_t)(room - got))) {
+        if (!source_read(source, blob->data + got, (size_t)(capacity - got))) {
             blob_release(blob);
             return NULL;
         }
-        got = room;
+        got = capacity;
         if (got == len) break;
-        room = room < len / 2 ? room * 2 : len;
-        struct blob *larger = blob_try_new((size_t)room);
+        capacity = capacity < len / 2 ? capacity * 2 : len;
+        struct blob *larger = blob_try_new((size_t)capacity);
         if (larger) memcpy(larger->data, blob->data, (size_t)got);
         blob_release(blob);
         blob = larger;
@@ -188,7 +188,7 @@ static enum aof_record read_argument(struct aof_reader *reader, int index) {
     if ((uint64_t)len > left)
         return bad(reader, AOF_TRUNCATED, "Expected to read %llu bytes, got %llu bytes", (unsigned long long)len + 2,
                    (unsigned long long)left);
-    if (!argv_room(reader, index + 1)) return AOF_FAILED;
+    if (!argv_reserve(reader, index + 1)) return AOF_FAILED;
     if (len >= AOF_BLOB_MIN) {
         struct blob *blob = read_blob(source, (uint64_t)len);
         if (!blob) return stopped(reader);

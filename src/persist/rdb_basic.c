@@ -101,9 +101,9 @@ static bool seems_compressible(struct slice text) {
 static bool write_compressed(struct output *out, struct slice text) {
     char small[COMPRESS_ON_STACK], *packed = small;
     if (!rdb_settings.compression || text.len < COMPRESS_MIN || !seems_compressible(text)) return false;
-    size_t room = text.len - COMPRESS_GAIN;
-    if (room > sizeof small && !(packed = mem_try_alloc(room))) return false;
-    size_t len = lzf_pack(text, packed, room);
+    size_t capacity = text.len - COMPRESS_GAIN;
+    if (capacity > sizeof small && !(packed = mem_try_alloc(capacity))) return false;
+    size_t len = lzf_pack(text, packed, capacity);
     if (len) rdb_write_compressed(out, (struct slice){packed, len}, text.len);
     if (packed != small) mem_free(packed);
     return len != 0;
@@ -241,7 +241,8 @@ static bool read_string(struct rdb_reader *in, const struct form *form, struct s
     struct source *source = in->source;
     if (__builtin_expect(form->kind == FORM_PLAIN, 1))
         return keep ? source_keep(source, buffer, form->length, text) : source_view(source, buffer, form->length, text);
-    if (!source_buffer_room(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length)) return false;
+    if (!source_buffer_reserve(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length))
+        return false;
     *text = (struct slice){buffer->data, (size_t)form->length};
     if (form->kind == FORM_COMPRESSED) return unpack(in, form, buffer->data);
     text->len = format_int64(buffer->data, form->number);
@@ -325,25 +326,25 @@ static struct blob *read_blob(struct rdb_reader *in, const struct form *form, bo
         source_fail_truncated(source);
         return NULL;
     }
-    uint64_t room =
+    uint64_t capacity =
         form->kind == FORM_PLAIN && left == UINT64_MAX && form->length > SOURCE_STEP ? SOURCE_STEP : form->length;
-    struct blob *blob = blob_try_new((size_t)room);
+    struct blob *blob = blob_try_new((size_t)capacity);
     while (blob && got < form->length) {
-        if (got == room) {
-            room = room < form->length / 2 ? room * 2 : form->length;
-            struct blob *larger = blob_try_new((size_t)room);
+        if (got == capacity) {
+            capacity = capacity < form->length / 2 ? capacity * 2 : form->length;
+            struct blob *larger = blob_try_new((size_t)capacity);
             if (larger) memcpy(larger->data, blob->data, (size_t)got);
             blob_release(blob);
             if (!(blob = larger)) break;
         }
-        size_t len = (size_t)(room - got);
+        size_t len = (size_t)(capacity - got);
         if (form->kind == FORM_COMPRESSED ? !unpack(in, form, blob->data)
             : later                       ? !source_read_blob(source, blob, (size_t)got, len)
                                           : !source_read(source, blob->data + got, len)) {
             blob_release(blob);
             return NULL;
         }
-        got = room;
+        got = capacity;
     }
     if (!blob) source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)form->length);
     return blob;

@@ -35,7 +35,7 @@ struct load {
     struct db *db;
     uint64_t announced_keys, announced_expires; /* of the database */
     uint64_t expanded, arrived;                 /* the size of its table, and its keys since RESIZEDB */
-    uint64_t slot_room;                         /* keys for which tables of slots may still be expanded */
+    uint64_t slot_capacity;                     /* keys for which tables of slots may still be expanded */
     /* Of the next key. -1: not given */
     int64_t expire_at, idle_seconds, frequency;
 };
@@ -77,9 +77,9 @@ static uint64_t keys_left(const struct load *load) {
 
 static void expand_slot(struct load *load, uint64_t slot, uint64_t keys, uint64_t expires) {
     if (slot >= HASH_SLOTS) return;
-    if (keys > load->slot_room) keys = load->slot_room;
+    if (keys > load->slot_capacity) keys = load->slot_capacity;
     if (expires > keys) expires = keys;
-    load->slot_room -= keys;
+    load->slot_capacity -= keys;
     db_expand_slot(load->db, (unsigned)slot, (size_t)keys, (size_t)expires);
 }
 
@@ -149,7 +149,7 @@ static bool read_resize(struct load *load) {
 }
 
 static void key_arrived(struct load *load) {
-    load->slot_room += RESIZE_STEP;
+    load->slot_capacity += RESIZE_STEP;
     if (++load->arrived == load->expanded && load->expanded < load->announced_keys)
         expand_db(load, load->expanded * RESIZE_STEP);
 }
@@ -308,7 +308,7 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     *result = (struct rdb_load_result){0};
     load.expire_at = load.idle_seconds = load.frequency = -1;
     load.db = keyspace_db(keyspace, 0);
-    load.slot_room = keys_left(&load);
+    load.slot_capacity = keys_left(&load);
     rdb_reader_init(&load.in, source);
     load.in.skip_expired = params->skip_expired;
     bulk_init(&load.bulk, params->duplicates == RDB_DUPLICATE_REPLACES);

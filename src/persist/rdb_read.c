@@ -4,7 +4,7 @@
  * Everything else goes through the functions by which commands change values, so the limits of encodings hold for it,
  * and members that come twice are noticed: they are damage.
  *
- * Counts are claims. Tables get room for a count at once only up to EXPECT_MAX; beyond that they grow with what
+ * Counts are claims. Tables get space for a count at once only up to EXPECT_MAX; beyond that they grow with what
  * arrives. */
 #include "lib/clock.h"
 #include "lib/intset.h"
@@ -84,8 +84,8 @@ static bool all_differ(const uint8_t *lp, size_t step) {
             continue;
         }
         skip = step - 1;
-        char text_room[LISTPACK_TEXT];
-        struct slice text = listpack_text(at, text_room);
+        char text_bytes[LISTPACK_TEXT];
+        struct slice text = listpack_text(at, text_bytes);
         uint64_t hash = 14695981039346656037u; /* FNV-1a */
         for (size_t i = 0; i < text.len; i++) hash = (hash ^ (uint8_t)text.data[i]) * 1099511628211u;
         size_t slot = (size_t)(hash ^ hash >> 32) & mask;
@@ -310,7 +310,7 @@ static void read_hash(struct reading *reading, bool times) {
         if (!rdb_read_string_kept(in, &in->first, &field)) break;
         struct blob *blob = rdb_read_blob(in, &in->second, &value);
         if (times && !blob && !failed(reading) && value.data != in->second.data) { /* in the window, which moves */
-            if (!source_buffer_room(in->source, &in->second, value.len)) break;
+            if (!source_buffer_reserve(in->source, &in->second, value.len)) break;
             if (value.len) memcpy(in->second.data, value.data, value.len);
             value.data = in->second.data;
         }

@@ -20,12 +20,12 @@ static void hand_over(struct sink *sink, const void *bytes, size_t len) {
     if (!sink->error) sink->error = sink->ops->write(sink, bytes, len);
     sink->flushed += len;
 }
-/* A room that is too small for what writers may ask for is filled by a copy, of little more than its size. */
+/* Writers fill a buffer of OUTPUT_RESERVE_MAX bytes and write() copies it, where space() offers less than that. */
 static void next_buffer(struct sink *sink) {
-    size_t size = SINK_BUFFER, room_size = 0;
-    char *room = sink->ops->room ? sink->ops->room(sink, &room_size) : NULL;
-    if (sink->ops->room) size = room && room_size >= OUTPUT_ROOM_MAX ? room_size : OUTPUT_ROOM_MAX;
-    sink->buffer = room && room_size >= OUTPUT_ROOM_MAX ? room : sink->own;
+    size_t size = SINK_BUFFER, space_size = 0;
+    char *space = sink->ops->space ? sink->ops->space(sink, &space_size) : NULL;
+    if (sink->ops->space) size = space && space_size >= OUTPUT_RESERVE_MAX ? space_size : OUTPUT_RESERVE_MAX;
+    sink->buffer = space && space_size >= OUTPUT_RESERVE_MAX ? space : sink->own;
     sink->out.pos = sink->summed = sink->buffer;
     sink->out.end = sink->buffer + size;
 }
@@ -39,7 +39,7 @@ static void empty_buffer(struct sink *sink) {
     next_buffer(sink);
 }
 
-static void sink_make_room(struct output *out, size_t len) {
+static void sink_make_space(struct output *out, size_t len) {
     (void)len;
     empty_buffer((struct sink *)out);
 }
@@ -52,8 +52,8 @@ static void sink_share(struct output *out, struct blob *blob) {
     blob_release(blob);
 }
 static const struct output_ops output_ops = {
-    .make_room = sink_make_room, .share = sink_share, .share_min = SINK_SHARE_MIN};
-_Static_assert((int)SINK_BUFFER >= (int)OUTPUT_ROOM_MAX, "room that may be asked for");
+    .make_space = sink_make_space, .share = sink_share, .share_min = SINK_SHARE_MIN};
+_Static_assert((int)SINK_BUFFER >= (int)OUTPUT_RESERVE_MAX, "the buffer is smaller than one reservation");
 
 void sink_init(struct sink *sink, const struct sink_ops *ops, void *context) {
     *sink = (struct sink){.out.ops = &output_ops, .ops = ops, .context = context, .fd = -1};

@@ -20,7 +20,7 @@ struct sink_ops {
     int (*write)(struct sink *sink, const void *bytes, size_t len);
     /* NULL, or: the memory in which the next bytes would lie, and its size; they are built there, and write() gets that
      * address. Does not wait. NULL: there is none at present. */
-    char *(*room)(struct sink *sink, size_t *size);
+    char *(*space)(struct sink *sink, size_t *size);
 };
 
 struct sink {
@@ -33,7 +33,7 @@ struct sink {
      * cache, so that the final fsync() does not stall other users of the disk. 0: never. */
     uint64_t sync_interval;
     /* private */
-    char *own, *buffer, *summed; /* buffer: `own`, or what room() returned */
+    char *own, *buffer, *summed; /* buffer: `own`, or what space() returned */
     uint64_t crc, flushed, synced;
     int error;
 };

@@ -189,10 +189,10 @@ static bool fill(struct source *source, size_t len) {
     source->at = source->summed = start;
     source->end = start + left;
     while ((size_t)(source->end - source->at) < len) {
-        size_t room = source->capacity - (size_t)(source->end - source->buffer),
+        size_t space = source->capacity - (size_t)(source->end - source->buffer),
                missing = len - (size_t)(source->end - start);
-        if (room > source->fill_max) room = source->fill_max > missing ? source->fill_max : missing;
-        ssize_t got = read_some(source, (char *)source->end, source->ops->show ? missing : room);
+        if (space > source->fill_max) space = source->fill_max > missing ? source->fill_max : missing;
+        ssize_t got = read_some(source, (char *)source->end, source->ops->show ? missing : space);
         if (got <= 0) {
             source->ended = got == 0;
             return got == 0;
@@ -299,11 +299,11 @@ static bool resize(struct source *source, struct source_buffer *buffer, uint64_t
     return true;
 }
 
-bool source_buffer_room(struct source *source, struct source_buffer *buffer, uint64_t len) {
-    enum { ROOM_MIN = 256 };
+bool source_buffer_reserve(struct source *source, struct source_buffer *buffer, uint64_t len) {
+    enum { CAPACITY_MIN = 256 };
     if (source->failed) return false;
     if (__builtin_expect(len <= buffer->capacity && buffer->data, 1)) return true;
-    return resize(source, buffer, len < ROOM_MIN ? ROOM_MIN : len);
+    return resize(source, buffer, len < CAPACITY_MIN ? CAPACITY_MIN : len);
 }
 
 bool source_keep(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes) {
@@ -313,7 +313,8 @@ bool source_keep(struct source *source, struct source_buffer *buffer, uint64_t l
     while (got < len || !buffer->data) {
         uint64_t step = got + (got > known ? got : known);
         if (step > len) step = len;
-        if (!source_buffer_room(source, buffer, step) || !source_read(source, buffer->data + got, (size_t)(step - got)))
+        if (!source_buffer_reserve(source, buffer, step) ||
+            !source_read(source, buffer->data + got, (size_t)(step - got)))
             return false;
         got = step;
     }

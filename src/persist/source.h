@@ -129,8 +129,8 @@ struct source_buffer {
     size_t capacity;
 };
 void source_buffer_free(struct source_buffer *buffer);
-/* Room for `len` bytes, whatever was there before. False: no memory, and the source has failed. */
-bool source_buffer_room(struct source *source, struct source_buffer *buffer, uint64_t len);
+/* Space for `len` bytes, whatever was there before. False: no memory, and the source has failed. */
+bool source_buffer_reserve(struct source *source, struct source_buffer *buffer, uint64_t len);
 /* The next `len` bytes, in the window where they fit into it, else in the buffer. Valid until the next call that reads
  * from the source, or uses the buffer. */
 bool source_view(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes);

@@ -25,14 +25,14 @@ static const struct {
 enum { LETTERS = sizeof letters / sizeof *letters };
 
 static void publish(const char *kind, int db, struct slice about, struct slice message) {
-    char room[256], head[48];
+    char buffer[256], head[48];
     int head_len = snprintf(head, sizeof head, "__%s@%d__:", kind, db);
     size_t len = (size_t)head_len + about.len;
-    char *channel = len <= sizeof room ? room : mem_alloc(len);
+    char *channel = len <= sizeof buffer ? buffer : mem_alloc(len);
     memcpy(channel, head, (size_t)head_len);
     if (about.len) memcpy(channel + head_len, about.data, about.len);
     pubsub_publish((struct slice){channel, len}, message, false);
-    if (channel != room) mem_free(channel);
+    if (channel != buffer) mem_free(channel);
 }
 
 static void on_event(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,

@@ -171,7 +171,7 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
 }
 
 /* The rest of the present chunk. */
-static char *chunk_room(struct sink *sink, size_t *size) {
+static char *chunk_space(struct sink *sink, size_t *size) {
     const struct pull_arena *arena = sink->context;
     if (!arena->used && !slot_is_free(arena)) return NULL;
     *size = PULL_CHUNK_SIZE - arena->used;
@@ -179,7 +179,7 @@ static char *chunk_room(struct sink *sink, size_t *size) {
 }
 
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer) {
-    static const struct sink_ops ops = {.write = chunk_write, .room = chunk_room};
+    static const struct sink_ops ops = {.write = chunk_write, .space = chunk_space};
     arena->writer = writer;
     sink_init(sink, &ops, arena);
 }

@@ -141,7 +141,7 @@ static void trim_backlog(void) {
 
 /* Writing */
 
-static void make_room(struct output *out, size_t len) {
+static void make_space(struct output *out, size_t len) {
     size_t size = stream.next_size < len ? len : stream.next_size;
     append_block(block_new(size, stream_end()));
     int64_t largest = repl_settings.backlog_size / BLOCKS_IN_BACKLOG; /* the backlog is trimmed by whole blocks */
@@ -163,7 +163,7 @@ static void share(struct output *out, struct blob *blob) {
     trim_backlog();
 }
 
-static const struct output_ops stream_ops = {.make_room = make_room, .share = share, .share_min = OUTPUT_SHARE_MIN};
+static const struct output_ops stream_ops = {.make_space = make_space, .share = share, .share_min = OUTPUT_SHARE_MIN};
 
 bool repl_stream_active(void) {
     return stream.readers.len || stream.backlog.block;
@@ -198,7 +198,7 @@ void repl_stream_written(void) {
 /* The mark */
 
 void repl_stream_mark(void) {
-    if (!last_block() || last_block()->blob) make_room(repl_stream_output(), 1);
+    if (!last_block() || last_block()->blob) make_space(repl_stream_output(), 1);
     stream.mark = last_block();
     stream.mark_used = block_len(stream.mark);
 }

@@ -50,7 +50,7 @@ enum phase {
 static struct {
     enum phase phase;
     struct connection *conn;
-    uint64_t heard_us;             /* monotonic: last sign of life during the handshake */
+    uint64_t heard_us;             /* monotonic: last bytes received during the handshake */
     bool has_position;             /* the data are those of repl_history->id at role->offset */
     bool failover;                 /* the next PSYNC asks the primary to hand over (FAILOVER) */
     bool dual;                     /* dual_channel.c has the connection */

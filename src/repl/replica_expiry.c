@@ -40,8 +40,8 @@ static void changed(struct db *db, struct slice name) {
     if (!call || call->client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || role_is_read_only()) return;
     struct entry *entry = find(db, name);
     if (!entry || entry_expire_at(entry) < 0) return;
-    struct db_key room;
-    struct slice full = db_key_make(&room, db, name);
+    struct db_key storage;
+    struct slice full = db_key_make(&storage, db, name);
     if (!hashtable_find(tracked, full)) {
         struct tracked_key *key = mem_alloc(sizeof *key + full.len);
         key->len = (uint32_t)full.len;
@@ -49,7 +49,7 @@ static void changed(struct db *db, struct slice name) {
         hashtable_add(tracked, key);
         role_sync.tracked_keys = hashtable_size(tracked);
     }
-    db_key_free(&room);
+    db_key_free(&storage);
 }
 
 static void forget_all(void) {

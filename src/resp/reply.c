@@ -44,7 +44,7 @@ void reply_ok(struct reply *r) {
 
 /* A line: one type byte, the text, CRLF. */
 static __attribute__((noinline)) void line_write(struct reply *r, char type, struct slice text) {
-    if (text.len + 3 > OUTPUT_ROOM_MAX) {
+    if (text.len + 3 > OUTPUT_RESERVE_MAX) {
         output_write(r->out, (struct slice){&type, 1});
         output_write(r->out, text);
         output_write(r->out, SLICE("\r\n"));
@@ -63,34 +63,34 @@ void reply_status(struct reply *r, const char *text) {
 
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
-    char *clean = NULL, room[512];
+    char *clean = NULL, buffer[512];
     /* Names from a client may contain line breaks, which must not end the line. Drops trailing ones. */
     while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
     if (memchr(text, '\r', len) || memchr(text, '\n', len)) {
-        clean = len < sizeof room ? room : mem_alloc(len + 1);
+        clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);
         for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
         text = clean;
     }
     line_write(r, '-', (struct slice){text, len});
     if (!r->failed) r->failed = 1;
     if (r->error_hook) r->error_hook(r, (struct slice){text, len});
-    if (clean && clean != room) mem_free(clean);
+    if (clean && clean != buffer) mem_free(clean);
 }
 
 void reply_error_format(struct reply *r, const char *format, ...) {
-    char room[512], *text = room;
+    char buffer[512], *text = buffer;
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int len = vsnprintf(room, sizeof room, format, args);
-    if (len >= (int)sizeof room) {
+    int len = vsnprintf(buffer, sizeof buffer, format, args);
+    if (len >= (int)sizeof buffer) {
         text = mem_alloc((size_t)len + 1);
         vsnprintf(text, (size_t)len + 1, format, again);
     }
     va_end(again);
     va_end(args);
     reply_error(r, text);
-    if (text != room) mem_free(text);
+    if (text != buffer) mem_free(text);
 }
 
 void reply_integer(struct reply *r, int64_t value) {
@@ -107,7 +107,7 @@ void reply_integer(struct reply *r, int64_t value) {
 
 /* Not inline: otherwise gcc 12 warns about combinations of buffer size and copy length that cannot occur. */
 __attribute__((noinline)) void reply_bulk(struct reply *r, struct slice bytes) {
-    if (__builtin_expect(bytes.len > OUTPUT_ROOM_MAX - HEAD_MAX - 2, 0)) {
+    if (__builtin_expect(bytes.len > OUTPUT_RESERVE_MAX - HEAD_MAX - 2, 0)) {
         head_write(r, '$', bytes.len);
         output_write(r->out, bytes);
         output_write(r->out, SLICE("\r\n"));

@@ -79,7 +79,7 @@ static void script_remove(struct script *script) {
 }
 
 /* Keeps the cache within its bound. */
-static void make_room(void) {
+static void make_space(void) {
     while (evictable.len >= EVAL_SCRIPTS_MAX) {
         script_remove(container_of(list_first(&evictable), struct script, used));
         stats.evicted++;
@@ -105,7 +105,7 @@ static struct script *script_add(struct call *call, struct slice text, bool load
         reply_error_format(call->reply, "ERR Error compiling script (new function): %s", error);
         return NULL;
     }
-    if (!loaded) make_room();
+    if (!loaded) make_space();
     struct script *script = mem_alloc(sizeof *script + text.len);
     *script = (struct script){.flags = shebang.flags, .reference = reference, .loaded = loaded, .len = text.len};
     digest_of(text, script->digest);

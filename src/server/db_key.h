@@ -10,17 +10,17 @@
 enum { DB_KEY_INLINE = 256 };
 struct db_key {
     struct slice bytes;
-    char room[DB_KEY_INLINE];
+    char storage[DB_KEY_INLINE];
 };
 static inline struct slice db_key_make(struct db_key *full, struct db *db, struct slice key) {
     uint32_t id = (uint32_t)db_id(db);
-    char *bytes = key.len + sizeof id <= DB_KEY_INLINE ? full->room : mem_alloc(key.len + sizeof id);
+    char *bytes = key.len + sizeof id <= DB_KEY_INLINE ? full->storage : mem_alloc(key.len + sizeof id);
     memcpy(bytes, &id, sizeof id);
     if (key.len) memcpy(bytes + sizeof id, key.data, key.len);
     return full->bytes = (struct slice){bytes, key.len + sizeof id};
 }
 static inline void db_key_free(struct db_key *full) {
-    if (full->bytes.data != full->room) mem_free((char *)(uintptr_t)full->bytes.data);
+    if (full->bytes.data != full->storage) mem_free((char *)(uintptr_t)full->bytes.data);
 }
 /* The parts of such a byte string. */
 static inline struct slice db_key_name(struct slice full) {

@@ -8,7 +8,7 @@ static int64_t field_number(const void *field) {
 static void field_set_index(void *field, size_t index) {
     memcpy(((struct hash_field *)field)->data + WORD, &index, WORD);
 }
-static size_t field_place(const struct hash_field *f) {
+static size_t field_index(const struct hash_field *f) {
     size_t index;
     memcpy(&index, f->data + WORD, WORD);
     return index;
@@ -30,7 +30,7 @@ static void expiring_hash_end(struct db *db, struct entry *e) {
     expiring_hash_free(hash);
 }
 /* Updates the database's heap after the first field changed or got another time. */
-static void expiring_hash_look(struct db *db, struct entry *e) {
+static void expiring_hash_update(struct db *db, struct entry *e) {
     struct expiring_hash *hash = expiring_hash_of(e);
     if (hash->fields.len)
         db_expiring_renumber(db, e, field_time(heap_first(&hash->fields)));
@@ -45,19 +45,19 @@ void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *
     if (!expired) {
         heap_add(fields, &fields_type, f);
     } else {
-        fields->items[field_place(f)] = f;
-        heap_renumbered(fields, &fields_type, field_place(f));
+        fields->items[field_index(f)] = f;
+        heap_renumbered(fields, &fields_type, field_index(f));
     }
-    expiring_hash_look(db, e);
+    expiring_hash_update(db, e);
 }
 
 void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *f) {
-    hash->fields.items[field_place(f)] = f;
+    hash->fields.items[field_index(f)] = f;
 }
 
 void hash_field_expiry_removed(struct db *db, struct entry *e, struct hash_field *f) {
-    heap_remove(&expiring_hash_of(e)->fields, &fields_type, field_place(f));
-    expiring_hash_look(db, e);
+    heap_remove(&expiring_hash_of(e)->fields, &fields_type, field_index(f));
+    expiring_hash_update(db, e);
 }
 
 bool expiring_hash_delete(struct db *db, struct entry *e, struct slice field) {

@@ -77,7 +77,7 @@ static size_t node_bytes_max(void) {
     int64_t limit = encoding_limits.stream_node_bytes;
     return limit > 0 && limit < STREAM_NODE_BYTES_MAX ? (size_t)limit : STREAM_NODE_BYTES_MAX;
 }
-static bool tail_has_room(const struct stream *stream, size_t bytes) {
+static bool tail_has_space(const struct stream *stream, size_t bytes) {
     struct stream_node node;
     uint64_t entries = (uint64_t)encoding_limits.stream_node_entries;
     if (listpack_bytes(stream->tail) + bytes >= node_bytes_max()) return false;
@@ -92,7 +92,7 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
     if (bytes > STREAM_NODE_BYTES_MAX) return false;
     find_tail(stream);
     struct stream_node tail = {.lp = stream->tail, .master = stream->tail_id};
-    if (stream->tail && tail_has_room(stream, bytes)) {
+    if (stream->tail && tail_has_space(stream, bytes)) {
         node_keep(stream, &tail, stream_node_append(stream->tail, tail.master, id, texts, pairs, expected));
     } else {
         if (stream->tail) node_keep(stream, &tail, listpack_shrink(stream->tail)); /* the node is full */

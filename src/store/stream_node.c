@@ -3,7 +3,7 @@
 #include "lib/memory.h"
 
 enum { FLAG_DELETED = 1, FLAG_SAME_FIELDS = 2, FLAGS_ALL = FLAG_DELETED | FLAG_SAME_FIELDS };
-enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, ROOM_FIRST = 128 };
+enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, CAPACITY_FIRST = 128 };
 
 /* --- Reading --- */
 
@@ -98,14 +98,14 @@ static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const stru
 }
 /* Memory grows by doubling, because entries are appended one at a time until the node is full. */
 static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) {
-    size_t bytes = listpack_bytes(lp), more = 0, room = mem_size(lp);
+    size_t bytes = listpack_bytes(lp), more = 0, capacity = mem_size(lp);
     for (size_t i = 0; i < batch->count; i++) { /* an upper bound */
         const struct listpack_value *value = &batch->values[i];
         bool small = value->data ? value->len < 64 : value->number >= 0 && value->number <= 127;
         more += value->len + (small ? 2 : 11);
     }
-    if (bytes + more > room && room < expected) {
-        size_t wanted = room * 2 > bytes + more ? room * 2 : bytes + more;
+    if (bytes + more > capacity && capacity < expected) {
+        size_t wanted = capacity * 2 > bytes + more ? capacity * 2 : bytes + more;
         lp = mem_realloc(lp, wanted < expected ? wanted : expected);
     }
     lp = listpack_append_many(lp, batch->values, batch->count);
@@ -122,7 +122,7 @@ uint8_t *stream_node_new(const struct slice *texts, size_t pairs, size_t expecte
     for (size_t i = 0; i < pairs; i++) batch_text(&batch, texts[2 * i]);
     batch_number(&batch, 0);
     batch_entry(&batch, 0, 0, texts, pairs, true);
-    return batch_append(listpack_new(expected < ROOM_FIRST ? expected : ROOM_FIRST), &batch, expected);
+    return batch_append(listpack_new(expected < CAPACITY_FIRST ? expected : CAPACITY_FIRST), &batch, expected);
 }
 
 static bool fields_same(const struct stream_node *node, const struct slice *texts, size_t pairs) {

@@ -44,8 +44,8 @@ static double score_at(const uint8_t *element) {
     return score;
 }
 static inline int compare_at(const uint8_t *element, struct slice text) {
-    char room[LISTPACK_TEXT];
-    return slice_compare(listpack_text(element, room), text);
+    char buffer[LISTPACK_TEXT];
+    return slice_compare(listpack_text(element, buffer), text);
 }
 
 /* The position of a member with that score; NULL: at the end. */

@@ -57,10 +57,10 @@ static void fail(const char *what, const char *path, const char *why) {
 /* --- JSON --- */
 
 __attribute__((format(printf, 2, 3))) static void print(struct output *out, const char *format, ...) {
-    char *room = output_reserve(out, 256);
+    char *space = output_reserve(out, 256);
     va_list args;
     va_start(args, format);
-    int len = vsnprintf(room, 256, format, args);
+    int len = vsnprintf(space, 256, format, args);
     va_end(args);
     output_commit(out, len < 256 ? (size_t)len : 255);
 }

@@ -25,14 +25,14 @@ static void escape(struct output *out, struct slice text, const struct escapes *
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
         const char *at = c ? strchr(escapes->characters, c) : NULL;
-        char room[8];
+        char escaped[8];
         if (at) {
             output_write(out, (struct slice){(char[]){'\\', escapes->letters[at - escapes->characters]}, 2});
         } else if (c >= ' ' && c <= escapes->last) {
             put_char(out, (char)c);
         } else {
-            snprintf(room, sizeof room, escapes->other, c);
-            put(out, room);
+            snprintf(escaped, sizeof escaped, escapes->other, c);
+            put(out, escaped);
         }
     }
 }

@@ -66,9 +66,9 @@ static bool hint_draw(struct line_editor *editor) {
     char hint[512];
     if (!docs_hint(editor->cli->docs, slice_make(line->buffer, len), hint, sizeof hint)) return false;
     /* Show only what fits on this line: a wrapped hint could not be erased. */
-    int room = terminal_columns() - 1 - (int)((strlen(editor->prompt) + len) % (size_t)terminal_columns());
-    if (room < 2) return false;
-    printf("\0337\033[90m%.*s\033[0m\0338", room, hint);
+    int columns = terminal_columns() - 1 - (int)((strlen(editor->prompt) + len) % (size_t)terminal_columns());
+    if (columns < 2) return false;
+    printf("\0337\033[90m%.*s\033[0m\0338", columns, hint);
     fflush(stdout);
     return true;
 }

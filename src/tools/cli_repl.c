@@ -22,10 +22,10 @@ static void preference_set(struct cli *cli, int argc, const struct slice *argv, 
 static void preferences_load(struct cli *cli) {
     const char *path = getenv("VALKEYCLI_RCFILE"), *home = getenv("HOME");
     if (!path) path = getenv("REDISCLI_RCFILE");
-    char room[4096];
+    char buffer[4096];
     if (!path && home) {
-        snprintf(room, sizeof room, "%s/.valkeyclirc", home);
-        path = room;
+        snprintf(buffer, sizeof buffer, "%s/.valkeyclirc", home);
+        path = buffer;
     }
     FILE *file = path && *path ? fopen(path, "r") : NULL;
     if (!file) return;

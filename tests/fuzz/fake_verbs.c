@@ -589,7 +589,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id) {
     struct fake_qp *qp = (struct fake_qp *)id->qp;
     fake_hooks.qp_destroyed(qp);
     for (struct fake_cq *cq = device_of(qp->qp.context)->queues; cq; cq = cq->next)
-        for (uint32_t i = 0; i < cq->count; i++) { /* its sends need no room any more */
+        for (uint32_t i = 0; i < cq->count; i++) { /* its sends no longer occupy entries */
             struct fake_completion *completion = &cq->ring[(cq->first + i) % cq->capacity];
             if (completion->qp == qp) completion->qp = NULL;
         }

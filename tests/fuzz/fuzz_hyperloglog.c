@@ -4,25 +4,26 @@
 #include "lib/hyperloglog.h"
 #include "lib/memory.h"
 
-static void add_all(struct fuzz_input *in, char *bytes, size_t *len, size_t room) {
+static void add_all(struct fuzz_input *in, char *bytes, size_t *len, size_t capacity) {
     uint8_t before[HLL_REGISTERS] = {0}, after[HLL_REGISTERS] = {0};
     bool sound = hll_merge((struct slice){bytes, *len}, before);
-    while (in->at < in->end && *len + HLL_GROWTH_MAX <= room) {
+    while (in->at < in->end && *len + HLL_GROWTH_MAX <= capacity) {
         size_t sparse_max = fuzz_byte(in) * 4u;
         int changed = hll_add(bytes, len, sparse_max, fuzz_take(in, fuzz_byte(in) % 16));
         FUZZ_CHECK(!sound || changed >= 0 || changed == HLL_MUST_BE_DENSE, "%d", changed);
         FUZZ_CHECK(hll_is_valid((struct slice){bytes, *len}), "%zu bytes", *len);
     }
     if (!sound) return;
-    FUZZ_CHECK(hll_merge((struct slice){bytes, *len}, after), "an addition has spoilt it");
+    FUZZ_CHECK(hll_merge((struct slice){bytes, *len}, after), "an addition has damaged it");
     for (int i = 0; i < HLL_REGISTERS; i++) FUZZ_CHECK(after[i] >= before[i], "register %d shrank", i);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = {data, data + size};
-    size_t given = fuzz_byte(&in) * 4u, room = HLL_DENSE_SIZE + 4096, len;
+    size_t given = fuzz_byte(&in) * 4u, capacity = HLL_DENSE_SIZE + 4096, len;
     struct slice start = fuzz_take(&in, given);
-    char *bytes = mem_alloc(room), *dense = mem_alloc(HLL_DENSE_SIZE), *exact = mem_alloc(start.len ? start.len : 1);
+    char *bytes = mem_alloc(capacity), *dense = mem_alloc(HLL_DENSE_SIZE),
+         *exact = mem_alloc(start.len ? start.len : 1);
     /* Reading: from an allocation of exactly that size. */
     if (start.len) memcpy(exact, start.data, start.len);
     uint8_t registers[HLL_REGISTERS] = {0}, again[HLL_REGISTERS] = {0};
@@ -41,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         hll_make_empty(bytes);
         len = HLL_SPARSE_EMPTY_SIZE;
     }
-    add_all(&in, bytes, &len, room);
+    add_all(&in, bytes, &len, capacity);
     mem_free(bytes), mem_free(dense), mem_free(exact);
     return 0;
 }

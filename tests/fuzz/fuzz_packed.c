@@ -67,9 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 0: fuzz_listpack(bytes, len); break;
     case 1: fuzz_intset(bytes, len); break;
     case 2: {
-        size_t room = (size_t)(bytes[0] | bytes[1] << 8);
-        char *to = mem_alloc(room + 1);
-        lzf_unpack((struct slice){(const char *)bytes + 2, len - 2}, to, room);
+        size_t capacity = (size_t)(bytes[0] | bytes[1] << 8);
+        char *to = mem_alloc(capacity + 1);
+        lzf_unpack((struct slice){(const char *)bytes + 2, len - 2}, to, capacity);
         mem_free(to);
         mem_free(bytes);
     }

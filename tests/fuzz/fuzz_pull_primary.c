@@ -239,13 +239,13 @@ void rdma_window_close(struct rdma_window *window) {
     world.windows--;
 }
 
-static void make_room(struct output *out, size_t len) {
+static void make_space(struct output *out, size_t len) {
     struct peer *peer = peer_of(container_of(out, struct connection, out));
     FUZZ_CHECK(len <= sizeof peer->output, "%zu bytes", len);
     out->pos = peer->output;
     out->end = peer->output + sizeof peer->output - 1;
 }
-static const struct output_ops output_ops = {.make_room = make_room};
+static const struct output_ops output_ops = {.make_space = make_space};
 
 /* Reads a number and what follows it. */
 static uint64_t number_at(const char **at, const char *next) {
@@ -330,7 +330,7 @@ static void join(struct peer *peer) {
     FUZZ_CHECK(arena.released == 0, "the first chunks are gone");
     memset(peer, 0, sizeof *peer);
     peer->conn = (struct connection){.out.ops = &output_ops, .transport = &transport_rdma, .state = CONN_OPEN};
-    make_room(&peer->conn.out, 0);
+    make_space(&peer->conn.out, 0);
     peer->client.conn = &peer->conn;
     peer->joined_us = peer->heard_us = fuzz_now_us;
     FUZZ_CHECK(pull_possible(&peer->client), "RDMA");

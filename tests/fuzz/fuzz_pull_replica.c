@@ -42,7 +42,7 @@ struct read {
 static struct {
     struct fuzz_input script;
     struct connection conn;
-    char input[INPUT_MAX], output[OUTPUT_ROOM_MAX];
+    char input[INPUT_MAX], output[OUTPUT_RESERVE_MAX];
     size_t input_begin, input_end, delivered; /* bytes of input[]: consumed; written; shown to the replica */
     const struct rdma_window *window;
     struct read reads[PULL_FETCH_MEMORY / PULL_WIRE_CHUNK_MIN + 1]; /* a ring */
@@ -123,12 +123,12 @@ static void break_link(int error) {
     while (world.completed < world.started) complete_read(error);
 }
 
-static void make_room(struct output *out, size_t len) {
+static void make_space(struct output *out, size_t len) {
     FUZZ_CHECK(len <= sizeof world.output, "%zu bytes", len);
     out->pos = world.output;
     out->end = world.output + sizeof world.output;
 }
-static const struct output_ops output_ops = {.make_room = make_room};
+static const struct output_ops output_ops = {.make_space = make_space};
 
 /* Looks at what the replica has written. */
 static void flush(struct connection *conn) {
@@ -393,7 +393,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&world, 0, sizeof world);
     world.script = (struct fuzz_input){data, data + size};
     world.conn = (struct connection){.out.ops = &output_ops, .transport = &transport_rdma, .state = CONN_OPEN};
-    make_room(&world.conn.out, 0);
+    make_space(&world.conn.out, 0);
     fuzz_now_us = 1000000;
     world.fetch = begin();
     if (!world.fetch) return 0;

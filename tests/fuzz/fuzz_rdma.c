@@ -28,7 +28,7 @@ struct peer {
     struct connection *conn;
     bool used, told_end, closed, violated;
     bool ended; /* something that may end it otherwise has happened */
-    bool early; /* it told of data before it knew of a buffer, of a buffer before the old one was full, or answered
+    bool early; /* it announced data before it knew of a buffer, of a buffer before the old one was full, or answered
                    before it was asked: that may be just in time, but what is there then is not its stream */
     /* From us to the peer. */
     uint64_t addr;
@@ -42,15 +42,15 @@ struct peer {
     /* Features. `ours`: our end has said that its buffer is a ring; `its`: the peer has. */
     bool dialled, asked, answered, ours, its;
     uint64_t offered;
-    uint32_t room; /* what it may write to our ring */
-    char *next_rx; /* we have announced another buffer, and it has not said that it took it */
+    uint32_t space; /* what it may write to our ring */
+    char *next_rx;  /* we have announced another buffer, and it has not said that it took it */
     uint32_t next_size;
     uint32_t window; /* what we may write to its ring */
     bool moving;     /* it has announced another buffer: new_ */
     uint64_t new_addr;
     uint32_t new_size, new_key;
-    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that it told of
-     * there. */
+    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that
+     * it announced there. */
     uint64_t set, its_set; /* features of the SetClientFeature of either end */
     char *word;
     bool word_asked, word_on, word_end;
@@ -158,15 +158,15 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
         p->set = be64toh(message->feature.features);
         FUZZ_CHECK(!p->ours && (p->early || (p->dialled ? p->answered : p->its)), "SetClientFeature out of its turn");
         p->ours = true;
-        p->room = p->rx_size - p->rx_filled;
-        if (p->room == 0) p->rx_filled = 0;
+        p->space = p->rx_size - p->rx_filled;
+        if (p->space == 0) p->rx_filled = 0;
         return true;
     case RDMA_OP_CREDIT: {
         uint32_t bytes = be32toh(message->credit.bytes);
         FUZZ_CHECK(p->ours && !p->next_rx && bytes, "a Credit of %u bytes", bytes);
-        FUZZ_CHECK(p->early || bytes <= p->rx_size - p->room, "a Credit of %u bytes where %u are written", bytes,
-                   p->rx_size - p->room);
-        p->room += bytes;
+        FUZZ_CHECK(p->early || bytes <= p->rx_size - p->space, "a Credit of %u bytes where %u are written", bytes,
+                   p->rx_size - p->space);
+        p->space += bytes;
         return true;
     }
     case RDMA_OP_BUFFER_TAKEN:
@@ -259,7 +259,7 @@ static void on_id_destroyed(struct rdma_cm_id *id) {
 static void on_qp_destroyed(struct fake_qp *qp) {
     struct peer *p = peer_of_id(qp->id);
     if (!p) return;
-    p->rx_size = p->rx_filled = p->room = 0;
+    p->rx_size = p->rx_filled = p->space = 0;
     p->next_rx = p->word = NULL;
     p->word_on = p->word_asked = p->word_end = false;
 }
@@ -461,7 +461,7 @@ static bool announce_polled(struct peer *p, uint32_t len) {
 /* The peer writes bytes and tells it: within the buffer where it is honest. */
 static void step_data(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
-    uint32_t left = p->ours ? p->room : p->rx_size - p->rx_filled, len = choose_length(in, left);
+    uint32_t left = p->ours ? p->space : p->rx_size - p->rx_filled, len = choose_length(in, left);
     if (!qp || qp->failed) return;
     bool honest = len && len <= left;
     if (honest && !p->early)
@@ -477,7 +477,7 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
     if (honest) {
         p->rx_filled += len;
         if (p->ours) {
-            p->room -= len;
+            p->space -= len;
             p->rx_filled %= p->rx_size;
         }
         if (p->violated) return;
@@ -573,7 +573,7 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
             return;
         }
         p->rx = p->next_rx;
-        p->rx_size = p->room = p->next_size;
+        p->rx_size = p->space = p->next_size;
         p->rx_filled = 0;
         p->next_rx = NULL;
         return;
@@ -776,7 +776,7 @@ static void step(struct fuzz_input *in) {
     fuzz_now_us++;
 }
 
-/* The device does all that it was asked to: nothing is left waiting for a peer whose buffer has room. */
+/* The device does all that it was asked to: nothing is left waiting for a peer whose buffer has space. */
 static void send_all(void) {
     enum { ROUNDS = 80, IDLE = 5 };
     uint64_t arrived = UINT64_MAX; /* when the last round began: turning the loop sends, too */
@@ -821,7 +821,8 @@ static void settle_all(void) {
         if (c->end_pending || p->conn->in_len >= p->conn->in_limit) continue;
         FUZZ_CHECK(rdma_receive_unshown(c) == 0, "%zu bytes are not shown", rdma_receive_unshown(c));
         if (p->ours && !p->next_rx && !p->early && p->conn->in_len == 0 && c->send_depth - (c->posted - c->retired) > 1)
-            FUZZ_CHECK(p->room >= p->rx_size - p->rx_size / 4, "only %u of %u bytes are credited", p->room, p->rx_size);
+            FUZZ_CHECK(p->space >= p->rx_size - p->rx_size / 4, "only %u of %u bytes are credited", p->space,
+                       p->rx_size);
     }
     for (int i = 0; i < TURNS_TO_END; i++) {
         turn(0);
@@ -869,7 +870,7 @@ static void settle_all(void) {
             all_posted += posted;
             depths += depth;
         }
-        FUZZ_CHECK(committed == depths, "room of a completion queue is lost");
+        FUZZ_CHECK(committed == depths, "capacity of a completion queue is lost");
     }
     FUZZ_CHECK(held->receives_posted == all_posted, "%llu receives are posted, %llu are counted",
                (unsigned long long)all_posted, (unsigned long long)held->receives_posted);

@@ -649,7 +649,7 @@ start_server {tags {hash hash-fields}} {
         wait_for_condition 2000 {[r hget h a] eq ""}
     }
 
-    # --- Who hears of it ---------------------------------------------------------------------------------------------
+    # --- Notifications and propagation -------------------------------------------------------------------------------
 
     test "expired fields are notified and propagated, and the key with the last one" {
         r flushall

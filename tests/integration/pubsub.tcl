@@ -171,7 +171,7 @@ start_server {tags {pubsub}} {
         $b -close
         wait_for_condition 5000 {[info_field pubsub_channels] + [info_field pubsub_patterns] +\
             [info_field pubsubshard_channels] == 0} {
-            fail "topics stay without subscribers"
+            fail "channels without subscribers remain"
         }
     }
 

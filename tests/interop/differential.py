@@ -18,7 +18,7 @@ STATS = re.compile(rb"^(cmdstat_[^:]*:calls=\d+|errorstat_.*|keyspace_hits:.*|ke
                    rb"|pubsubshard_channels:.*|rdb_changes_since_last_save:.*|blocked_clients:.*|"
                    rb"total_blocking_keys.*|watching_clients:.*|total_watched_keys:.*"
                    rb"|tracking_.*|db\d:keys=\d+,expires=\d+|total_error_replies:.*)", re.M)
-# Who answers: its version, the connection's number, its modules.
+# What differs between two servers: the version, the connection's number, the modules.
 HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+"
                    rb"(.*?modules\r\n)(?:\*0\r\n|\*1\r\n.*?args\r\n\*0\r\n)", re.S)
 # The number of a client that gets invalidation messages.
@@ -165,7 +165,7 @@ class Pair:
     def settle(self, client, step):
         """All that follows from what was sent has happened, and has arrived."""
         self.both("PING")
-        self.both("PING")  # who was served goes on with what he had sent
+        self.both("PING")  # a client that was served goes on with what it had sent
         states = [server.clients_state(CLIENT_FIELDS) for server in self.servers]
         if states[0] != states[1]:
             odd = [{(number, name): value for number, state in side.items() for name,

@@ -166,8 +166,8 @@ def waiting(keys=4, swap=False):
         lambda: ["BZMPOP", timeout, one("1", "0"), key(), end()],
     ])()
     def stored():
-        """Into a key that is not there: who waits for one that is replaced by a value of another type is not served by
-        all servers."""
+        """Into a key that does not exist: not all servers serve a client that waits for a key when a value of another
+        type replaces it."""
         to, source = R.sample(["sb0", "sb1", "sb2", "sb3"], 2)
         words = R.choice((["SORT", source, "ALPHA", "STORE", to], ["ZUNIONSTORE", to, "1", source],
                           ["ZRANGESTORE", to, source, "0", "-1"],

@@ -44,7 +44,7 @@ def streams():
         return one("0", "1", "2", "3", "10", "1000", integer)
 
     def entries_read():
-        """No more than leaves room to go on counting; see README.md."""
+        """Small enough that the counter does not overflow; see README.md."""
         return ["ENTRIESREAD", one("0", "1", "2", "3", "10", "-1", "-2", "1000000000000", "abc", "+1")]
 
     def count():
@@ -122,7 +122,7 @@ def streams():
         return one(key, key, key, late)
 
     if R.random() < 0.05:
-        return waiting() + [(0, ["XLEN", any_key()])]  # so that nobody who waits is sent more
+        return waiting() + [(0, ["XLEN", any_key()])]  # so that no waiting client is sent more
     return R.choice([
         lambda: ["XADD", key()] + options() + [new_id()] + fields(),
         lambda: ["XADD", key()] + options() + [new_id()] + fields(),

@@ -127,7 +127,7 @@ class Tool:
 
     def __init__(self, name, command, server, core, arguments=(), rates=None, rounds=1):
         """`rates` may be shared by tools that are about equally fast: then only the first of them has to find out how
-        fast. `rounds`: a run has at least so many requests for each that is on its way at once."""
+        fast. `rounds`: the minimum number of requests of a run for each that is on its way at once."""
         self.name, self.command, self.server, self.core, self.arguments = name, command, server, core, list(arguments)
         self.rates, self.rounds = {} if rates is None else rates, rounds
 

@@ -299,7 +299,7 @@ static enum verdict lawful_polled(void) {
     return ok ? GOOD : BAD;
 }
 /* A count that cannot be: no word makes the server believe it, and a completion that tells it is a violation. */
-static enum verdict word_beyond_the_room(void) {
+static enum verdict word_beyond_the_space(void) {
     struct link *l = link_open_polled(true);
     static const uint32_t lies[] = {0xffffffffu, 0x80000000u, 0x7fffffffu, 1 << 24};
     uint32_t lie = l->counted + lies[random_below(4)];
@@ -437,7 +437,7 @@ static enum verdict polled_everything(void) {
     X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)                  \
         X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)   \
             X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)  \
-                X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)             \
+                X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_space)             \
                     X(word_of_nothing) X(lawful_after_words_that_flicker)                           \
     X(lawful_after_words_that_disagree) X(word_outside_its_region) X(immediate_that_lies_while_polled)\
                         X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                           \

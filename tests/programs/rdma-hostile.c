@@ -276,7 +276,7 @@ static struct link *link_open(int steps, const void *private_data, size_t privat
     return l;
 }
 
-/* Posts one work request and makes room when the send queue is full. */
+/* Posts one work request. When the send queue is full, first waits for completions. */
 static void post(struct link *l, struct ibv_send_wr *wr) {
     int64_t end = now_ms() + wait_ms;
     while (l->sends >= SEND_DEPTH - 1 && !l->closed && now_ms() < end) {

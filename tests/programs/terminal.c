@@ -1,4 +1,4 @@
-/* terminal.c: plays a terminal and the one who sits at it, for tests of programs with a prompt.
+/* terminal.c: plays a terminal and its user, for tests of programs with a prompt.
  *
  *   terminal prompt=TEXT KEYS… -- COMMAND ARG…
  *

@@ -153,7 +153,7 @@ start_server {overrides {rdma-max-registered-memory 8388608}} {
         assert_morethan [rdma_field receive_buffers_grown] $grown
     }
 
-    test "a bound that leaves no room for the transport is refused" {
+    test "a bound that is too small for the transport is refused" {
         assert_error_like "*argument must be 0 or at least 8388608*" {r config set rdma-max-registered-memory 1mb}
     }
 }

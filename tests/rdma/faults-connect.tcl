@@ -268,11 +268,11 @@ start_server {env {SOFTRDMA_FAULTS=create_srq:fail=ENOMEM}} {
 }
 
 start_server [with_faults {no-more-queues create_cq:fail=ENOMEM} env SOFTRDMA_MAX_CQE=4300] {
-    test "when no further completion queue can be had, connections beyond the first one's room are refused" \
+    test "when no further completion queue can be had, connections beyond the first one's capacity are refused" \
         -needs $::without_threads {
         unharmed {
             fault no-more-queues
-            # Room for 4300, of which the shared receives take half; each connection commits its send queue of 64.
+            # A capacity of 4300, of which the shared receives take half; each connection commits its send queue of 64.
             lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] \
                 --hold idle --cases 60] pid chan
             wait_for_condition 10000 {![process_alive $pid] || [refused] > 0}

@@ -20,7 +20,7 @@ start_server {overrides {loglevel verbose}} {
                 immediate_beyond_the_buffer immediate_beyond_the_rest
                 feature_not_offered feature_set_unasked feature_set_twice feature_asked_after_set credit_without_ring \
                     credit_of_nothing credit_beyond
-                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_room \
+                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_space \
                     immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
                 poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word \
                     poll_end_unasked}} {

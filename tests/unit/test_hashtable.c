@@ -205,7 +205,7 @@ static void grows_a_few_buckets_at_a_time(void **state) {
     hashtable_free(t);
 }
 
-static void expand_makes_room_at_once(void **state) {
+static void expand_makes_space_at_once(void **state) {
     struct hashtable *t = hashtable_new(&items);
     hashtable_expand(t, NUMBERS);
     size_t memory = hashtable_memory(t);
@@ -477,7 +477,7 @@ int main(void) {
         cmocka_unit_test(shrinks_when_nearly_empty),
         cmocka_unit_test(table_takes_at_most_19_bytes_an_entry_and_17_on_average),
         cmocka_unit_test(grows_a_few_buckets_at_a_time),
-        cmocka_unit_test(expand_makes_room_at_once),
+        cmocka_unit_test(expand_makes_space_at_once),
         cmocka_unit_test(resizing_is_avoided_until_five_times_full),
         cmocka_unit_test(resizing_can_be_forbidden),
         cmocka_unit_test(shrinking_does_not_trap_additions_while_resizing_is_avoided),

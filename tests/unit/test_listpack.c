@@ -39,8 +39,8 @@ static void assert_encoded(struct slice text, const char *head, size_t head_len,
     int64_t number;
     size_t body = parse_int64(text, &number) ? head_len : head_len + text.len;
     assert_int_equal(element, body + backlen);
-    char room[LISTPACK_TEXT];
-    assert_true(slice_equal(listpack_text(lp + 6, room), text));
+    char buffer[LISTPACK_TEXT];
+    assert_true(slice_equal(listpack_text(lp + 6, buffer), text));
     assert_true(listpack_equal(lp + 6, text));
     assert_ptr_equal(listpack_last(lp), lp + 6);
     assert_valid(lp);

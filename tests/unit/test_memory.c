@@ -170,17 +170,17 @@ static struct blob *taken;
 static void take(struct output *out, struct blob *blob) {
     taken = blob;
 }
-static void no_room(struct output *out, size_t len) {
+static void no_space(struct output *out, size_t len) {
     fail();
 }
 static void large_blobs_are_shared_and_small_ones_copied(void **state) {
-    static const struct output_ops ops = {.make_room = no_room, .share = take, .share_min = OUTPUT_SHARE_MIN};
-    char room[100];
-    struct output out = {room, room + sizeof(room), &ops};
+    static const struct output_ops ops = {.make_space = no_space, .share = take, .share_min = OUTPUT_SHARE_MIN};
+    char buffer[100];
+    struct output out = {buffer, buffer + sizeof(buffer), &ops};
     struct blob *small = blob_copy(SLICE("small")), *large = blob_new(OUTPUT_SHARE_MIN, OUTPUT_SHARE_MIN);
     output_write_blob(&out, small);
     assert_null(taken);
-    assert_memory_equal(room, "small", 5);
+    assert_memory_equal(buffer, "small", 5);
     output_write_blob(&out, large);
     assert_ptr_equal(taken, large);
     assert_true(blob_is_shared(large));
@@ -196,8 +196,8 @@ static void null_output_takes_anything(void **state) {
     memset(blob->data, 0, 100000);
     for (int i = 0; i < 10; i++) {
         output_write(&n.out, blob_slice(blob));
-        output_reserve(&n.out, OUTPUT_ROOM_MAX);
-        output_commit(&n.out, OUTPUT_ROOM_MAX);
+        output_reserve(&n.out, OUTPUT_RESERVE_MAX);
+        output_commit(&n.out, OUTPUT_RESERVE_MAX);
         output_write_blob(&n.out, blob);
     }
     assert_false(blob_is_shared(blob));

@@ -74,8 +74,8 @@ static int load(struct keyspace *keyspace, struct slice file, const struct rdb_l
 
 /* --- A data set of every type, encoding and edge --- */
 
-static struct slice text_of(char *room, const char *prefix, size_t number) {
-    return (struct slice){room, (size_t)snprintf(room, 64, "%s%zu", prefix, number)};
+static struct slice text_of(char *buffer, const char *prefix, size_t number) {
+    return (struct slice){buffer, (size_t)snprintf(buffer, 64, "%s%zu", prefix, number)};
 }
 static char large[300000];
 

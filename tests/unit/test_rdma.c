@@ -222,7 +222,7 @@ static void a_reader_that_always_leaves_something_goes_on(void **state) {
 }
 
 /* Rings from four kilobytes on, exchanged for larger ones and smaller ones in the middle of a stream, readers that
- * stop, leave something, or take a part of the stream elsewhere. */
+ * stop, leave something, or take a part of the stream to other memory. */
 static void take_at_random(struct end *end) {
     struct connection *conn = end->conn;
     if (end->area_len) {

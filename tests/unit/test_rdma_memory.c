@@ -568,7 +568,7 @@ static void an_own_connection_beyond_the_bound_names_the_option(void **state) {
     server.conn = first;
 }
 
-static bool no_room(struct listener *from) {
+static bool no_space(struct listener *from) {
     return false;
 }
 static void at_the_limit_few_connections_are_accepted_to_receive_the_error(void **state) {
@@ -576,7 +576,7 @@ static void at_the_limit_few_connections_are_accepted_to_receive_the_error(void 
     static struct end ends[MANY];
     uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_FULL], accepted = rdma_stats()->accepted;
     rdma_settings.rx_size = RDMA_RX_SIZE_MIN;
-    listener->has_room = no_room;
+    listener->has_capacity = no_space;
     int refused = 0;
     for (int i = 0; i < MANY; i++) refused += !dial_another(&ends[i], NULL);
     uint64_t seen = rdma_stats()->refusals[RDMA_REFUSED_FULL] - before;

@@ -23,7 +23,7 @@ static struct event_post stop_post, other_stop_post;
 static char path[64];
 
 /* The I/O thread's end: everything received is one message, with little space for replies. */
-enum { ROOM = 64 };
+enum { REPLY_CAPACITY = 64 };
 struct test_end {
     struct remote_end end;
 };
@@ -32,13 +32,13 @@ static struct remote_end *end_opened(struct remote_worker *w, struct connection 
 }
 static void end_readable(struct remote_end *end) {
     struct slice in = conn_peek(end->conn);
-    struct message *message = remote_message_new(sizeof *message + in.len + ROOM);
+    struct message *message = remote_message_new(sizeof *message + in.len + REPLY_CAPACITY);
     char *bytes = (char *)(message + 1);
     memcpy(bytes, in.data, in.len);
     message->bytes = bytes;
     message->len = message->stream_len = in.len;
     message->reply = bytes + in.len;
-    message->reply_room = ROOM;
+    message->reply_capacity = REPLY_CAPACITY;
     conn_consume(end->conn, in.len);
     remote_send_input(end, message);
 }

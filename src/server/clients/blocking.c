@@ -126,8 +126,8 @@ void blocking_wake(struct db *db, struct slice key) {
 /* Waiting */
 
 static struct blocked_key *key_of(struct db *db, struct slice name) {
-    struct db_key room;
-    struct slice full = db_key_make(&room, db, name);
+    struct db_key storage;
+    struct slice full = db_key_make(&storage, db, name);
     struct blocked_key *key = hashtable_find(keys, full);
     if (!key) {
         key = mem_alloc(sizeof *key + full.len);
@@ -137,7 +137,7 @@ static struct blocked_key *key_of(struct db *db, struct slice name) {
         hashtable_add(keys, key);
         if (hashtable_size(keys) == 1) store_events_listen(&listener);
     }
-    db_key_free(&room);
+    db_key_free(&storage);
     return key;
 }
 

@@ -27,9 +27,9 @@
 enum {
     THREADS_MAX = 256,
     BATCH_BYTES = 64 * 1024,
-    ROOM_MIN = 2048,
-    ROOM_OF_REQUEST = 64,
-    ROOM_MAX = 16 * 1024,
+    REPLY_SPACE_MIN = 2048,
+    REPLY_SPACE_PER_REQUEST = 64,
+    REPLY_SPACE_MAX = 16 * 1024,
     FETCH_AHEAD = 16,
     DESCRIPTORS = 6,
     MOVE_DELAY_MIN_US = 500,
@@ -127,12 +127,12 @@ static void request_add(struct io_thread *thread, const struct request_reader *r
 
 /* Packs the requests found in `input`. `mark`: space for the byte of a request apart or of an error. */
 static struct io_batch *batch_pack(struct io_thread *thread, struct slice input, bool mark) {
-    size_t room = thread->count * ROOM_OF_REQUEST;
-    if (room < ROOM_MIN) room = ROOM_MIN;
-    if (room > ROOM_MAX) room = ROOM_MAX;
+    size_t space = thread->count * REPLY_SPACE_PER_REQUEST;
+    if (space < REPLY_SPACE_MIN) space = REPLY_SPACE_MIN;
+    if (space > REPLY_SPACE_MAX) space = REPLY_SPACE_MAX;
     size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice),
            len = input.len + mark;
-    struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + room);
+    struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + space);
     memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
     batch->message.drop = batch_free;
     batch->count = (uint32_t)thread->count;
@@ -149,7 +149,7 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
     batch->message.bytes = bytes;
     batch->message.len = len;
     batch->message.reply = bytes + len;
-    batch->message.reply_room = room;
+    batch->message.reply_capacity = space;
     return batch;
 }
 

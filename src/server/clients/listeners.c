@@ -57,10 +57,10 @@ static bool error_means_absent(int error) {
            error == EPFNOSUPPORT || error == ENODEV || error == ENOPROTOOPT;
 }
 
-static bool has_room(struct listener *listener) {
-    bool room = (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
-    if (!room && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
-    return room;
+static bool has_capacity(struct listener *listener) {
+    bool available = (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
+    if (!available && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
+    return available;
 }
 
 /* Opens one address. Returns false if a required address cannot be opened. */
@@ -74,7 +74,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
                                      .may_wait = optional,
                                      .accept_batch = group == &tls_group ? tls_accept_batch : accept_batch,
                                      .accepted = client_accept,
-                                     .has_room = has_room,
+                                     .has_capacity = has_capacity,
                                      .owner = group};
     io_threads_place(&options);
     if (!group->addresses) {

@@ -72,7 +72,7 @@ static void piece_append(struct held_replies *held, struct piece *piece) {
     held->last = piece;
 }
 
-static void held_make_room(struct output *out, size_t len) {
+static void held_make_space(struct output *out, size_t len) {
     struct held_replies *held = (struct held_replies *)out;
     size_t size = held->first ? PIECE_NEXT : PIECE_FIRST;
     if (size < sizeof(struct piece) + len) size = sizeof(struct piece) + len;
@@ -93,7 +93,7 @@ static void held_share(struct output *out, struct blob *blob) {
     held->size += blob->len;
 }
 static const struct output_ops held_ops = {
-    .make_room = held_make_room, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = held_make_space, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
 
 struct output *held_replies_output(struct held_replies *held) {
     return &held->out;

@@ -132,7 +132,7 @@ static bool is_watched_by(struct watched_key *key, struct client *client) {
 }
 
 void watch_key(struct client *client, struct db *db, struct slice name) {
-    struct db_key room;
+    struct db_key storage;
     if (!watched) watched = hashtable_new(&watched_type);
     struct watch_list *own = watches_of(client);
     if (!own) {
@@ -141,7 +141,7 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
         list_init(&own->watches);
         client_set_state(client, &watcher, own);
     }
-    struct slice full = db_key_make(&room, db, name);
+    struct slice full = db_key_make(&storage, db, name);
     struct watched_key *key = hashtable_find(watched, full);
     if (!key) {
         key = mem_alloc(sizeof *key + full.len);
@@ -151,7 +151,7 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
         hashtable_add(watched, key);
         if (hashtable_size(watched) == 1) store_events_listen(&listener);
     }
-    db_key_free(&room);
+    db_key_free(&storage);
     if (is_watched_by(key, client)) return;
     struct watch *watch = mem_alloc(sizeof *watch);
     struct entry *entry = db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);

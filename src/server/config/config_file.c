@@ -43,8 +43,8 @@ void config_fatal(const char *reason) {
 static int read_descriptor(int fd, struct output *out) {
     size_t total = 0;
     for (;;) {
-        char *room = output_reserve(out, OUTPUT_ROOM_MAX);
-        ssize_t got = read(fd, room, OUTPUT_ROOM_MAX);
+        char *space = output_reserve(out, OUTPUT_RESERVE_MAX);
+        ssize_t got = read(fd, space, OUTPUT_RESERVE_MAX);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -errno;
         if (got == 0) return 0;

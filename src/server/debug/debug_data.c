@@ -65,14 +65,14 @@ static void run_digest(struct call *call) {
     }
     reply_digest(call, &whole);
 }
-static struct entry *look_at(struct call *call, struct slice key) {
+static struct entry *find_entry(struct call *call, struct slice key) {
     return db_find(call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
 }
 static void run_digest_value(struct call *call) {
     reply_array(call->reply, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {
         struct digest digest = {{0}};
-        struct entry *entry = look_at(call, call->argv[i]);
+        struct entry *entry = find_entry(call, call->argv[i]);
         if (entry) digest_entry(&digest, entry);
         reply_digest(call, &digest);
     }
@@ -90,7 +90,7 @@ static size_t serialized_length(const struct entry *entry) {
     return len;
 }
 static void run_object(struct call *call) {
-    struct entry *entry = look_at(call, call->argv[2]);
+    struct entry *entry = find_entry(call, call->argv[2]);
     if (!entry) {
         reply_no_such_key(call->reply);
         return;
@@ -110,7 +110,7 @@ static void run_object(struct call *call) {
     reply_status(call->reply, text);
 }
 static void run_sdslen(struct call *call) {
-    struct entry *entry = look_at(call, call->argv[2]);
+    struct entry *entry = find_entry(call, call->argv[2]);
     if (!entry) {
         reply_no_such_key(call->reply);
         return;
@@ -159,7 +159,7 @@ static void run_htstats(struct call *call) {
     memory_output_free(&text);
 }
 static void run_htstats_key(struct call *call) {
-    struct entry *entry = look_at(call, call->argv[2]);
+    struct entry *entry = find_entry(call, call->argv[2]);
     if (!entry) {
         reply_no_such_key(call->reply);
         return;
@@ -188,8 +188,8 @@ static void run_populate(struct call *call) {
     int64_t count, size = -1;
     if (!take_count(call, 2, &count) || (call->argc > 4 && !take_count(call, 4, &size))) return;
     struct slice prefix = call->argc > 3 ? call->argv[3] : SLICE("key");
-    size_t room = (size > 64 ? (size_t)size : 64);
-    char *key = mem_alloc(prefix.len + 32), *value = mem_try_alloc(room);
+    size_t capacity = (size > 64 ? (size_t)size : 64);
+    char *key = mem_alloc(prefix.len + 32), *value = mem_try_alloc(capacity);
     if (!value) {
         mem_free(key);
         reply_error(call->reply, "ERR value is out of range, must be positive");

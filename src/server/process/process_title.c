@@ -13,13 +13,13 @@
 enum { TITLE_MAX = 1024 };
 static bool set_title;
 static char *template;
-static char *room;
-static size_t room_size;
+static char *space;
+static size_t space_size;
 static char name[128];
 
 void process_keep_arguments(int argc, char **argv) {
     char *end = argv[0];
-    room = argv[0];
+    space = argv[0];
     for (int i = 0; i < argc; i++)
         if (argv[i] == end) end = argv[i] + strlen(argv[i]) + 1;
     size_t count = 0;
@@ -33,7 +33,7 @@ void process_keep_arguments(int argc, char **argv) {
     snprintf(name, sizeof name, "%s", argv[0]);
     for (int i = 0; i < argc; i++) argv[i] = mem_strdup(argv[i]);
     environ = copy;
-    room_size = (size_t)(end - room);
+    space_size = (size_t)(end - space);
 }
 
 /* Expands the template. Returns false if it names an unknown variable. */
@@ -76,9 +76,9 @@ static bool title_write(const char *program, const char *from, char *title, size
 
 void process_title(void) {
     char title[TITLE_MAX];
-    if (!set_title || !room || !title_write(name, template, title, sizeof title)) return;
-    memset(room, 0, room_size);
-    snprintf(room, room_size, "%s", title);
+    if (!set_title || !space || !title_write(name, template, title, sizeof title)) return;
+    memset(space, 0, space_size);
+    snprintf(space, space_size, "%s", title);
     prctl(PR_SET_NAME, "valkey-server", 0, 0, 0);
 }
 

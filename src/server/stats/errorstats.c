@@ -13,7 +13,7 @@ static size_t codes_count, codes_capacity;
 static uint64_t total;
 static const struct slice overflow = {"ERRORSTATS_OVERFLOW", 19};
 
-static size_t code_place(struct slice name, bool *found) {
+static size_t code_position(struct slice name, bool *found) {
     size_t low = 0, high = codes_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -33,7 +33,7 @@ static size_t code_place(struct slice name, bool *found) {
 
 static void code_count(struct slice name) {
     bool found;
-    size_t at = code_place(name, &found);
+    size_t at = code_position(name, &found);
     if (!found && codes_count >= CODES_MAX && !slice_equal(name, overflow)) {
         code_count(overflow);
         return;

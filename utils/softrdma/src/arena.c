@@ -58,7 +58,7 @@ static int arena_create(void) {
     int fd = memfd_create("softrdma", MFD_CLOEXEC);
     if (fd < 0) return -errno;
     int err = ENOMEM;
-    /* Who runs under a limit of address space gets a smaller arena. */
+    /* A process with a limit of address space gets a smaller arena. */
     for (uint64_t size = round_up(config()->arena_bytes, HUGE_PAGE); size >= 64ull << 20;
          size = round_up(size / 2, HUGE_PAGE)) {
         if (ftruncate(fd, (off_t)size)) {

@@ -91,17 +91,17 @@ SR_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib) {
 static int channel_attach(struct channel *ch, struct cq *cq) {
     pthread_mutex_lock(&ch->lock);
     uint32_t bit = 0;
-    while (bit < ch->cq_room && ch->cqs[bit]) bit++;
-    if (bit == ch->cq_room) {
-        uint32_t room = bit ? bit * 2 : 4;
-        struct cq **bigger = bit >= BITS ? NULL : realloc(ch->cqs, room * sizeof(*bigger));
+    while (bit < ch->cq_capacity && ch->cqs[bit]) bit++;
+    if (bit == ch->cq_capacity) {
+        uint32_t capacity = bit ? bit * 2 : 4;
+        struct cq **bigger = bit >= BITS ? NULL : realloc(ch->cqs, capacity * sizeof(*bigger));
         if (!bigger) {
             pthread_mutex_unlock(&ch->lock);
             return -ENOMEM;
         }
-        memset(bigger + bit, 0, (room - bit) * sizeof(*bigger));
+        memset(bigger + bit, 0, (capacity - bit) * sizeof(*bigger));
         ch->cqs = bigger;
-        ch->cq_room = room;
+        ch->cq_capacity = capacity;
     }
     ch->cqs[bit] = cq;
     cq->channel = ch;
@@ -133,7 +133,7 @@ static struct cq *channel_take_event(struct channel *ch) {
     struct cq *cq = NULL;
     pthread_mutex_lock(&ch->lock);
     for (int bit; !cq && (bit = ready_take_one(&ch->sh->fired)) >= 0;) {
-        struct cq *fired = (uint32_t)bit < ch->cq_room ? ch->cqs[bit] : NULL;
+        struct cq *fired = (uint32_t)bit < ch->cq_capacity ? ch->cqs[bit] : NULL;
         uint32_t events = fired ? load_acquire(&fired->sh->events) : 0;
         if (!events) continue;
         if (atomic_fetch_sub(&fired->sh->events, 1) > 1) ready_add(&ch->sh->fired, (uint32_t)bit);
@@ -369,25 +369,25 @@ static void hot_consider(struct cq *cq, struct qp *qp) {
     hot_add(cq, qp);
 }
 
-static int member_room(struct cq *cq) {
-    if (cq->member_count < cq->member_room) return 0;
-    uint32_t room = cq->member_room ? cq->member_room * 2 : 64;
-    struct qp **bigger = room > BITS ? NULL : realloc(cq->members, room * sizeof(*bigger));
+static int member_reserve(struct cq *cq) {
+    if (cq->member_count < cq->member_capacity) return 0;
+    uint32_t capacity = cq->member_capacity ? cq->member_capacity * 2 : 64;
+    struct qp **bigger = capacity > BITS ? NULL : realloc(cq->members, capacity * sizeof(*bigger));
     if (!bigger) return -ENOMEM;
-    memset(bigger + cq->member_room, 0, (room - cq->member_room) * sizeof(*bigger));
-    cq->bit_hint = cq->member_room;
+    memset(bigger + cq->member_capacity, 0, (capacity - cq->member_capacity) * sizeof(*bigger));
+    cq->bit_hint = cq->member_capacity;
     cq->members = bigger;
-    cq->member_room = room;
-    cq->leaves = room / 64;
+    cq->member_capacity = capacity;
+    cq->leaves = capacity / 64;
     return 0;
 }
 
 int cq_attach_recv(struct cq *cq, struct qp *qp, uint32_t depth) {
     spin_lock(&cq->lock);
-    int r = member_room(cq);
+    int r = member_reserve(cq);
     if (!r) {
-        uint32_t bit = cq->bit_hint % cq->member_room;
-        while (cq->members[bit]) bit = (bit + 1) % cq->member_room;
+        uint32_t bit = cq->bit_hint % cq->member_capacity;
+        while (cq->members[bit]) bit = (bit + 1) % cq->member_capacity;
         cq->bit_hint = bit + 1;
         cq->members[bit] = qp;
         cq->member_count++;
@@ -412,8 +412,8 @@ void cq_purge(struct cq *cq, struct qp *qp) {
     spin_lock(&cq->lock);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < cq->ring_len; i++) {
-        struct local_wc *e = &cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
-        if (e->qp != qp) cq->ring[(cq->ring_head + kept++) & (cq->ring_room - 1)] = *e;
+        struct local_wc *e = &cq->ring[(cq->ring_head + i) & (cq->ring_capacity - 1)];
+        if (e->qp != qp) cq->ring[(cq->ring_head + kept++) & (cq->ring_capacity - 1)] = *e;
     }
     cq->ring_len = kept;
     spin_unlock(&cq->lock);
@@ -438,13 +438,13 @@ void cq_detach(struct cq *cq, struct qp *qp, bool recv, uint32_t depth) {
 /* --- local completions --- */
 
 static bool ring_grow(struct cq *cq) {
-    uint32_t room = cq->ring_room ? cq->ring_room * 2 : 16;
-    struct local_wc *bigger = malloc(room * sizeof(*bigger));
+    uint32_t capacity = cq->ring_capacity ? cq->ring_capacity * 2 : 16;
+    struct local_wc *bigger = malloc(capacity * sizeof(*bigger));
     if (!bigger) return false;
-    for (uint32_t i = 0; i < cq->ring_len; i++) bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
+    for (uint32_t i = 0; i < cq->ring_len; i++) bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_capacity - 1)];
     free(cq->ring);
     cq->ring = bigger;
-    cq->ring_room = room;
+    cq->ring_capacity = capacity;
     cq->ring_head = 0;
     return true;
 }
@@ -454,7 +454,7 @@ static void cq_overrun(struct cq *cq) {
     if (cq->overrun) return;
     cq->overrun = true;
     async_raise(cq->ib.context, IBV_EVENT_CQ_ERR, &cq->ib);
-    for (uint32_t i = 0; i < cq->member_room; i++) {
+    for (uint32_t i = 0; i < cq->member_capacity; i++) {
         struct qp *qp = cq->members[i];
         if (!qp) continue;
         struct message msg = {
@@ -494,10 +494,10 @@ void cq_push(struct cq *cq, const struct local_wc *entry) {
         return;
     }
     if (unlikely(cq->ring_len >= (uint32_t)cq->ib.cqe || cq->overrun ||
-                 (cq->ring_len == cq->ring_room && !ring_grow(cq)))) {
+                 (cq->ring_len == cq->ring_capacity && !ring_grow(cq)))) {
         cq_overrun(cq);
     } else {
-        cq->ring[(cq->ring_head + cq->ring_len++) & (cq->ring_room - 1)] = *entry;
+        cq->ring[(cq->ring_head + cq->ring_len++) & (cq->ring_capacity - 1)] = *entry;
     }
     spin_unlock(&cq->lock);
     if (unlikely(entry->not_before)) {
@@ -515,7 +515,7 @@ static int take_local(struct cq *cq, struct ibv_wc *wc, int n) {
         if (unlikely(e->not_before) && e->not_before > now_ns()) break;
         wc[got++] = e->wc;
         if (e->is_send) store_release(&e->qp->sq_done, e->sq_index + 1);
-        cq->ring_head = (cq->ring_head + 1) & (cq->ring_room - 1);
+        cq->ring_head = (cq->ring_head + 1) & (cq->ring_capacity - 1);
         cq->ring_len--;
     }
     return got;
@@ -526,8 +526,8 @@ static int take_local(struct cq *cq, struct ibv_wc *wc, int n) {
 static int take_hot(struct cq *cq, struct ibv_wc *wc, int n) {
     int got = 0;
     for (uint32_t i = 0; i < cq->hot_count && got < n; i++) {
-        int room = n - got < DRAIN_AT_ONCE ? n - got : DRAIN_AT_ONCE;
-        int k = qp_drain(cq->hot[i], wc + got, room);
+        int limit = n - got < DRAIN_AT_ONCE ? n - got : DRAIN_AT_ONCE;
+        int k = qp_drain(cq->hot[i], wc + got, limit);
         cq->hot_idle[i] = k ? 0 : cq->hot_idle[i] + 1;
         got += k;
     }
@@ -549,13 +549,13 @@ static int next_ready(struct cq *cq) {
 static int take_ready(struct cq *cq, struct ibv_wc *wc, int n) {
     int got = 0;
     for (int bit; got < n && (bit = next_ready(cq)) >= 0;) {
-        struct qp *qp = (uint32_t)bit < cq->member_room ? cq->members[bit] : NULL;
-        int room = n - got < DRAIN_AT_ONCE ? n - got : DRAIN_AT_ONCE;
-        int k = qp ? qp_drain(qp, wc + got, room) : 0;
+        struct qp *qp = (uint32_t)bit < cq->member_capacity ? cq->members[bit] : NULL;
+        int limit = n - got < DRAIN_AT_ONCE ? n - got : DRAIN_AT_ONCE;
+        int k = qp ? qp_drain(qp, wc + got, limit) : 0;
         got += k;
         cq->taken &= ~(1ull << (bit % 64));
         if (!qp) continue;
-        if (k == room && qp_has_done(qp)) ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
+        if (k == limit && qp_has_done(qp)) ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
         if (k) hot_consider(cq, qp);
     }
     return got;

@@ -17,7 +17,7 @@ struct channel {
     struct channel_shared *sh;
     pthread_mutex_t lock;
     struct cq **cqs; /* by channel_bit */
-    uint32_t cq_room;
+    uint32_t cq_capacity;
 };
 
 /* A completion this process made: of a send, or a flushed receive. */
@@ -39,9 +39,9 @@ struct cq {
     uint64_t off;
     struct channel *channel;
     struct local_wc *ring; /* grows up to cqe */
-    uint32_t ring_room, ring_head, ring_len;
+    uint32_t ring_capacity, ring_head, ring_len;
     struct qp **members; /* queue pairs that receive here, by bit */
-    uint32_t member_room, member_count, leaves, bit_hint;
+    uint32_t member_capacity, member_count, leaves, bit_hint;
     struct qp *hot[CQ_HOT]; /* polled directly, without the ready set */
     uint32_t hot_idle[CQ_HOT];
     uint32_t hot_count, hot_turn;

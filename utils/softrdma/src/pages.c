@@ -43,7 +43,7 @@ struct extent {
 };
 
 static struct extent **table; /* sorted by address, disjoint */
-static uint32_t table_len, table_room;
+static uint32_t table_len, table_capacity;
 static bool dont_fork;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -68,12 +68,12 @@ static uint32_t table_find(uint64_t addr) {
 }
 
 static int table_add(struct extent *e) {
-    if (table_len == table_room) {
-        uint32_t room = table_room ? table_room * 2 : 64;
-        struct extent **bigger = realloc(table, room * sizeof(*bigger));
+    if (table_len == table_capacity) {
+        uint32_t capacity = table_capacity ? table_capacity * 2 : 64;
+        struct extent **bigger = realloc(table, capacity * sizeof(*bigger));
         if (!bigger) return -ENOMEM;
         table = bigger;
-        table_room = room;
+        table_capacity = capacity;
     }
     uint32_t at = table_find(e->va);
     memmove(table + at + 1, table + at, (table_len - at) * sizeof(*table));
@@ -312,6 +312,6 @@ void pages_forget_in_child(void) {
              (off_t)e->span->off);
     }
     table = NULL;
-    table_len = table_room = 0;
+    table_len = table_capacity = 0;
     pthread_mutex_init(&lock, NULL);
 }

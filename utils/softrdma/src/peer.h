@@ -2,7 +2,7 @@
  *
  * Finding goes by front doors: listening sockets with abstract names, softrdma.<uid>.<what>, one per bound
  * port and one per block of queue pair numbers. Binding a name is how a number is taken, machine-wide, and
- * the kernel gives it back when the process dies. Who dials a door says HELLO and is answered WELCOME; both
+ * the kernel gives it back when the process dies. The process that dials a door sends HELLO and receives WELCOME; both
  * carry the arena's descriptor. The socket then becomes the link of this pair of processes, unless they have
  * one already. However many connections two processes have, they share one link (two if both dialled at once)
  * and one mapping. */

@@ -17,7 +17,7 @@ static bool started;
 static int epoll_fd = -1, wake_fd = -1;
 static struct link tasks;
 static struct timer **heap; /* heap[1 .. heap_len] */
-static uint32_t heap_len, heap_room;
+static uint32_t heap_len, heap_capacity;
 static struct timer *_Atomic firing;
 static bool awake; /* the thread is about to look at tasks and timers anyway */
 static _Thread_local bool is_me;
@@ -69,12 +69,12 @@ static void wake(void) {
 void timer_set(struct timer *timer, uint64_t due) {
     pthread_mutex_lock(&lock);
     heap_remove(timer);
-    if (heap_len + 2 > heap_room) {
-        uint32_t room = heap_room ? heap_room * 2 : 64;
-        struct timer **bigger = realloc(heap, room * sizeof(*heap));
+    if (heap_len + 2 > heap_capacity) {
+        uint32_t capacity = heap_capacity ? heap_capacity * 2 : 64;
+        struct timer **bigger = realloc(heap, capacity * sizeof(*heap));
         if (!bigger) abort(); /* a few bytes; there is no way to go on without a clock */
         heap = bigger;
-        heap_room = room;
+        heap_capacity = capacity;
     }
     timer->due = due;
     heap_put(++heap_len, timer);
@@ -146,17 +146,17 @@ static uint64_t run_due(void) {
     return due;
 }
 
-static int sleep_until(uint64_t due, struct epoll_event *events, int room) {
+static int sleep_until(uint64_t due, struct epoll_event *events, int max) {
     static bool no_pwait2;
-    if (due == UINT64_MAX) return epoll_wait(epoll_fd, events, room, -1);
+    if (due == UINT64_MAX) return epoll_wait(epoll_fd, events, max, -1);
     uint64_t now = now_ns(), ns = due > now ? due - now : 0;
     if (!no_pwait2) {
         struct timespec ts = {(time_t)(ns / NS_PER_SEC), (long)(ns % NS_PER_SEC)};
-        int n = epoll_pwait2(epoll_fd, events, room, &ts, NULL);
+        int n = epoll_pwait2(epoll_fd, events, max, &ts, NULL);
         if (n >= 0 || errno != ENOSYS) return n;
         no_pwait2 = true;
     }
-    return epoll_wait(epoll_fd, events, room, (int)((ns + NS_PER_MS - 1) / NS_PER_MS));
+    return epoll_wait(epoll_fd, events, max, (int)((ns + NS_PER_MS - 1) / NS_PER_MS));
 }
 
 static void *progress_main(void *arg) {
@@ -213,6 +213,6 @@ void progress_forget(void) {
     epoll_fd = wake_fd = -1;
     started = awake = false;
     heap = NULL;
-    heap_len = heap_room = 0;
+    heap_len = heap_capacity = 0;
     pthread_mutex_init(&lock, NULL);
 }

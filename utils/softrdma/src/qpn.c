@@ -53,8 +53,8 @@ uint32_t qpn_take(struct qp *qp) {
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < own_count; i++) used += own[i]->used;
     /* A quarter stays free, so that going round takes a while. */
-    bool room = used < own_count * (BLOCK_SIZE / 4 * 3) || block_take() || used < own_count * BLOCK_SIZE;
-    while (room && !qpn) {
+    bool available = used < own_count * (BLOCK_SIZE / 4 * 3) || block_take() || used < own_count * BLOCK_SIZE;
+    while (available && !qpn) {
         uint32_t at = cursor++ % (own_count * BLOCK_SIZE);
         struct block *block = own[at / BLOCK_SIZE];
         if (block->qps[at % BLOCK_SIZE]) continue;

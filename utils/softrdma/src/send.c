@@ -115,7 +115,7 @@ static inline int check_remote(struct qp *qp, uint64_t addr, uint32_t rkey, uint
     return IBV_WC_REM_ACCESS_ERR;
 }
 
-/* Is there a receive, and room for its completion? With a shared receive queue, takes the receive. 0 or
+/* Is there a receive, and space for its completion? With a shared receive queue, takes the receive. 0 or
  * NOT_NOW_…. */
 static inline int take_receive(struct route *r, uint32_t *wqe) {
     if (unlikely(r->prod == r->credit)) {
@@ -194,9 +194,9 @@ static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct r
         for (uint64_t left = wr->sg_list[s].length; left;) {
             if (i >= wqe->num_sge) return IBV_WC_LOC_LEN_ERR;
             const struct ibv_sge *to = &wqe->sge[i];
-            uint64_t room = to->length - used, part = left < room ? left : room;
-            if (!used && room) {
-                uint64_t need = room < total ? room : total;
+            uint64_t space = to->length - used, part = left < space ? left : space;
+            if (!used && space) {
+                uint64_t need = space < total ? space : total;
                 slot = mr_check(r->mrs, r->mr_slots, to->lkey, to->addr, need, pd, IBV_ACCESS_LOCAL_WRITE, &at);
                 if (!slot) return IBV_WC_LOC_PROT_ERR;
             }
@@ -214,10 +214,10 @@ static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct r
     return 0;
 }
 
-static uint64_t room_of(const struct recv_wqe *wqe) {
-    uint64_t room = 0;
-    for (uint32_t i = 0; i < wqe->num_sge; i++) room += wqe->sge[i].length;
-    return room;
+static uint64_t space_of(const struct recv_wqe *wqe) {
+    uint64_t space = 0;
+    for (uint32_t i = 0; i < wqe->num_sge; i++) space += wqe->sge[i].length;
+    return space;
 }
 
 static inline int do_send(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
@@ -230,7 +230,7 @@ static inline int do_send(struct qp *qp, const struct ibv_send_wr *wr, uint64_t 
     if (unlikely(s)) return s;
     const struct recv_wqe *wqe =
         r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n) : wqe_at(r->wqes, r->stride, n);
-    s = room_of(wqe) < *len ? IBV_WC_LOC_LEN_ERR : scatter(r, wr, wqe, *len, r->srq ? r->srq->pd : r->pd);
+    s = space_of(wqe) < *len ? IBV_WC_LOC_LEN_ERR : scatter(r, wr, wqe, *len, r->srq ? r->srq->pd : r->pd);
     if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault(qp);
     uint32_t flags = wr->send_flags & IBV_SEND_SOLICITED ? CQE_SOLICITED : 0;
     if (wr->opcode == IBV_WR_SEND_WITH_IMM) flags |= CQE_WITH_IMM;
