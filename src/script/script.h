@@ -39,5 +39,6 @@ void script_cache_stats(struct script_cache_stats *stats);
 void script_cache_reset_stats(void);
 size_t script_vm_memory(void); /* of EVAL */
 void script_cache_flush(bool in_background);
-uint32_t script_flags(struct slice text_or_digest, bool is_digest); /* script_flag; 0: it is malformed or unknown */
+/* script_flag; SCRIPT_WITHOUT_SHEBANG also for a script that is malformed or unknown. */
+uint32_t script_flags(struct slice text_or_digest, bool is_digest);
 #endif

@@ -124,10 +124,10 @@ static void free_vm(void *lua) {
 
 uint32_t script_flags(struct slice text_or_digest, bool is_digest) {
     struct script_shebang shebang;
+    if (!is_digest && !script_has_shebang(text_or_digest)) return SCRIPT_WITHOUT_SHEBANG;
     struct script *script = vm ? hashtable_find(is_digest ? by_digest : by_text, text_or_digest) : NULL;
     if (script) return script->flags;
-    if (is_digest || !script_has_shebang(text_or_digest)) return 0;
-    return script_shebang_read(text_or_digest, &shebang) ? 0 : shebang.flags;
+    return is_digest || script_shebang_read(text_or_digest, &shebang) ? SCRIPT_WITHOUT_SHEBANG : shebang.flags;
 }
 
 void script_cache_flush(bool in_background) {

@@ -20,15 +20,16 @@ static void usage(struct script_usage *usage) {
                                    .evicted = cache.evicted};
 }
 
-static bool writes_nothing(const char *command, struct slice script) {
+static enum script_access access_of(const char *command, struct slice script) {
     uint32_t flags;
     if (strcmp(command, "fcall") == 0) {
         const struct function *function = function_find(script);
-        flags = function ? function->flags : 0;
+        flags = function ? function->flags : SCRIPT_WITHOUT_SHEBANG;
     } else {
         flags = script_flags(script, strcmp(command, "evalsha") == 0);
     }
-    return flags & SCRIPT_NO_WRITES;
+    if (flags & SCRIPT_WITHOUT_SHEBANG) return SCRIPT_ACCESS_UNDECLARED;
+    return flags & SCRIPT_NO_WRITES ? SCRIPT_ACCESS_READ : SCRIPT_ACCESS_WRITE;
 }
 
 static const char *load_library(struct slice code) {
@@ -40,7 +41,7 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
 }
 
 static const struct script_hooks hooks = {.usage = usage,
-                                          .writes_nothing = writes_nothing,
+                                          .access = access_of,
                                           .reset_stats = script_cache_reset_stats,
                                           .libraries = libraries_code,
                                           .load_library = load_library,

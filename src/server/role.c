@@ -7,6 +7,7 @@
 #include "lib/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
+#include "server/script_hooks.h"
 #include "server/server.h"
 #include "server/stats/info.h"
 #include <string.h>
@@ -28,10 +29,18 @@ void role_listen(struct role_listener *listener) {
 
 /* Commands the role refuses */
 
+/* EXEC writes if a queued command does, and a script if it declares that it may. A script that declares nothing is
+ * refused when it calls a command that writes. */
+static bool writes(const struct client *client, const struct command *command, const struct slice *argv) {
+    if (dispatch_flags(client, command) & CMD_WRITE) return true;
+    return command->spec->flags & CMD_RUNS_SCRIPT && script_hooks &&
+           script_hooks->access(command->spec->name, argv[1]) == SCRIPT_ACCESS_WRITE;
+}
+
 static enum filter_answer write_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    (void)command, (void)argc, (void)argv;
-    if (client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)) return FILTER_PASS;
+    (void)argc;
+    if (client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || !writes(client, command, argv)) return FILTER_PASS;
     *error = "READONLY You can't write against a read only replica.";
     return FILTER_REFUSE;
 }
@@ -44,7 +53,8 @@ static enum filter_answer stale_ask(struct client *client, const struct command 
     return FILTER_REFUSE;
 }
 
-static struct command_filter write_filter = {.order = FILTER_READONLY, .flags = CMD_WRITE, .ask = write_ask};
+static struct command_filter write_filter = {
+    .order = FILTER_READONLY, .flags = CMD_WRITE | CMD_RUNS_SCRIPT, .ask = write_ask};
 static struct command_filter stale_filter = {.order = FILTER_STALE, .ask = stale_ask};
 
 static void filter_switch(struct command_filter *filter, bool on) {

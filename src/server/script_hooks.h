@@ -13,11 +13,13 @@ struct script_usage {
     size_t scripts, libraries, functions;  /* counts */
     uint64_t evicted;                      /* scripts, since the start or CONFIG RESETSTAT */
 };
+/* What a script declares by the flags of its shebang, or of its function. */
+enum script_access { SCRIPT_ACCESS_UNDECLARED, SCRIPT_ACCESS_READ, SCRIPT_ACCESS_WRITE };
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
     void (*reset_stats)(void);
-    /* Does this call of EVAL, EVALSHA or FCALL name a script that declares that it writes nothing? */
-    bool (*writes_nothing)(const char *command, struct slice script);
+    /* Of the script that this call of EVAL, EVALSHA or FCALL names. An unknown script declares nothing. */
+    enum script_access (*access)(const char *command, struct slice script);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
     /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */

@@ -72,6 +72,38 @@ start_server {overrides {enable-debug-command yes} tags {role}} {
         assert_equal 1 [r del k]
     }
 
+    test "a replica refuses a script that declares that it writes, in MULTI when it is queued" -needs {ours 1} {
+        set refused "READONLY You can't write against a read only replica."
+        r flushall
+        r function load replace "#!lua name=role
+            redis.register_function('writes', function(keys) return redis.call('set', keys\[1\], 'v') end)
+            redis.register_function{function_name = 'reads', flags = {'no-writes'}, \
+                callback = function(keys) return redis.call('get', keys\[1\]) end}"
+        set writes "#!lua\nreturn redis.call('set', KEYS\[1\], 'v')"
+        set reads "#!lua flags=no-writes\nreturn redis.call('get', KEYS\[1\])"
+        set undeclared "return redis.call('set', KEYS\[1\], 'v')"
+        set writers [list [list eval $writes 1 k] [list evalsha [r script load $writes] 1 k] {fcall writes 1 k}]
+        set others [list [list eval $reads 1 k] [list evalsha [r script load $reads] 1 k] {fcall reads 1 k} \
+            [list eval_ro $reads 1 k] {fcall_ro reads 1 k} {fcall unknown 0} [list eval $undeclared 1 k] \
+            [list evalsha [string repeat 0 40] 0]]
+        as_replica {
+            foreach command $writers {
+                assert_error $refused {r {*}$command}
+                r multi
+                assert_error $refused {r {*}$command}
+                assert_error "EXECABORT Transaction discarded because of previous errors." {r exec}
+                assert_equal OK [[primary_stream] {*}$command]
+            }
+            r multi
+            foreach command $others {assert_equal QUEUED [r {*}$command]}
+            set replies [r -typed exec]
+            assert_match "*$refused*" $replies
+            assert_equal v [r get k]
+            with_config {replica-read-only no} {foreach command $writers {assert_equal OK [r {*}$command]}}
+        }
+        r function flush
+    }
+
     test "a replica without its primary answers from its data only where replica-serve-stale-data allows it" \
         -needs {ours 1} {
         r set k v

@@ -25,7 +25,7 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
     if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE)))
         return FILTER_PASS;
     if (pause_kind == PAUSE_WRITE && command->spec->flags & CMD_RUNS_SCRIPT && script_hooks &&
-        script_hooks->writes_nothing(command->spec->name, argv[1]))
+        script_hooks->access(command->spec->name, argv[1]) == SCRIPT_ACCESS_READ)
         return FILTER_PASS;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
