@@ -155,17 +155,22 @@ static void random_failures_leak_nothing(void **state) {
         if (status[i] != 0) fail_msg("with \"%s\": status %x", faults[i], (unsigned)status[i]);
 }
 
-/* The accepting end learns from what the peer sends that the connection is established. */
-static void a_lost_rtu_does_not_end_the_connection(void **state) {
+/* Runs this program with `argument` in a process of its own, on a device with these faults. */
+static void run_with_faults(const char *faults, const char *argument) {
     if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
-    setenv("SOFTRDMA_FAULTS", "rtu:drop", 1);
+    setenv("SOFTRDMA_FAULTS", faults, 1);
     pid_t pid = fork();
     if (pid == 0) {
-        execl(own_path, own_path, "--lost-rtu", (char *)NULL);
+        execl(own_path, own_path, argument, (char *)NULL);
         _exit(127);
     }
     unsetenv("SOFTRDMA_FAULTS");
     assert_int_equal(wait_for_peer(pid), 0);
+}
+
+/* The accepting end learns from what the peer sends that the connection is established. */
+static void a_lost_rtu_does_not_end_the_connection(void **state) {
+    run_with_faults("rtu:drop", "--lost-rtu");
 }
 static int lost_rtu_main(void) {
     use_rdma(NULL);
@@ -179,6 +184,32 @@ static int lost_rtu_main(void) {
     if (server.corrupt || client.corrupt) return 3;
     suite_teardown(NULL);
     return rdma_stats()->failed ? 4 : 0;
+}
+
+/* A peer that announces its buffer does not stop the timer of accepting. Only the event does, which comes late here. */
+static void a_buffer_announced_early_does_not_stop_the_accept_timer(void **state) {
+    run_with_faults("event:delay=3600000000,op=RDMA_CM_EVENT_ESTABLISHED", "--early-buffer");
+}
+static struct rdma_connection *being_accepted(void) {
+    list_each(&rdma_of(client.conn)->owner->connections, link) {
+        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+        if (c->passive) return c;
+    }
+    return NULL;
+}
+static int early_buffer_main(void) {
+    struct rdma_connection *accepted;
+    use_rdma(NULL);
+    rdma_settings.connect_timeout_ms = 600000;
+    if (suite_setup(NULL)) return 2;
+    dial(&client);
+    turn_until((accepted = being_accepted()) && accepted->peer_size);
+    if (accepted->phase != RDMA_CONNECTING || !accepted->timer.heap_index) return 3;
+    event_timer_set(loop, &accepted->timer, 1, accepted->timer.fire); /* as if the time were over */
+    turn_until(rdma_stats()->failed == 1);
+    if (rdma_stats()->errors[RDMA_ERROR_TIMEOUT] != 1 || server.conn) return 4;
+    suite_teardown(NULL);
+    return 0;
 }
 
 #include "rdma_peers.h"
@@ -203,6 +234,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
     SUITE_TEST(features_are_answered_with_those_of_the_settings),
     SUITE_TEST(a_lost_rtu_does_not_end_the_connection),
+    SUITE_TEST(a_buffer_announced_early_does_not_stop_the_accept_timer),
     SUITE_TEST(random_failures_leak_nothing),
 };
 
@@ -214,6 +246,7 @@ static const struct CMUnitTest base_tests[] = {
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--lost-rtu") == 0) return lost_rtu_main();
+    if (argc == 2 && strcmp(argv[1], "--early-buffer") == 0) return early_buffer_main();
     if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* without cleanup: it may hold events */
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;

@@ -514,6 +514,48 @@ static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
     blob_release(kept);
 }
 
+/* The same with other threads, for all sizes that a thread keeps blocks of. Main and threads meet at the barrier when
+ * each thread has its blocks, when the main thread has read the count, when they are done, and when it has read it
+ * again. */
+enum { REUSING_THREADS = 3 };
+static pthread_barrier_t reusing;
+static void reuse_blocks(int rounds) {
+    static const size_t sizes[] = {2048, 5000, 16384, 40000, 65536};
+    for (int round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            size_t usable;
+            void *blocks[2] = {value_arena_take(sizes[i], &usable), value_arena_take(sizes[i], &usable)};
+            for (int k = 0; k < 2; k++)
+                if (blocks[k]) value_arena_give(blocks[k]);
+        }
+    }
+}
+static void *reuse_in_thread(void *unused) {
+    reuse_blocks(1);
+    pthread_barrier_wait(&reusing);
+    pthread_barrier_wait(&reusing);
+    reuse_blocks(1000);
+    pthread_barrier_wait(&reusing);
+    pthread_barrier_wait(&reusing);
+    return unused;
+}
+static void threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock(void **state) {
+    pthread_t threads[REUSING_THREADS];
+    assert_int_equal(pthread_barrier_init(&reusing, NULL, REUSING_THREADS + 1), 0);
+    for (int i = 0; i < REUSING_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, reuse_in_thread, NULL), 0);
+    pthread_barrier_wait(&reusing);
+    size_t begin = arena_now().locked;
+    pthread_barrier_wait(&reusing);
+    pthread_barrier_wait(&reusing);
+    size_t end = arena_now().locked;
+    pthread_barrier_wait(&reusing);
+    for (int i = 0; i < REUSING_THREADS; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&reusing);
+    assert_int_equal(end, begin);
+    assert_in_range(begin, 1, SIZE_MAX); /* the first blocks of a thread come from the arena */
+}
+
 /* The background thread registers; until it has, values are copied. */
 static void regions_are_registered_in_the_background(void **state) {
     assert_int_equal(background_start(NULL), 0);
@@ -560,6 +602,7 @@ int main(int argc, char **argv) {
         VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),
         VALUE_TEST(blocks_are_protected_until_the_last_of_several_children_has_ended),
         VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
+        VALUE_TEST(threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock),
         VALUE_TEST(regions_are_registered_in_the_background),
     };
     return cmocka_run_group_tests_name("rdma values", tests, use_rdma, NULL);
