@@ -53,6 +53,15 @@ start_server {no_rdma 1} {
         $c -close
     }
 
+    test "the log tells how far loading is, and how long it will take" -needs {ours 1} {
+        set c [tcp_client]
+        $c config set key-load-delay 20000
+        wait_for_log "Loading DB in memory: *seconds left" 0 60000
+        assert_regexp {in memory: \d+\.\d% \(\d+\.\d of \d+\.\d MB\), \d+ keys, about \d+ seconds left} [log_text]
+        $c config set key-load-delay 2000
+        $c -close
+    }
+
     test "clients come and go while the server loads" {
         for {set i 0} {$i < 50} {incr i} {
             set c [tcp_client]
