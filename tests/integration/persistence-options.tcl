@@ -109,6 +109,23 @@ start_server {overrides {appendonly yes}} {
     }
 }
 
+start_server {overrides {appendonly yes appenddirname journals appendfilename journal}} {
+    test "appenddirname and appendfilename name the directory and the files in it, also those of a rewrite" {
+        r set k v
+        foreach number {1 2} {
+            if {$number == 2} {r bgrewriteaof}
+            set names [list journal.$number.base.rdb journal.$number.incr.aof journal.manifest]
+            wait_for_condition 30000 {
+                [lsort [glob -nocomplain -tails -directory [file join [srv dir] journals] *]] eq $names
+            }
+        }
+        aof_wait_rewritten
+        assert_equal 0 [file exists [file join [srv dir] appendonlydir]]
+        restart_server -signal KILL
+        assert_equal v [r get k]
+    }
+}
+
 # --- Calls to the disk ---
 
 start_faulty_server {} {
