@@ -652,3 +652,20 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         r debug delay-rdb-client-free-second 60
     }
 }
+
+set socket_options [file join $::unit_dir socket-options]
+start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0} tags {replication} env [list \
+    LD_PRELOAD=[tool preload/socket-options.so] SOCKET_OPTIONS=$socket_options \
+    ASAN_OPTIONS=verify_asan_link_order=0]] {
+    test "repl-disable-tcp-nodelay: TCP_NODELAY of a replica's connection is on with no, and off with yes" {
+        foreach {value nodelay} {no 1 yes 0} {
+            r config set repl-disable-tcp-nodelay $value
+            set c [lindex [replica_full_sync] 0]
+            regexp { fd=(\d+) } [r client list type replica] -> fd
+            # Pairs of descriptor and value: the last one counts.
+            assert_equal $nodelay [dict get [file_bytes $::socket_options] $fd] $value
+            $c -close
+            wait_replicas 0
+        }
+    }
+}
