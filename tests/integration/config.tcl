@@ -470,3 +470,35 @@ start_server {tags {config}} {
         assert_equal {} [glob -nocomplain [srv conf]-*]
     }
 }
+
+start_server {overrides {save -} tags {config}} {
+    test "lines of save add up, but a line after an included file replaces those of that file" {
+        set conf [srv conf]
+        set main [file_bytes $conf]
+        set included [srv dir]/included.conf
+        write_file $included "save 3 3\n"
+        set cases {
+            {{save 100 1} {save 200 2}}         "100 1 200 2"
+            {{save 100 1} include}              "100 1 3 3"
+            {include include}                   "3 3 3 3"
+            {include {save 100 1}}              "100 1"
+            {{save 9 9} include {save 100 1}}   "100 1"
+            {{save 9 9} {save ""} {save 100 1}} "100 1"
+        }
+        # Valkey 9.1 has "200 2" here: after an included file each line replaces the one before.
+        if {[server_is_ours]} {lappend cases {include {save 100 1} {save 200 2}} "100 1 200 2"}
+        foreach {lines value} $cases {
+            set lines [lmap line $lines {expr {$line eq "include" ? "include $included" : $line}}]
+            write_file $conf $main[join $lines \n]\n
+            restart_server
+            assert_equal $value [config_get save] $lines
+        }
+        write_file $conf "include $included\n$main"
+        restart_server
+        assert_equal "3 3" [config_get save]
+        r config set save "100 1 200 2"
+        r config rewrite
+        restart_server
+        assert_equal "100 1 200 2" [config_get save]
+    }
+}

@@ -107,8 +107,9 @@ void config_register_directives(const struct config_directive *directives); /* e
  * argv[1..] without --help and similar options: [file] [--name word…]… [-]; "-" also reads standard input. Register
  * commands and options first. */
 void config_load(int argc, char **argv);
-bool config_is_loading(
-    void); /* config_load is reading: a line may add to the value of earlier lines instead of replacing it */
+/* 0: config_load is not reading. Else one more than the number of files that include, one in the other, the line being
+ * read: a line may add to the value of earlier lines instead of replacing it. */
+int config_reading_depth(void);
 const char *config_file(void);                                  /* absolute path, "" if none was given */
 extern const struct config_option config_options_unbuilt[];     /* options of features that are not in this build */
 extern const struct config_directive config_directives_basic[]; /* rename-command, and refused or ignored ones */

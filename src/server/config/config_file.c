@@ -24,8 +24,8 @@ static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
 
-bool config_is_loading(void) {
-    return reading;
+int config_reading_depth(void) {
+    return reading ? reading_depth + 1 : 0;
 }
 const char *config_file(void) {
     return file_path ? file_path : "";
