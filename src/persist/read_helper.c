@@ -86,9 +86,10 @@ static void read_piece(const struct read_helper *helper, struct piece *piece) {
     atomic_store_explicit(&piece->done, true, memory_order_release);
 }
 
-/* Takes a piece and reads it. False: there is none to take. */
+/* Takes a piece and reads it. False: there is none to take. `taken` is read with acquire: the value of `added` must be
+ * at least as new, else the thread would take a piece that is not there yet. */
 static bool read_next(struct read_helper *helper) {
-    unsigned next = atomic_load_explicit(&helper->taken, memory_order_relaxed);
+    unsigned next = atomic_load_explicit(&helper->taken, memory_order_acquire);
     do {
         if (next == atomic_load_explicit(&helper->added, memory_order_acquire)) return false;
     } while (!atomic_compare_exchange_weak(&helper->taken, &next, next + 1));

@@ -2,8 +2,8 @@
  * (BACKGROUND_READ).
  *
  * Loading large values takes its time in the kernel: each page of a new value is a page fault, and its bytes are copied
- * from the page cache. Two threads do that twice as fast. The background thread has at most QUEUED pieces to read;
- * while it has that many, the caller reads a piece itself.
+ * from the page cache. Two threads do that twice as fast. The number of pieces that are not read yet is limited: at the
+ * limit the caller reads a piece itself.
  *
  * The pieces of a file have gaps between them, which the caller reads. It passes the CRC-64 of each gap, so that the
  * CRC-64 of the whole can be combined from those of gaps and pieces.
