@@ -186,6 +186,41 @@ static void a_file_that_shrinks_is_reported(void **state) {
     forget_copy();
 }
 
+/* The file is a part of a larger one, as in an append-only file that begins with an RDB file. What follows is read from
+ * the right place: the helper does not move the position of the descriptor. */
+static void the_bytes_behind_the_file_are_read_next(void **state) {
+    (void)state;
+    enum { BEFORE = 7, BEHIND = 100000 };
+    static char bytes[BEHIND];
+    FILE *larger = tmpfile();
+    char *whole = mem_alloc((size_t)file_size);
+    struct source source;
+    struct rdb_load_result result;
+    assert_int_equal(pread(fileno(file), whole, (size_t)file_size, 0), file_size);
+    assert_int_equal(fwrite(noise, 1, BEFORE, larger), BEFORE);
+    assert_int_equal(fwrite(whole, 1, (size_t)file_size, larger), file_size);
+    assert_int_equal(fwrite(noise, 1, BEHIND, larger), BEHIND);
+    assert_int_equal(fflush(larger), 0);
+    mem_free(whole);
+    assert_int_equal(lseek(fileno(larger), BEFORE, SEEK_SET), BEFORE);
+    copy = keyspace_new(1, NULL);
+    turns = 0;
+    turns_max = SIZE_MAX;
+    source_init_fd(&source, fileno(larger));
+    source.progress = check_part;
+    source.progress_interval = INTERVAL;
+    assert_int_equal(rdb_load(&source, copy, &(struct rdb_load_params){0}, &result), 0);
+    assert_int_equal(result.offset, file_size);
+    assert_part_of(original, copy);
+    assert_true(source_read(&source, bytes, BEHIND));
+    assert_memory_equal(bytes, noise, BEHIND);
+    assert_int_equal(source_offset(&source), file_size + BEHIND);
+    assert_true(source_at_end(&source));
+    source_free(&source);
+    fclose(larger);
+    forget_copy();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_complete_whenever_other_code_runs),
@@ -193,6 +228,7 @@ int main(void) {
         cmocka_unit_test(loading_ends_where_it_is_cancelled),
         cmocka_unit_test(a_changed_byte_is_found_by_the_checksum),
         cmocka_unit_test(expired_values_are_dropped_while_they_are_read),
+        cmocka_unit_test(the_bytes_behind_the_file_are_read_next),
         cmocka_unit_test(a_file_that_shrinks_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
