@@ -18,10 +18,10 @@
  *                long as the last group took: without that, clients split into two crowds, each of which waits for the
  *                other's group.
  *                On a fast disk the switches between the threads cost more than the main thread could execute
- *                meanwhile, if a group is small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US, the
- * main thread writes and syncs small groups itself. After the first slow group the background thread does so again: a
- * disk that becomes slow pauses the main thread for one group, not for all. A failure ends the process: what was held
- * was not acknowledged.
+ *                meanwhile, if a group is small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US,
+ *                the main thread writes and syncs small groups itself. After the first slow group the background
+ *                thread does so again: a disk that becomes slow pauses the main thread for one group, not for all.
+ *                A failure ends the process: what was held was not acknowledged.
  *
  * A failed fdatasync() may have dropped what it was to write, and the next one does not report that again. With
  * everysec writes are refused until one succeeds, and then a rewrite replaces the files by one made from memory. */
