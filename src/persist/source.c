@@ -170,7 +170,9 @@ static ssize_t show_next(struct source *source) {
 bool source_fail_truncated(struct source *source) {
     if (!source_settle(source)) return false; /* the helper may know where the input ended */
     source->truncated = true;
-    return source_fail_at(source, source->end_offset, -EINVAL, "unexpected end of the input");
+    /* A string that is longer than the rest is refused before the rest is read. */
+    bool ahead = !source->ended && source->size != UINT64_MAX && source->size > source->end_offset;
+    return source_fail_at(source, ahead ? source->size : source->end_offset, -EINVAL, "unexpected end of the input");
 }
 
 /* Makes the window `len` bytes long, or as long as the input allows. False: the source has failed. */
@@ -230,6 +232,7 @@ bool source_read_slow(struct source *source, void *to, size_t len) {
         }
         sum_consumed(source);
         ssize_t got = read_some(source, next, source->capacity);
+        source->ended = got == 0;
         if (got <= 0) return got < 0 ? false : source_fail_truncated(source);
         if (source->checksum) source->crc = crc64(source->crc, next, (size_t)got);
         source->gap += (uint64_t)got;

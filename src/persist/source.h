@@ -86,7 +86,7 @@ uint64_t source_checksum(struct source *source);     /* CRC-64 of all bytes cons
 /* Fails with a reason in the format of printf. `error` is a negative errno: -EINVAL for malformed input, -ENOMEM, or
  * what reading returned. Only the first call counts. Returns false. */
 bool source_fail(struct source *source, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
-bool source_fail_truncated(struct source *source); /* the input ends too early */
+bool source_fail_truncated(struct source *source); /* the input ends too early; the offset is that of its end */
 /* The same at an offset that has been passed. */
 bool source_fail_at(struct source *source, uint64_t offset, int error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

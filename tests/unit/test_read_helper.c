@@ -186,6 +186,20 @@ static void a_file_that_shrinks_is_reported(void **state) {
     forget_copy();
 }
 
+/* Whatever was being read: the length of a value, or a value whose length exceeds the rest of the file. */
+static void a_truncated_file_is_reported_at_its_end(void **state) {
+    (void)state;
+    turns_max = SIZE_MAX;
+    for (long left = file_size / 2; left > file_size / 4; left -= file_size / 50 + 1) {
+        struct rdb_load_result result;
+        assert_int_equal(ftruncate(fileno(file), left), 0);
+        assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
+        assert_string_equal(result.reason, "unexpected end of the input");
+        assert_int_equal(result.offset, left);
+        forget_copy();
+    }
+}
+
 /* The file is a part of a larger one, as in an append-only file that begins with an RDB file. What follows is read from
  * the right place: the helper does not move the position of the descriptor. */
 static void the_bytes_behind_the_file_are_read_next(void **state) {
@@ -230,6 +244,7 @@ int main(void) {
         cmocka_unit_test(expired_values_are_dropped_while_they_are_read),
         cmocka_unit_test(the_bytes_behind_the_file_are_read_next),
         cmocka_unit_test(a_file_that_shrinks_is_reported),
+        cmocka_unit_test(a_truncated_file_is_reported_at_its_end), /* the file is shorter from here on */
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
