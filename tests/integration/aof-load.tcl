@@ -59,7 +59,7 @@ proc keys_of {len} {
 }
 
 start_server {no_rdma 1 overrides {appendonly yes}} {
-    test "a file that ends anywhere is loaded up to the last whole command or transaction, and cut there" {
+    test "a file that ends anywhere is loaded up to the last whole command or transaction, and cut there" -timeout 300 {
         set whole 0
         for {set len 0} {$len <= [string length $::good]} {incr len} {
             write_file [aof_dir]/appendonly.aof.manifest \
