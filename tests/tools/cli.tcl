@@ -143,7 +143,7 @@ set shown_replies {
 }
 
 start_server {} {
-    test "every type of reply is shown in every form as Valkey's own tool shows it" {
+    test "every type of reply is shown in every form as Valkey's own tool shows it" -timeout 300 {
         lassign [canned_start] canned port
         foreach {reply expected} [lmap line [split [string trim $::shown_replies] \n] {string trim $line}] {
             set reply [lindex $reply 0]
