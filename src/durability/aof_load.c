@@ -4,8 +4,9 @@
  *
  *     a manifest           its files are read, the base first
  *     one file by itself   in the working directory, as servers before Redis 7.0 wrote it: it becomes the base
- *     an RDB file only     of a server that ran without append-only file: it is read, and becomes the base. Other
- * servers begin with an empty data set here, and lose it nothing              the base is empty
+ *     an RDB file only     of a server that ran without append-only file: it is read, and becomes the base; other
+ *                          servers begin with an empty data set here, and lose it
+ *     nothing              the base is empty
  *
  * Commands are executed as their clients' were, without asking again whether they may be. A transaction is executed
  * when its EXEC was read. The last file may end in the middle of a command or a transaction, as a crash leaves it: with

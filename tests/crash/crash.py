@@ -16,8 +16,7 @@ to 16, now and then with a value of 100 kB; readers GET count:i. After the next 
     count:i >= the last number that was acknowledged; after a crash of the machine with appendfsync everysec, the last
                number that was there at the start or that WAITAOF has reported as synced
     count:i >= every number that a reader has seen; but not where the disk has refused a write with everysec, since
-    reads
-               are answered then although the writes that they see wait
+               reads are answered then although the writes that they see wait
     count:i <= the last number that was sent
     mirror:i == count:i                  a transaction is there whole or not at all
     valkey-check-aof finds the files sound, or the server says that it cut off the end of the last one
