@@ -212,8 +212,7 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
     # DEBUG has the subcommands of the genuine server but these.
     ABSENT = {"drop-cluster-packet-filter", "close-cluster-link-on-packet-drop", "disable-cluster-random-ping",
               "disable-cluster-reconnection",
-              "slotmigration", "clusterlink",  # cluster mode
-              "force-tls-write-error"}  # faults of its own tests
+              "slotmigration", "clusterlink"}  # cluster mode
     if their_version >= (9, 1):
         named = [{line.split()[0].lower() for line in client.call("DEBUG", "HELP")[1:] if not line.startswith(" ")}
                  for client in (mine, theirs)]
