@@ -1,11 +1,13 @@
 # make                     builds src/valkey-server, -benchmark, -cli, -check-rdb and -check-aof
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side;
 #                          charts: build/demo.html
-# make test                builds and runs every test; ends with "N passed, N failed".
-#                          TEST_PARTS="unit rdma": only these of source unit scripts softrdma integration slots rdma
-#                          tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
-# make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each
-#                          kind
+# make check               after `make` it takes less than a minute: style, unit tests, one suite of each kind
+# make test                at most 10 minutes on two cores: builds, and runs the tests that this project's own programs
+#                          are enough for; ends with "N passed, N failed".
+#                          TEST_PARTS="unit rdma": only these of source unit scripts softrdma integration tools rdma
+#                          rdma-suites slots tls crash interop; TEST_REPORTS=DIR: JUnit files there
+# make test-all            what CI runs: also every suite over RDMA, killed servers, genuine servers and clients (it
+#                          builds a genuine Valkey, once)
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated
 #                          machine without root)
 # make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target for that long (clang)
@@ -38,7 +40,7 @@ endif
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 # Goals that install packages first, or build nothing, must work where nothing is installed yet.
 goals_without_cli := src/valkey-server src/valkey-benchmark src/valkey-check-rdb src/valkey-check-aof
-goals_without_build := uninstall clean distclean help install-deps check-includes check-style demo test fuzz
+goals_without_build := uninstall clean distclean help install-deps check-includes check-style demo test test-all fuzz
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
     ifeq ($(call found,libibverbs librdmacm),yes)
@@ -142,9 +144,9 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
 COMMON_LAYERS := lib resp net
-SERVER_LAYERS := store persist server commands durability repl pubsub script acl tracking cluster
+SERVER_LAYERS := store formats server commands persistence repl pubsub script acl tracking cluster metrics
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
-rdma_sources := $(wildcard src/net/rdma*.c)
+rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c)
 left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
 COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
@@ -152,7 +154,7 @@ SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c s
     $(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.
-CHECK_SHARED := $(call sources,store persist) $(filter-out %_main.c,$(wildcard src/tools/check*.c))
+CHECK_SHARED := $(call sources,store formats) $(filter-out %_main.c,$(wildcard src/tools/check*.c))
 CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
 BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
 UNIT := $(wildcard tests/unit/test_*.c)
@@ -163,11 +165,21 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all check test test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
+.PHONY: all check test test-all test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
     install-deps check-includes check-style helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
+# The commit that is built, for INFO and --version; zeros where the sources come without their repository.
+$(B)/git_commit.c: FORCE
+	@mkdir -p $(@D); commit=$$([ -e .git ] && git rev-parse --short=8 HEAD 2>/dev/null || echo 00000000); \
+	    dirty=$$([ -e .git ] && ! git diff --quiet HEAD 2>/dev/null && echo 1 || echo 0); \
+	    printf '#include "lib/system/version.h"\nconst char git_commit[] = "%s";\nconst int git_dirty = %s;\n' \
+	        $$commit $$dirty >$@.tmp; \
+	    if cmp -s $@.tmp $@; then rm $@.tmp; else mv $@.tmp $@; fi
+$(B)/git_commit.o: $(B)/git_commit.c
+	$(Q)$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+
 build/variant: FORCE
 	@mkdir -p build; echo '$(B)' | cmp -s - $@ || echo '$(B)' > $@
 
@@ -175,9 +187,9 @@ define link
 $(call say,LINK,$@)
 $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1)
 endef
-src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) build/variant
+src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) $(B)/git_commit.o build/variant
 	$(call link,$(LIBS) $(LIBS_SERVER))
-src/valkey-cli: $(call objects,$(COMMON) $(CLI)) build/variant
+src/valkey-cli: $(call objects,$(COMMON) $(CLI)) $(B)/src/tools/cli_commands_txt.o build/variant
 	$(call link,$(LIBS) $(LIBS_EDIT))
 src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) $(B)/src/tools/benchmark_page_html.o build/variant
 	$(call link,$(LIBS))
@@ -187,12 +199,16 @@ src/valkey-check-rdb src/valkey-check-aof: src/valkey-check-%: $(call objects,$(
 src/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
 src/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
 
-# The page of valkey-benchmark --report as a constant: each line becomes a string.
+# A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
+# valkey-cli knows.
+TEXTS := $(B)/src/tools/benchmark_page_html $(B)/src/tools/cli_commands_txt
 $(B)/src/tools/benchmark_page_html.c: src/tools/benchmark_page.html
+$(B)/src/tools/cli_commands_txt.c: src/tools/cli_commands.txt
+$(TEXTS:=.c):
 	@mkdir -p $(@D)
-	$(Q){ echo 'extern const char benchmark_page_html[];'; echo 'const char benchmark_page_html[] ='; \
+	$(Q){ echo 'extern const char $(basename $(@F))[];'; echo 'const char $(basename $(@F))[] ='; \
 	    sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $<; echo ';'; } >$@.tmp && mv $@.tmp $@
-$(B)/src/tools/benchmark_page_html.o: $(B)/src/tools/benchmark_page_html.c
+$(TEXTS:=.o): %.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
@@ -227,14 +243,14 @@ FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
 $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(B)/tests/fuzz/fake_clock.o \
-		$(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
+		$(call objects,$(filter-out src/lib/system/clock.c,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
 		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
-		$(call objects,$(filter-out src/lib/clock.c src/net/%,$(COMMON)))
+		$(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB))
@@ -242,8 +258,10 @@ fuzz_config := $(call objects,$(addprefix src/server/config/,config.c config_fil
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
 $(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c \
 		$(addprefix src/server/command/,command.c command_names.c command_syntax.c))
+$(patsubst %,$(B)/fuzz/fuzz_%,cluster_bus cluster_machine nodes_file): \
+		$(call objects,$(wildcard src/cluster/protocol/*.c))
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
-$(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
+$(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/formats/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -254,7 +272,7 @@ fuzz:
 	@if echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | \
 	    clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null; then \
 	    $(MAKE) --no-print-directory CC=clang SANITIZER=fuzzer-no-link,address,undefined OPTIMIZATION=-O1 fuzz-programs; \
-	else echo "fuzz: skipped: clang with libFuzzer was not found; deps/install --test installs it"; \
+	else echo "fuzz: skipped: clang with libFuzzer was not found; deps/install --test-all installs it"; \
 	    echo "0 passed, 0 failed"; [ -z "$$CI_REQUIRE_PEERS" ]; fi
 .SECONDARY:
 
@@ -270,12 +288,19 @@ unit: $(UNIT_PROGRAMS) $(SOFTRDMA)
 test-programs: all helpers $(UNIT_PROGRAMS)
 run-tests: test-programs
 	@tests/run $(UNIT_PROGRAMS)
-test:
-	@deps/install --test
-	@$(MAKE) --no-print-directory run-tests
+# Packages, the build on every core, and the tests, which start their own processes side by side.
+test: PACKAGES := --test
+test-all: PACKAGES := --test-all
+test-all: export TEST_PARTS ?= all
+test test-all:
+	@deps/install $(PACKAGES)
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) test-programs
+	@MAKEFLAGS= $(MAKE) --no-print-directory run-tests $(MAKEOVERRIDES)
 check: test-programs
+	@utils/check-unused $(B)
+	@[ "$(BUILD_RDMA)" = no ] || utils/check-rdma-layers $(B)
 	@TEST_PARTS="source unit" tests/run $(UNIT_PROGRAMS)
-	@./runtest --single strings --single transactions --single options
+	@./runtest --single strings --single transactions --single options --single documents
 	@./runtest --suite tools --single cli
 	@if [ "$(BUILD_RDMA)" = yes ]; then ./runtest-rdma --device softrdma --single transport; fi
 # Not part of `make test`: it takes minutes, and packages of 700 MB (deps/install --rxe). Without them it is skipped.

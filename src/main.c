@@ -1,48 +1,27 @@
-/* main.c: registers all parts and starts the server. Adding a feature takes one line in parts_register(). */
+/* main.c: the list of features, and the start of the server. Adding a feature takes one line in `features`. */
 #include "acl/acl.h"
 #include "commands/commands.h"
-#include "durability/aof.h"
-#include "durability/durability.h"
-#include "durability/loading.h"
-#include "lib/background.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "metrics/metrics.h"
+#include "persistence/persistence.h"
+#include "persistence/loading.h"
 #include "pubsub/pubsub.h"
-#include "repl/link_transport.h"
 #include "repl/repl.h"
 #include "script/script.h"
-#include "server/clients/auth.h"
-#include "server/clients/blocking.h"
-#include "server/clients/client.h"
-#include "server/clients/client_commands.h"
-#include "server/absent_features.h"
-#include "server/stats/commandlog.h"
+#include "server/clients/listeners.h"
 #include "server/config/config.h"
-#include "server/debug/debug.h"
-#include "server/debug/debug_clients.h"
+#include "server/config/settings.h"
+#include "server/feature.h"
 #include "server/process/crash.h"
 #include "server/process/memory_test.h"
-#include "server/defrag.h"
-#include "server/eviction.h"
-#include "server/stats/info.h"
-#include "server/clients/io_threads.h"
-#include "server/stats/latency_monitor.h"
-#include "server/clients/listeners.h"
-#include "server/clients/monitor.h"
-#include "server/stats/memory_report.h"
 #include "server/process/process.h"
 #include "server/process/process_title.h"
-#include "server/debug/rdma_debug.h"
-#include "server/stats/rdma_info.h"
-#include "server/config/rdma_options.h"
-#include "server/config/tls_options.h"
-#include "server/role.h"
-#include "server/server.h"
-#include "server/config/settings.h"
 #include "server/process/restart.h"
-#include "server/process/shutdown.h"
-#include "server/stats/stats.h"
-#include "server/clients/transactions.h"
+#include "server/role.h"
+#include "server/script_hooks.h"
+#include "server/server.h"
 #include "tracking/tracking.h"
 #include <locale.h>
 #include <stdio.h>
@@ -50,120 +29,51 @@
 #include <string.h>
 #include <unistd.h>
 
-static void options_register(void) {
-    config_register(config_options_server);
-    config_register(config_options_unbuilt);
-    config_register_directives(config_directives_basic);
-    config_register(server_options);
-    config_register(client_options);
-    config_register(client_eviction_options);
-    config_register(eviction_options);
-    config_register(defrag_options);
-    config_register(auth_options);
-    config_register(acl_options);
-    config_register_directives(acl_directives);
-    config_register(role_options);
-    config_register(io_threads_options);
-    config_register(listener_options);
-    config_register(rdma_options);
-    config_register(tls_options);
-    config_register(process_options);
-    config_register(process_title_options);
-    config_register(shutdown_options);
-    config_register(stats_options);
-    config_register(commandlog_options);
-    config_register(latency_options);
-    config_register(notification_options);
-    config_register(hyperloglog_options);
-    config_register(dump_options);
-    config_register(type_options);
-    config_register(durability_options);
-    config_register(aof_options);
-    config_register(repl_replica_options);
-    config_register(repl_primary_options);
-    config_register(wait_options);
-    config_register(link_transport_options);
-    config_register(script_options);
-    config_register(tracking_options);
-}
-
-static void all_commands_register(void) {
-    commands_register(connection_commands);
-    commands_register(client_commands);
-    commands_register(commandlog_commands);
-    commands_register(latency_commands);
-    commands_register(monitor_commands);
-    commands_register(transaction_commands);
-    commands_register(role_commands);
-    commands_register(server_commands);
-    commands_register(command_commands);
-    commands_register(config_commands);
-    commands_register(info_commands);
-    commands_register(memory_commands);
-    commands_register(lolwut_commands);
-    commands_register(debug_commands);
-    commands_register(snapshot_commands);
-    commands_register(aof_commands);
-    commands_register(pubsub_commands);
-    commands_register(repl_replica_commands);
-    commands_register(repl_primary_commands);
-    commands_register(wait_commands);
-    commands_register(failover_commands);
-    commands_register(acl_commands);
-    commands_register(absent_features_commands);
-    commands_register(script_commands);
-    commands_register(function_commands);
-    commands_register_subcommands("client", tracking_commands);
-    data_commands_register();
-}
-
-/* Parts are called in this order. */
-static void parts_register(void) {
-    options_register();
-    all_commands_register();
-    transactions_init();
-    blocking_init();
-    pubsub_init();
-    script_init();
-    tracking_init();
-    acl_init();
-    debug_register_own();
-    debug_register(rdma_debug_subcommands);
-    debug_register(debug_reload_subcommands);
-    debug_register(restart_debug_subcommands);
-    debug_register(debug_client_subcommands);
-    debug_register(role_debug_subcommands);
-    debug_register(aof_debug_subcommands);
-    debug_register(repl_debug_subcommands);
-    server_add_part(&memory_report_part);
-    info_register(stats_sections);
-    info_register(rdma_sections);
-    info_register(tls_sections);
-    info_register(pubsub_sections);
-    info_register(info_sections_basic);
-    info_register(persistence_sections);
-    info_register(repl_sections);
-
-    server_add_part(&acl_part);
-    server_add_part(&io_threads_part);
-    server_add_part(&eviction_part);
-    server_add_part(&defrag_part);
-    server_add_part(&commandlog_part);
-    server_add_part(&latency_part);
-    server_add_part(&rdma_info_part);
-    server_add_part(&tls_part);
-    server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
-    server_add_part(&snapshot_part);
-    server_add_part(&repl_replica_part);
-    server_add_part(&replica_expiry_part);
-    server_add_part(&failover_part);
-    server_add_part(&wait_part); /* asks for acknowledgements before the stream is sent */
-    server_add_part(&repl_primary_part);
-}
+/* The hooks of parts (server.h) are called in the order of this list. The order matters for these features:
+ *   - tracking and io_threads come before persistence and replication: their hooks run before the writes of a turn
+ *     reach the append-only file and the replicas.
+ *   - persistence comes before replication. The append-only file is written first, so that what a replica acknowledges
+ *     is on the way to the disk.
+ *   - persistence and replication have several parts, and say in their own lists why these have their order. */
+/* clang-format off */
+static const struct feature *const features[] = {
+    &config_feature,
+    &server_feature,
+    &command_feature,
+    &clients_feature,
+    &tracking_feature,
+    &transactions_feature,
+    &blocking_feature,
+    &monitor_feature,
+    &role_feature,
+    &memory_feature,
+    &acl_feature,
+    &metrics_feature,
+    &io_threads_feature,
+    &maxmemory_feature,
+    &defrag_feature,
+    &process_feature,
+    &stats_feature,
+    &info_feature,
+    &commandlog_feature,
+    &latency_feature,
+    &rdma_feature,
+    &tls_feature,
+    &debug_feature,
+    &lolwut_feature,
+    &absent_feature,
+    &data_feature,
+    &pubsub_feature,
+    &script_feature,
+    &persistence_feature,
+    &repl_feature,
+    NULL,
+};
+/* clang-format on */
 
 static void version_print(void) {
-    printf("Valkey server v=%s sha=00000000:0 malloc=%s bits=%d build=%s\n", SERVER_VERSION, mem_allocator(),
-           (int)sizeof(void *) * 8, process_build_id());
+    printf("Valkey server v=%s sha=%s:%d malloc=%s bits=%d build=%s\n", SERVER_VERSION, git_commit, git_dirty,
+           mem_allocator(), (int)sizeof(void *) * 8, process_build_id());
 }
 
 static void help_print(FILE *to, const char *program) {
@@ -232,33 +142,36 @@ int main(int argc, char **argv) {
     if (len < 0) len = snprintf(executable, sizeof executable, "%s", argv[0]);
     executable[len] = 0;
     server_init(executable);
-    parts_register();
+    server.git_commit = git_commit;
+    server.git_dirty = git_dirty;
+    features_register(features);
 
-    log_set_role('C'); /* 'C': the role is not known yet */
     config_load(argc - 1, argv + 1);
+    role_start();
     process_daemonize();
     process_check_system_warnings();
     log_notice("oO0OoO0OoO0Oo Valkey is starting oO0OoO0OoO0Oo");
-    log_notice("Valkey version=%s, bits=%d, commit=00000000, modified=0, pid=%d, just started", SERVER_VERSION,
-               (int)sizeof(void *) * 8, (int)getpid());
+    log_notice("Valkey version=%s, bits=%d, commit=%s, modified=%d, pid=%d, just started", SERVER_VERSION,
+               (int)sizeof(void *) * 8, git_commit, git_dirty, (int)getpid());
     if (argc > 1)
         log_notice("Configuration loaded");
     else
-        log_warning("Warning: no config file specified, using the default config. In order to specify a config file "
+        log_warning("Warning: No config file specified, using the default config. In order to specify a config file "
                     "use %s /path/to/valkey.conf",
                     argv[0]);
 
-    role_start();
-    if (server_settings.crash_log) crash_catch_signals();
+    crash_catch_signals();
     process_setup();
     process_adjust_open_files();
-    background_start(process_background_setup);
+    process_background_start();
     server_start();
+    log_notice("monotonic clock: %s", ticks_describe());
     banner();
+    log_debug("Registering a new scripting engine: LUA");
+    if (script_hooks) log_notice("Static Module '%s' successfully loaded", SCRIPT_MODULE);
     if (!listeners_start()) exit(1);
     process_write_pid_file();
     process_title();
-    log_notice("PID: %d", (int)getpid());
     log_notice("Server initialized");
     loading_at_start();
     repl_history_loaded();

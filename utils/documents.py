@@ -43,7 +43,7 @@ def sections():
 
 def version():
     """The version of the project, from its one place."""
-    with open(os.path.join(ROOT, 'src', 'lib', 'version.h'), encoding='utf-8') as file:
+    with open(os.path.join(ROOT, 'src', 'lib', 'system', 'version.h'), encoding='utf-8') as file:
         return re.search(r'#define PROJECT_VERSION "([^"]+)"', file.read()).group(1)
 
 

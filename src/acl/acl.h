@@ -1,4 +1,4 @@
-/* acl.h: access control lists: what users (server/clients/user.h) may do.
+/* acl.h: access control lists: the permissions of users (server/clients/user.h).
  *
  *   rights.h          the permissions of a user, compiled from rules; the language of the rules
  *   acl_check.c       decides whether a user may run a command; the filter in dispatch
@@ -14,21 +14,23 @@
 #include "server/config/config.h"
 #include "server/server.h"
 
-extern const struct command_spec acl_commands[];
+struct feature;
+extern const struct feature acl_feature;
+
+/* Tables and functions of acl_feature. */
 extern const struct config_option acl_options[];
 extern const struct config_directive acl_directives[];
-extern struct server_part acl_part;
-void acl_init(void); /* at start, after the commands are registered */
+extern const struct server_part acl_part;
+void acl_init(void);
 
-/* Between the files of the layer */
+/* --- Shared by the files of this directory --- */
 
-/* To be called after a user was added, changed or removed: updates USER_ALL_RIGHTS and the filter, and closes clients
- * of the user (NULL: of none) that have subscriptions which it may no longer have. */
+/* Must be called after a user was added, changed or removed. Updates USER_ALL_RIGHTS and the filter, and closes clients
+ * of the user (may be NULL) that have subscriptions for which it has no permission any more. */
 void acl_user_changed(struct user *user);
-/* acl_check.c. `argv` names the command. */
+/* acl_check.c. `argv` includes the name of the command. */
 enum user_denial acl_check(const struct user *user, int db, const struct command *command, int argc,
                            const struct slice *argv, int *at);
-bool acl_reads_all_keys(const struct user *user, const struct command *command, int argc, const struct slice *argv);
 /* acl_log.c */
 void acl_log_denied(struct client *client, enum user_denial denial, const struct command *command,
                     const struct slice *argv, int at);
@@ -38,6 +40,5 @@ extern int64_t acl_log_max;
 /* acl_files.c. Errors are static texts. */
 bool acl_has_file(void);
 const char *acl_file_load(void);
-int acl_file_save(void);    /* 0 or -errno, which is logged */
-void acl_users_start(void); /* at start: applies the `user` lines or reads the aclfile; exits on errors */
+int acl_file_save(void); /* 0, or -errno after logging the error */
 #endif

@@ -1,28 +1,28 @@
-/* acl_check.c: whether a user may run a command, and the filter in dispatch that asks.
+/* acl_check.c: decides whether a user may run a command, and installs the filter for it in dispatch.
  *
- * A selector allows a command if it has the command, the databases that it uses, its keys (found once, by the key
- * specs) and its channels. Which databases and channels a command uses follows from a table of the few commands that
- * name them, and from their categories; the result is cached for each command.
+ * A selector allows a command if it includes the command, the databases that it uses, its keys (found once, by the key
+ * specs) and its channels. The databases and channels that a command uses follow from a table of the few commands with
+ * such arguments, and from the command's categories; the result is cached for each command.
  *
- * Most requests take a shortcut: for each command the root selector remembers, until one of its rules changes, that it
- * allows the command as a whole, or does if argument 1, the only key, may be accessed. The prefix that a key has
- * matched last is compared first. Only when that does not decide that the request is allowed, it is checked as
- * described above.
+ * Most requests take a shortcut: until one of its rules changes, the root selector stores for each command that it
+ * always allows the command, or that it allows the command if argument 1, the only key, may be accessed. The prefix
+ * that a key matched last is compared first. The full check runs only if the shortcut does not allow the request.
  *
- * The filter is installed only while a user without all rights exists. */
+ * The filter is installed only while a user without all permissions exists. */
 #include "acl/acl.h"
 #include "acl/rights.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
+#include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include <limits.h>
 #include <stdlib.h>
 
 enum { KEYS_ON_STACK = 64 };
 
-/* What a command names beside keys */
+/* --- Databases and channels of a command --- */
 
 enum channels_use { CHANNELS_NONE, CHANNELS_FIRST, CHANNELS_ALL, CHANNELS_PATTERNS };
 enum databases_use {
@@ -31,7 +31,7 @@ enum databases_use {
     DATABASES_SELECT, /* argument 1 */
     DATABASES_SWAP,   /* arguments 1 and 2 */
     DATABASES_MOVE,   /* argument 2, and the current one */
-    DATABASES_COPY,   /* those after DB, and the current one */
+    DATABASES_COPY,   /* the arguments after DB, and the current one */
     DATABASES_ALL
 };
 struct traits {
@@ -42,10 +42,19 @@ struct traits {
 static const struct {
     const char *command;
     uint8_t channels, databases;
-} special[] = {{"publish", CHANNELS_FIRST, 0},  {"spublish", CHANNELS_FIRST, 0},      {"subscribe", CHANNELS_ALL, 0},
-               {"ssubscribe", CHANNELS_ALL, 0}, {"psubscribe", CHANNELS_PATTERNS, 0}, {"select", 0, DATABASES_SELECT},
-               {"swapdb", 0, DATABASES_SWAP},   {"move", 0, DATABASES_MOVE},          {"copy", 0, DATABASES_COPY},
-               {"flushall", 0, DATABASES_ALL}};
+} special[] = {{"publish", CHANNELS_FIRST, 0},
+               {"spublish", CHANNELS_FIRST, 0},
+               {"subscribe", CHANNELS_ALL, 0},
+               {"ssubscribe", CHANNELS_ALL, 0},
+               {"psubscribe", CHANNELS_PATTERNS, 0},
+               {"select", 0, DATABASES_SELECT},
+               {"swapdb", 0, DATABASES_SWAP},
+               {"move", 0, DATABASES_MOVE},
+               {"copy", 0, DATABASES_COPY},
+               {"flushall", 0, DATABASES_ALL},
+               {"cluster|flushslot", 0, DATABASES_ALL},
+               {"cluster|migrateslots", 0, DATABASES_ALL},
+               {"cluster|cancelslotmigrations", 0, DATABASES_ALL}};
 
 static struct {
     struct traits *items; /* indexed by command->id */
@@ -59,8 +68,8 @@ static struct traits traits_make(const struct command *command) {
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++)
         uses_data |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
     if (uses_data) made.databases = DATABASES_CURRENT;
-    for (size_t i = 0; !command->parent && i < sizeof special / sizeof *special; i++) {
-        if (strcmp(spec->name, special[i].command) != 0) continue;
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        if (strcmp(command->full_name, special[i].command) != 0) continue;
         made.channels = special[i].channels;
         if (special[i].databases) made.databases = special[i].databases;
     }
@@ -78,7 +87,7 @@ static struct traits traits_of(const struct command *command) {
     return traits.items[id];
 }
 
-/* One selector */
+/* --- One selector --- */
 
 struct request {
     const struct command *command;
@@ -90,7 +99,7 @@ struct request {
     int key_count;
 };
 
-/* The database that an argument names; -1: none, which the command itself will complain about. */
+/* The number of the database in an argument; -1: invalid; the command will reply with an error. */
 static int database_at(const struct request *request, int at) {
     int64_t db;
     if (at >= request->argc || !parse_int64(request->argv[at], &db)) return -1;
@@ -102,7 +111,7 @@ static bool database_denied(const struct acl_selector *selector, const struct re
     return db >= 0 && !selector_has_database(selector, db);
 }
 
-/* Options of COPY that it will not refuse. */
+/* True: COPY will accept its options. */
 static bool copy_is_valid(const struct request *request) {
     int at = 3;
     for (; at < request->argc; at++)
@@ -110,7 +119,8 @@ static bool copy_is_valid(const struct request *request) {
     return at == request->argc;
 }
 
-/* The argument that names the denied database, 0 for the command itself; -1: none is denied. */
+/* Returns the index of the argument with the denied database, or 0 for a denied database that is not an argument; -1:
+ * none is denied. */
 static int denied_database(const struct acl_selector *selector, const struct request *request) {
     if (selector->all_databases) return -1;
     switch (request->traits.databases) {
@@ -140,7 +150,7 @@ static uint32_t access_of(uint32_t key_flags) {
     return key_flags & (KEY_INSERT | KEY_DELETE | KEY_UPDATE) ? access | ACCESS_WRITE : access;
 }
 
-/* The pattern that gives all of the access; NULL: none does. */
+/* The pattern that grants all of the access; NULL: none. */
 static const struct acl_pattern *selector_find_key(const struct acl_selector *selector, struct slice key,
                                                    uint32_t access) {
     for (size_t i = 0; i < selector->keys.count; i++) {
@@ -177,7 +187,7 @@ static enum user_denial selector_check(const struct acl_selector *selector, cons
     return USER_ALLOWED;
 }
 
-/* A user */
+/* --- A user --- */
 
 static bool needs_keys(const struct user *user) {
     for (size_t i = 0; i < user->rights->count; i++)
@@ -195,7 +205,7 @@ enum user_denial acl_check(const struct user *user, int db, const struct command
     if (needs_keys(user)) {
         keys = argc <= KEYS_ON_STACK ? few : mem_alloc((size_t)argc * sizeof *keys);
         request.keys = keys;
-        /* Negative: the arguments are malformed, and the command will say so. */
+        /* Negative: the arguments are malformed; the command will reply with an error. */
         request.key_count = command_find_keys(command, argc, argv, keys, argc);
     }
     enum user_denial denial = USER_ALLOWED;
@@ -214,7 +224,8 @@ enum user_denial acl_check(const struct user *user, int db, const struct command
     return denial;
 }
 
-bool acl_reads_all_keys(const struct user *user, const struct command *command, int argc, const struct slice *argv) {
+static bool acl_reads_all_keys(const struct user *user, const struct command *command, int argc,
+                               const struct slice *argv) {
     if (user->flags & USER_ALL_RIGHTS) return true;
     for (size_t i = 0; user->rights && i < user->rights->count; i++) {
         const struct acl_selector *selector = &user->rights->selectors[i];
@@ -229,10 +240,10 @@ bool acl_reads_all_keys(const struct user *user, const struct command *command, 
     return false;
 }
 
-/* Shortcuts */
+/* --- Shortcuts --- */
 
-/* What a command needs before the root selector allows it; 0: nothing. SHORTCUT_KEY: argument 1, the only key, with the
- * bits of enum access. */
+/* The condition under which the root selector allows a command; 0: always. SHORTCUT_KEY: argument 1 is the only key and
+ * needs the access in the bits of enum access. */
 enum shortcut { SHORTCUT_UNKNOWN = 1 << 2, SHORTCUT_NONE = 1 << 3, SHORTCUT_KEY = 1 << 4 };
 
 static uint8_t shortcut_make(const struct acl_selector *selector, const struct command *command) {
@@ -246,11 +257,11 @@ static uint8_t shortcut_make(const struct acl_selector *selector, const struct c
         if (spec) return SHORTCUT_NONE;
         spec = here;
     }
-    bool fixed = !command->spec->find_keys; /* the function finds what the spec says, except for these flags */
+    bool fixed = !command->spec->find_keys; /* the function finds the keys of the spec, except with these flags */
     if (!spec) return fixed ? 0 : SHORTCUT_NONE;
     bool variable = spec->flags & KEY_VARIABLE_FLAGS, first = spec->begin == BEGIN_INDEX && spec->index == 1;
     if ((!fixed && !variable) || !first || spec->find != FIND_RANGE || spec->a != 0) return SHORTCUT_NONE;
-    if (abs(command->spec->arity) < 2) return SHORTCUT_NONE; /* it may come without argument 1 */
+    if (abs(command->spec->arity) < 2) return SHORTCUT_NONE; /* argument 1 is optional */
     return (uint8_t)(SHORTCUT_KEY | (variable ? ACCESS_READ | ACCESS_WRITE : access_of(spec->flags)));
 }
 
@@ -265,7 +276,8 @@ static uint8_t shortcut_find(struct acl_shortcuts *shortcuts, const struct acl_s
     return shortcuts->commands[id] = shortcut_make(selector, command);
 }
 
-/* The patterns decide. A prefix of at most 8 bytes that matches is noted: the next key often has it, too. */
+/* Decides by the patterns. Stores a matching prefix of at most 8 bytes, because the next key often has the same
+ * prefix. */
 static __attribute__((noinline)) bool shortcut_decide(struct acl_selector *selector, const struct command *command,
                                                       const struct slice *argv) {
     struct acl_shortcuts *shortcuts = &selector->shortcuts;
@@ -282,10 +294,9 @@ static __attribute__((noinline)) bool shortcut_decide(struct acl_selector *selec
     return pattern;
 }
 
-/* The command must have accepted the number of arguments. */
+/* Call it only after the number of arguments was checked. */
 static bool takes_shortcut(const struct client *client, const struct command *command, int argc,
                            const struct slice *argv) {
-    (void)argc;
     const struct user *user = client->user;
     if (user->flags & USER_ALL_RIGHTS) return true;
     if (!user->rights) return false;
@@ -308,10 +319,10 @@ static enum user_denial check_client(const struct client *client, const struct c
                                      const struct slice *argv, int *at) {
     *at = 0;
     if (command_arity_ok(command, argc) && takes_shortcut(client, command, argc, argv)) return USER_ALLOWED;
-    return acl_check(client->user, db_id(client->db), command, argc, argv, at);
+    return acl_check(client->user, db_id(transaction_db(client)), command, argc, argv, at);
 }
 
-/* The filter */
+/* --- The filter --- */
 
 static enum filter_answer filter_ask(struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, const char **error) {
@@ -322,18 +333,12 @@ static enum filter_answer filter_ask(struct client *client, const struct command
 static struct command_filter filter = {.order = FILTER_ACL, .passes = takes_shortcut, .ask = filter_ask};
 
 static void filter_update(void) {
-    static bool installed;
     bool wanted = false;
     for (size_t i = 0; i < users_count(); i++) wanted |= !(user_at(i)->flags & USER_ALL_RIGHTS);
-    if (wanted == installed) return;
-    if (wanted)
-        dispatch_add_filter(&filter);
-    else
-        dispatch_remove_filter(&filter);
-    installed = wanted;
+    dispatch_set_filter(&filter, wanted);
 }
 
-/* Subscriptions that the user may no longer have */
+/* --- Subscriptions without permission --- */
 
 struct subscriptions_check {
     const struct user *user;

@@ -1,12 +1,14 @@
-/* acl_commands.c: ACL. SETUSER tries its rules on a copy of the user, which replaces the user if all of them apply. */
+/* acl_commands.c: ACL. SETUSER applies its rules to a copy of the user, which replaces the user if all of them are
+ * valid. */
 #include "acl/acl.h"
 #include "acl/rights.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/command_names.h"
 #include "server/command/help.h"
+#include "server/feature.h"
 #include <ctype.h>
 
 enum { NAME_SHOWN = 256, RULE_SHOWN = 1024 };
@@ -24,7 +26,7 @@ static void reply_unknown_user(struct call *call, struct slice name) {
     reply_error_format(call->reply, "ERR User '%.*s' not found", shown(name, NAME_SHOWN), name.data);
 }
 
-/* Changing users */
+/* --- Changing users --- */
 
 static bool name_ok(struct slice name) {
     for (size_t i = 0; i < name.len; i++)
@@ -91,7 +93,7 @@ static void deluser_run(struct call *call) {
     user_close_caller(call->client);
 }
 
-/* Showing users */
+/* --- Showing users --- */
 
 typedef void selector_part(const struct acl_selector *selector, struct output *out);
 static void reply_part(struct reply *reply, const char *name, selector_part *write,
@@ -205,7 +207,7 @@ static void dryrun_run(struct call *call) {
     memory_output_free(&text);
 }
 
-/* Files */
+/* --- Files --- */
 
 static const char no_file[] =
     "ERR This instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command "
@@ -242,7 +244,7 @@ static void save_run(struct call *call) {
         reply_ok(call->reply);
 }
 
-/* Categories, passwords, the log */
+/* --- Categories, passwords, the log --- */
 
 struct category {
     struct reply *reply; /* NULL: count only */
@@ -449,7 +451,7 @@ static const struct command_spec subcommands[] = {
     {.name = NULL},
 };
 
-const struct command_spec acl_commands[] = {
+static const struct command_spec acl_commands[] = {
     {.name = "acl",
      .arity = -2,
      .group = GROUP_SERVER,
@@ -458,4 +460,13 @@ const struct command_spec acl_commands[] = {
      .summary = "A container for commands about users.",
      .subcommands = subcommands},
     {.name = NULL},
+};
+
+const struct feature acl_feature = {
+    .name = "acl",
+    .options = OPTIONS(acl_options),
+    .directives = DIRECTIVES(acl_directives),
+    .commands = COMMANDS(acl_commands),
+    .init = acl_init,
+    .parts = PARTS(&acl_part),
 };

@@ -1,25 +1,26 @@
 /* acl_files.c: users in files: the aclfile, or `user` lines of the configuration file, but not both.
  *
  * Both have lines of the form "user NAME RULE…", as ACL LIST shows them. The lines of the configuration are checked
- * while it is read and applied at the start, when all commands have been renamed. ACL LOAD applies the aclfile as a
- * whole or not at all: it first creates users from all lines, then replaces the rights of existing users of the same
- * name, so that clients whose permissions still suffice stay connected. */
+ * while the file is read, and applied at startup, after all commands have been renamed. ACL LOAD applies the aclfile as
+ * a whole or not at all: it first creates users from all lines, then replaces the permissions of existing users with
+ * the same name, so that clients whose permissions are still sufficient stay connected. */
 #include "acl/acl.h"
 #include "acl/rights.h"
-#include "lib/file.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/file.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include "server/server.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FILE_SIZE_MAX = 256 * 1024 * 1024, NEW_FILE_MODE = 0600 /* it has digests of passwords */ };
+enum { FILE_SIZE_MAX = 256 * 1024 * 1024, NEW_FILE_MODE = 0600 /* the file has digests of passwords */ };
 
 static char *acl_file;
 static const struct config_name channel_defaults[] = {{"allchannels", 1}, {"resetchannels", 0}, {NULL, 0}};
 
-/* Users made from lines */
+/* --- Users from lines of a file --- */
 
 struct made_users {
     struct user *items; /* with an allocated name each */
@@ -50,7 +51,7 @@ static void made_free(struct made_users *made) {
     *made = (struct made_users){0};
 }
 
-/* Takes the rights of `from`, which is left without. */
+/* Moves the permissions of `from` to `user`. */
 static void user_take(struct user *user, struct user *from) {
     user_free_rights(user);
     user_clear_passwords(user);
@@ -72,12 +73,12 @@ static void made_apply(struct made_users *made) {
     }
 }
 
-/* Lines of the configuration */
+/* --- Lines of the configuration --- */
 
 struct line {
     struct slice name; /* allocated */
     int count;
-    struct slice *rules; /* with selectors joined */
+    struct slice *rules; /* the arguments of selectors are joined */
 };
 static struct line *lines;
 static size_t line_count;
@@ -113,7 +114,7 @@ static const char *line_read(int count, const struct slice *words) {
     const char *reason = apply_rules(&tried, rules_count, rules, &failed);
     user_free_rights(&tried);
     user_clear_passwords(&tried);
-    /* Whether a command exists is known when the whole file has been read. */
+    /* Whether a command exists is known only after the whole file has been read. */
     if (reason && reason != acl_unknown_command) {
         rules_free(rules, rules_count);
         return line_refused(name, reason);
@@ -123,8 +124,8 @@ static const char *line_read(int count, const struct slice *words) {
     return NULL;
 }
 
-/* In a file a selector ends with the first word that ends with ')'. A pattern of a selector that does is written as one
- * that matches the same and ends with ']'. */
+/* In a file a selector ends with the first word that ends with ')'. If a pattern in a selector ends with ')', it is
+ * written as an equivalent pattern that ends with ']'. */
 static void write_pattern(struct slice pattern, struct output *out) {
     bool in_class = false, escaped = false;
     for (size_t i = 0; i + 1 < pattern.len; i++) {
@@ -132,7 +133,7 @@ static void write_pattern(struct slice pattern, struct output *out) {
         if (!escaped && (c == '[' || c == ']')) in_class = c == '[';
         escaped = !escaped && c == '\\';
     }
-    if (in_class) { /* a class that is not closed ends with the pattern */
+    if (in_class) { /* an unclosed class ends with the pattern */
         output_write(out, pattern);
         output_write(out, SLICE("]"));
         return;
@@ -145,7 +146,7 @@ static bool ends_selector(struct slice word) {
     return word.len && word.data[word.len - 1] == ')';
 }
 
-/* A first-arg that ends with ')' cannot be written in any way: its rule is left out. */
+/* A first argument that ends with ')' cannot be expressed, so its rule is omitted. */
 static void write_file_rules(const struct user *user, struct output *out) {
     struct memory_output rules;
     memory_output_init(&rules);
@@ -157,7 +158,7 @@ static void write_file_rules(const struct user *user, struct output *out) {
         struct slice word = {left.data, space ? (size_t)(space - left.data) : left.len};
         left.data += word.len + (space != NULL), left.len -= word.len + (space != NULL);
         in_selector |= word.len && word.data[0] == '(';
-        /* No rule of a selector begins with '('. */
+        /* A rule within a selector cannot begin with '('. */
         bool closes = in_selector && ends_selector(word) && (!left.len || left.data[0] == '(');
         word.len -= closes;
         if (in_selector && ends_selector(word) && word.data[0] == '+') {
@@ -178,8 +179,8 @@ static void write_file_rules(const struct user *user, struct output *out) {
     memory_output_free(&rules);
 }
 
-/* Words that the parser of the file would not read as they are get quotes. Digests need none, though they begin like a
- * comment. */
+/* Quotes a word that the parser of the file would not read unchanged. Digests need no quotes, although they begin like
+ * a comment. */
 static void write_quoted(struct slice text, struct output *out) {
     while (text.len) {
         const char *space = memchr(text.data, ' ', text.len);
@@ -189,7 +190,7 @@ static void write_quoted(struct slice text, struct output *out) {
         if (len && word.data[0] == '#')
             output_write(out, word);
         else
-            config_write_word(out, word, false);
+            word_write(out, word, false);
         len += space != NULL;
         text.data += len, text.len -= len;
     }
@@ -202,7 +203,7 @@ static void lines_rewrite(struct output *out) {
         memory_output_init(&rules);
         write_file_rules(user_at(i), &rules.out);
         output_write(out, SLICE("user "));
-        config_write_word(out, slice_of(user_at(i)->name), false);
+        word_write(out, slice_of(user_at(i)->name), false);
         write_quoted(memory_output_slice(&rules), out);
         output_write(out, SLICE("\n"));
         memory_output_free(&rules);
@@ -232,7 +233,7 @@ static void lines_apply(void) {
     made_free(&made);
 }
 
-/* The aclfile */
+/* --- The aclfile --- */
 
 bool acl_has_file(void) {
     return acl_file[0] != 0;
@@ -246,21 +247,51 @@ static void complain(struct output *errors, int number, const char *what) {
     output_write(errors, slice_of(what));
 }
 
+/* Words are separated by single spaces, as ACL SAVE writes them: a second space after "user" means an empty name.
+ * Between rules additional spaces are ignored. */
 static int split_at_spaces(struct slice line, struct slice *words) {
+    enum { NAME = 1 };
     int count = 0;
     while (line.len) {
         const char *space = memchr(line.data, ' ', line.len);
         size_t len = space ? (size_t)(space - line.data) : line.len;
-        if (len) words[count++] = (struct slice){line.data, len};
+        if (len || count == NAME) words[count++] = (struct slice){line.data, len};
         len += space != NULL;
         line.data += len, line.len -= len;
     }
     return count;
 }
 
+static void complain_of_rule(struct output *errors, int number, struct slice rule, const char *reason) {
+    char text[512] = "", operation[160] = "";
+    if (reason == acl_unknown_command)
+        snprintf(operation, sizeof operation,
+                 "Error in applying operation '%.*s': ", (int)(rule.len < 128 ? rule.len : 128), rule.data);
+    snprintf(text, sizeof text, ": %s%s. ", operation, reason);
+    complain(errors, number, text);
+}
+
+/* Reports every unknown command of the line, but only the first of its other errors. */
+static void apply_all_rules(struct user *user, int number, int count, const struct slice *rules,
+                            struct output *errors) {
+    bool reported = false;
+    for (int i = 0; i < count; i++) {
+        const char *reason = user_apply_rule(user, rules[i]);
+        bool other = reason && reason != acl_unknown_command;
+        if (reason && !(other && reported)) complain_of_rule(errors, number, rules[i], reason);
+        reported |= other;
+    }
+}
+
+static bool has_space(struct slice text) {
+    for (size_t i = 0; i < text.len; i++)
+        if (isspace((unsigned char)text.data[i])) return true;
+    return false;
+}
+
 static void read_words(struct made_users *made, int number, int count, const struct slice *words,
                        struct output *errors) {
-    if (count < 2 || !slice_is(words[0], "user")) {
+    if (count < 2 || !slice_equal(words[0], SLICE("user"))) {
         complain(errors, number, " should start with user keyword followed by the username. ");
         return;
     }
@@ -268,27 +299,27 @@ static void read_words(struct made_users *made, int number, int count, const str
         complain(errors, number, ": Usernames can't contain spaces or null characters. ");
         return;
     }
-    char text[512];
+    if (has_space(words[1])) {
+        output_write(errors, SLICE("'"));
+        complain(errors, number, ": username '");
+        output_write(errors, words[1]);
+        output_write(errors, SLICE("' contains invalid characters. "));
+        return;
+    }
     if (made_find(made, words[1])) {
+        char text[512];
         snprintf(text, sizeof text, "WARNING: Duplicate user '%.*s' found on line %d. ",
                  (int)(words[1].len < 128 ? words[1].len : 128), words[1].data, number);
         output_write(errors, slice_of(text));
         return;
     }
     int rule_count, unmatched;
-    struct slice *rules = rules_join(count - 2, words + 2, &rule_count, &unmatched), failed;
+    struct slice *rules = rules_join(count - 2, words + 2, &rule_count, &unmatched);
     if (!rules) {
         complain(errors, number, ": Unmatched parenthesis in selector definition.");
         return;
     }
-    const char *reason = apply_rules(made_add(made, words[1]), rule_count, rules, &failed);
-    if (reason && strcmp(reason, "Syntax error") == 0) {
-        complain(errors, number, ": Syntax error. ");
-    } else if (reason) {
-        snprintf(text, sizeof text, ": Error in applying operation '%.*s': %s. ",
-                 (int)(failed.len < 128 ? failed.len : 128), failed.data, reason);
-        complain(errors, number, text);
-    }
+    apply_all_rules(made_add(made, words[1]), number, rule_count, rules, errors);
     rules_free(rules, rule_count);
 }
 
@@ -373,7 +404,8 @@ int acl_file_save(void) {
     return result;
 }
 
-void acl_users_start(void) {
+/* Applies the `user` lines or reads the aclfile; exits on errors. */
+static void acl_users_start(void) {
     if (acl_has_file() && line_count) {
         log_warning("Configuring Valkey with users defined in valkey.conf and at the same setting an ACL file path is "
                     "invalid. This setup is very likely to lead to configuration errors and security holes, please "
@@ -388,30 +420,23 @@ void acl_users_start(void) {
     exit(1);
 }
 
-struct server_part acl_part = {.name = "acl", .start = acl_users_start};
+const struct server_part acl_part = {.name = "acl", .start = acl_users_start};
 
 const struct config_directive acl_directives[] = {
     {.name = "user", .min_words = 1, .handle = line_read, .rewrite = lines_rewrite}, {.name = NULL}};
 
 const struct config_option acl_options[] = {
-    {.name = "aclfile",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &acl_file,
-     .initial = "",
-     .help = "The file with the users, which ACL LOAD and ACL SAVE use; empty: they are in the configuration file."},
+    {.name = "aclfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &acl_file, .initial = ""},
     {.name = "acllog-max-len",
      .type = CONFIG_INT64,
      .value = &acl_log_max,
      .initial = "128",
      .min = 0,
-     .max = INT64_MAX,
-     .help = "How many entries ACL LOG keeps."},
+     .max = INT64_MAX},
     {.name = "acl-pubsub-default",
      .type = CONFIG_ENUM,
      .value = &acl_channels_default,
      .initial = "resetchannels",
-     .names = channel_defaults,
-     .help = "Whether a new user may use all channels or none."},
+     .names = channel_defaults},
     {.name = NULL},
 };

@@ -1,14 +1,14 @@
-/* acl_log.c: ACL LOG: commands that were denied and logins that failed, the latest first. Equal events of the same
- * minute share an entry. */
+/* acl_log.c: ACL LOG: denied commands and failed logins, the latest first. Equal events of the same minute share an
+ * entry. */
 #include "acl/acl.h"
-#include "lib/clock.h"
-#include "lib/list.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
-#include "server/clients/auth.h"
 
 enum { TOGETHER_MS = 60 * 1000, ENTRIES_COMPARED = 10, ENTRIES_SHOWN = 10, TEXT_KEPT = 16 * 1024 };
 
@@ -20,7 +20,7 @@ struct entry {
     char *user, *client; /* a line of CLIENT LIST */
     struct slice object; /* allocated */
 };
-static struct list entries = {.head = {&entries.head, &entries.head}};
+static struct list entries = LIST_INIT(entries);
 static uint64_t next_id;
 int64_t acl_log_max;
 
@@ -50,7 +50,8 @@ static struct entry *find_equal(const struct entry *wanted) {
     return NULL;
 }
 
-/* Names and keys are as long as the client likes. A user without any rights must not fill the memory with them. */
+/* The client determines the length of names and keys. A user without any permission must not fill the memory with
+ * them. */
 static struct slice shortened(struct slice text) {
     return text.len ? (struct slice){text.data, text.len < TEXT_KEPT ? text.len : TEXT_KEPT} : SLICE("");
 }

@@ -1,7 +1,7 @@
 /* rights.c: see rights.h. */
 #include "acl/rights.h"
-#include "lib/glob.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include "server/command/command_names.h"
 #include <ctype.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 int acl_channels_default;
 
-/* Reasons, in Valkey's words. */
+/* The error texts of Valkey. */
 const char acl_unknown_command[] = "Unknown command or category name in ACL";
 static const char syntax_error[] = "Syntax error";
 static const char key_after_all[] =
@@ -32,7 +32,7 @@ static char *lower_copy(struct slice text) {
     return copy;
 }
 
-/* Patterns */
+/* --- Patterns --- */
 
 static void pattern_set(struct acl_pattern *pattern, struct slice text, uint32_t access) {
     size_t plain = 0;
@@ -81,14 +81,14 @@ static void patterns_copy(struct acl_patterns *to, const struct acl_patterns *fr
     for (size_t i = 0; i < from->count; i++) patterns_add(to, from->items[i].text, from->items[i].access);
 }
 
-/* A pattern must be one word of a file. */
+/* A pattern must be a single word in the aclfile. */
 static bool pattern_ok(struct slice text) {
     for (size_t i = 0; i < text.len; i++)
         if (!text.data[i] || isspace((unsigned char)text.data[i])) return false;
     return true;
 }
 
-/* Commands */
+/* --- Commands --- */
 
 static void bitmap_grow(struct acl_selector *selector, uint32_t id) {
     size_t words = (size_t)id / 64 + 1;
@@ -149,8 +149,8 @@ static void all_commands_set(struct acl_selector *selector, bool on) {
     selector->others = selector->all_commands_first = on;
 }
 
-/* Appends a rule and drops those it repeals: of the same name, and those of the subcommands and first arguments of a
- * command that is granted or taken as a whole. */
+/* Appends a rule and removes the rules that it overrides: those with the same name, and for a whole command those of
+ * its subcommands and first arguments. */
 static void rule_keep(struct acl_selector *selector, char sign, struct slice name) {
     char *rule = mem_alloc(name.len + 2);
     rule[0] = sign;
@@ -186,7 +186,7 @@ static const char *apply_category(struct acl_selector *selector, bool on, struct
 static const char *apply_first_argument(struct acl_selector *selector, struct slice name) {
     const char *bar = memrchr(name.data, '|', name.len);
     struct slice first = {bar ? bar + 1 : NULL, bar ? (size_t)(name.data + name.len - bar - 1) : 0};
-    struct command *command = bar ? command_find((struct slice){name.data, (size_t)(bar - name.data)}) : NULL;
+    struct command *command = bar ? command_find_original((struct slice){name.data, (size_t)(bar - name.data)}) : NULL;
     if (!command) return acl_unknown_command;
     if (command->parent) return first_of_subcommand;
     if (!first.len) return syntax_error;
@@ -205,7 +205,7 @@ static const char *apply_first_argument(struct acl_selector *selector, struct sl
 static const char *apply_command(struct acl_selector *selector, bool on, struct slice name) {
     if (!name.len) return acl_unknown_command;
     if (name.data[0] == '@') return apply_category(selector, on, name);
-    struct command *command = command_find(name);
+    struct command *command = command_find_original(name);
     if (!command) return on ? apply_first_argument(selector, name) : acl_unknown_command;
     command_set(selector, command, on);
     struct commands_change change = {.selector = selector, .on = on, .parent = command};
@@ -214,7 +214,7 @@ static const char *apply_command(struct acl_selector *selector, bool on, struct 
     return NULL;
 }
 
-/* Keys, channels, databases */
+/* --- Keys, channels, databases --- */
 
 static const char *apply_key(struct acl_selector *selector, struct slice rule) {
     if (slice_equal(rule, SLICE("~*"))) {
@@ -307,7 +307,7 @@ bool selector_has_channel(const struct acl_selector *selector, struct slice chan
     if (selector->channels.all) return true;
     for (size_t i = 0; i < selector->channels.count; i++) {
         const struct acl_pattern *pattern = &selector->channels.items[i];
-        /* Whether one pattern matches only what another one does is not decided; it must be the same. */
+        /* A channel pattern must be equal to the permitted pattern: inclusion of patterns is not computed. */
         if (is_pattern ? slice_equal(pattern->text, channel) : pattern_matches(pattern, channel)) return true;
     }
     return false;
@@ -318,7 +318,7 @@ bool selector_has_database(const struct acl_selector *selector, int db) {
     return bsearch(&db, selector->databases, selector->database_count, sizeof *selector->databases, compare_ints);
 }
 
-/* Selectors */
+/* --- Selectors --- */
 
 static void shortcuts_drop(struct acl_selector *selector) {
     mem_free(selector->shortcuts.commands);
@@ -406,7 +406,7 @@ struct acl_rights *rights_new(void) {
     return rights;
 }
 
-struct acl_rights *rights_copy(const struct acl_rights *from) {
+static struct acl_rights *rights_copy(const struct acl_rights *from) {
     struct acl_rights *rights = mem_alloc(sizeof *rights);
     *rights = (struct acl_rights){.count = from->count, .selectors = mem_alloc(from->count * sizeof *from->selectors)};
     for (size_t i = 0; i < from->count; i++) selector_copy(&rights->selectors[i], &from->selectors[i]);
@@ -418,7 +418,7 @@ static void rights_clear_selectors(struct acl_rights *rights) {
     rights->count = 1;
 }
 
-void rights_free(struct acl_rights *rights) {
+static void rights_free(struct acl_rights *rights) {
     if (!rights) return;
     rights_clear_selectors(rights);
     selector_free(&rights->selectors[0]);
@@ -451,7 +451,7 @@ static const char *rights_add_selector(struct acl_rights *rights, struct slice r
     return NULL;
 }
 
-/* Users */
+/* --- Users --- */
 
 void user_free_rights(struct user *user) {
     rights_free(user->rights);
@@ -525,7 +525,7 @@ const char *user_apply_rule(struct user *user, struct slice rule) {
     } else if (slice_is(rule, "reset")) {
         user_reset(user);
     } else if (slice_is(rule, "sanitize-payload") || slice_is(rule, "skip-sanitize-payload")) {
-        return NULL; /* RESTORE always checks its payload */
+        return NULL; /* accepted and ignored: RESTORE always checks its payload */
     } else if (strchr("><#!", rule.data[0]) && rule.data[0]) {
         return apply_password(user, rule);
     } else if (rule.len > 1 && rule.data[0] == '(' && rule.data[rule.len - 1] == ')') {
@@ -536,7 +536,8 @@ const char *user_apply_rule(struct user *user, struct slice rule) {
     return NULL;
 }
 
-/* How many words from `at` on are one selector; 0: its parenthesis is not closed. *len: bytes of them, with spaces. */
+/* Returns the number of words from `at` on that form one selector; 0: its parenthesis is not closed. *len: their bytes,
+ * with spaces. */
 static int selector_span(int count, const struct slice *words, int at, size_t *len) {
     *len = 0;
     for (int i = at; i < count; i++) {
@@ -576,7 +577,7 @@ struct slice *rules_join(int count, const struct slice *words, int *rule_count, 
     return rules;
 }
 
-/* Writing */
+/* --- Writing --- */
 
 static void write_text(struct output *out, const char *text) {
     output_write(out, slice_of(text));
@@ -595,7 +596,7 @@ void selector_write_keys(const struct acl_selector *selector, struct output *out
     for (size_t i = 0; i < selector->keys.count; i++) {
         const struct acl_pattern *pattern = &selector->keys.items[i];
         if (i) write_text(out, " ");
-        /* "~*" would be read as all keys, after which no pattern may follow. */
+        /* "~*" would be read as allkeys, and no pattern may follow that rule. */
         bool is_star = slice_equal(pattern->text, SLICE("*"));
         write_text(out, pattern->access == ACCESS_READ    ? "%R~"
                         : pattern->access == ACCESS_WRITE ? "%W~"

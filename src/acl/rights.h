@@ -1,7 +1,7 @@
-/* rights.h: the permissions of a user, and the rules that grant and take them.
+/* rights.h: the permissions of a user, and the rules that grant and revoke them.
  *
- * A user has a root selector and any number of further selectors. A selector is a set of commands, of keys, of channels
- * and of databases; the user may run a command that one of the selectors allows as a whole. Rules change a selector:
+ * A user has a root selector and any number of further selectors. A selector is a set of commands, keys, channels and
+ * databases. The user may run a command if a single selector allows all that the command uses. Rules change a selector:
  *
  *     +get -get +config|get +select|0    commands, subcommands, a command with this first argument only
  *     +@read -@all allcommands nocommands    categories
@@ -9,15 +9,15 @@
  *     &news:* allchannels resetchannels    channels
  *     db=0,2 alldbs resetdbs    databases
  *
- * The commands are compiled to a bitmap indexed by command->id. The rules themselves are kept beside it: ACL LIST shows
- * them, and a bitmap could not say which of its new commands a later version is to allow. A pattern without wildcards,
- * or with one star at its end, is compared without the glob matcher; any other pattern first compares its literal
- * start, eight bytes at once.
+ * The commands are compiled to a bitmap indexed by command->id. The rules are kept as well, because ACL LIST shows
+ * them, and because a bitmap does not determine which new commands of a later version are allowed. A pattern without
+ * wildcards, or with one star at its end, is compared without the glob matcher; for any other pattern its literal
+ * prefix is compared first, eight bytes in one step.
  *
- * Rejected: sharing rule sets between users. Users are few, and a selector takes some hundred bytes. */
+ * Rejected: sharing rule sets between users. There are few users, and a selector takes some hundred bytes. */
 #ifndef ACL_RIGHTS_H
 #define ACL_RIGHTS_H
-#include "lib/output.h"
+#include "lib/text/output.h"
 #include "server/clients/user.h"
 #include "server/command/command.h"
 #include <string.h>
@@ -26,9 +26,9 @@ enum access { ACCESS_READ = 1, ACCESS_WRITE = 2 };
 struct acl_pattern {
     struct slice text;   /* allocated */
     size_t plain;        /* bytes before the first special character */
-    uint64_t head, mask; /* up to 8 of them, and which bytes of a text to compare with these */
+    uint64_t head, mask; /* up to 8 of these bytes, and a mask of the bytes to compare */
     enum { PATTERN_EXACT, PATTERN_PREFIX, PATTERN_GLOB } kind;
-    uint32_t access; /* of keys */
+    uint32_t access; /* access to keys; not used for channels */
 };
 struct acl_patterns {
     bool all;
@@ -40,13 +40,13 @@ struct acl_first_argument {
     char *text;       /* lower case */
 };
 struct acl_selector {
-    struct acl_shortcuts { /* of acl_check.c; the next rule discards them */
+    struct acl_shortcuts { /* owned by acl_check.c; every rule discards them */
         uint8_t *commands; /* indexed by command->id */
         size_t count;
-        uint64_t head, mask; /* of the prefix that a key has matched last */
-        uint8_t allows;      /* what that prefix allows; 0: none is noted */
+        uint64_t head, mask; /* the prefix that a key matched last */
+        uint8_t allows;      /* the access that the prefix grants; 0: no prefix is stored */
     } shortcuts;
-    uint64_t *commands; /* bitmap of `words` words; `others` stands for all ids behind it */
+    uint64_t *commands; /* bitmap of `words` words; `others` is the bit of all higher ids */
     size_t words;
     bool others;
     bool all_databases;
@@ -54,8 +54,8 @@ struct acl_selector {
     struct acl_patterns keys, channels;
     int *databases; /* ascending */
     struct acl_first_argument *firsts;
-    bool all_commands_first; /* the rules begin with +@all, not -@all */
-    char **rules;            /* those after it, without a rule that a later one repeals */
+    bool all_commands_first; /* the first rule is +@all, not -@all */
+    char **rules;            /* the rules after it, without rules that a later one overrides */
 };
 struct acl_rights {
     size_t count;
@@ -64,9 +64,7 @@ struct acl_rights {
 
 extern int acl_channels_default; /* 1: new users may use all channels; the option acl-pubsub-default */
 
-struct acl_rights *rights_new(void); /* that of a new user: no commands, no keys */
-struct acl_rights *rights_copy(const struct acl_rights *rights);
-void rights_free(struct acl_rights *rights); /* may be NULL */
+struct acl_rights *rights_new(void); /* the permissions of a new user: no commands, no keys */
 bool rights_are_all(const struct acl_rights *rights);
 
 bool selector_has_command(const struct acl_selector *selector, const struct command *command, int argc,
@@ -88,20 +86,21 @@ static inline bool pattern_matches(const struct acl_pattern *pattern, struct sli
 bool selector_has_channel(const struct acl_selector *selector, struct slice channel, bool is_pattern);
 bool selector_has_database(const struct acl_selector *selector, int db);
 
-/* Users as a whole. A copy has no name and is no user; copies are for trying rules out. */
+/* Functions on all data of a user. A copy has no name and cannot log in; it is used to try out rules. */
 void user_copy_rights(struct user *to,
                       const struct user *from); /* passwords, flags and permissions; frees those of `to` */
 void user_free_rights(struct user *user);
 void user_reset(struct user *user); /* the state of a new user */
-/* Applies one rule. Returns NULL, or the reason (one of the following or another static text): nothing has changed. */
+/* Applies one rule. Returns NULL, or a static text, the reason why nothing was changed: acl_unknown_command or
+ * another. */
 extern const char acl_unknown_command[];
 const char *user_apply_rule(struct user *user, struct slice rule);
-/* Joins the words of selectors that contain spaces: "(~a", "+get)" becomes "(~a +get)". Returns the rules, to be freed
- * with rules_free(), or NULL and in *unmatched the index of a word whose parenthesis is not closed. */
+/* Joins the arguments of a selector that contains spaces: "(~a", "+get)" becomes "(~a +get)". Returns the rules, which
+ * the caller frees with rules_free(). NULL: the parenthesis in argument *unmatched is not closed. */
 struct slice *rules_join(int count, const struct slice *words, int *rule_count, int *unmatched);
 void rules_free(struct slice *rules, int count);
 
-/* The rules that make the user: "on nopass ~* &* +@all". */
+/* Writes the rules that define the user: "on nopass ~* &* +@all". */
 void user_write_rules(const struct user *user, struct output *out);
 void selector_write_commands(const struct acl_selector *selector, struct output *out);
 void selector_write_keys(const struct acl_selector *selector, struct output *out);

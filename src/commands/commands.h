@@ -1,9 +1,10 @@
-/* commands.h: the data commands. Each family has a file with a table of specs; main.c registers them all with one call.
- */
+/* commands.h: the data commands. Each family has a file with a table of specs, which data_feature lists. */
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
 #include "server/command/command.h"
 #include "server/config/config.h"
+#include "server/debug/debug.h"
+#include "server/feature.h"
 
 extern const struct command_spec string_commands[], string_edit_commands[], string_multi_commands[],
     string_increment_commands[], lcs_commands[];
@@ -19,8 +20,8 @@ extern const struct command_spec stream_commands[], stream_add_commands[], strea
 extern const struct command_spec migrate_commands[], dump_commands[], geo_commands[], geo_search_commands[],
     sort_commands[];
 extern const struct config_option hyperloglog_options[], dump_options[];
-extern const struct config_option type_options[]; /* encoding limits of the types */
-/* DEBUG subcommands that show the types; called by data_commands_register(). */
-void type_debug_register(void);
-void data_commands_register(void);
+extern const struct config_option type_options[];              /* encoding limits of the types */
+extern const struct debug_subcommand type_debug_subcommands[]; /* DEBUG subcommands that show the types */
+void type_debug_register(void);                                /* what DEBUG OBJECT and DEBUG DIGEST show of them */
+extern const struct feature data_feature;
 #endif

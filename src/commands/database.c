@@ -3,6 +3,7 @@
 #include "commands/flush_mode.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
+#include "lib/system/memory.h"
 #include "server/server.h"
 #include <limits.h>
 
@@ -16,8 +17,10 @@ static bool flush_options_read(struct call *call, bool *lazy) {
     return false;
 }
 
-/* A flush is propagated even if the data set was empty: a replica may have other data. */
-static void flush_done(struct call *call) {
+/* A flush is propagated even if the data set was empty: a replica may have other data. A flush in the foreground has
+ * already spent time on each key, so it also returns the memory to the kernel immediately. */
+static void flush_done(struct call *call, bool lazy) {
+    if (!lazy) mem_purge();
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }
@@ -26,7 +29,7 @@ static void flushdb_run(struct call *call) {
     bool lazy;
     if (!flush_options_read(call, &lazy)) return;
     call->dirty += db_flush(call->db, lazy);
-    flush_done(call);
+    flush_done(call, lazy);
 }
 
 static void flushall_run(struct call *call) {
@@ -37,7 +40,7 @@ static void flushall_run(struct call *call) {
     server.dirty += call->dirty; /* immediately, for a snapshot of the empty data set */
     call->dirty = 0;
     server_flushed_all();
-    flush_done(call);
+    flush_done(call, lazy);
 }
 
 static bool swap_index_read(struct call *call, int index, const char *error, int *id) {

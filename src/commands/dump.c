@@ -1,11 +1,12 @@
-/* dump.c: DUMP and RESTORE: serialization of a value (persist/rdb.h). */
+/* dump.c: DUMP and RESTORE: serialization of a value (formats/rdb.h). */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "commands/scratch_db.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "persist/rdb.h"
+#include "commands/spec.h"
+#include "formats/rdb.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 
 static void dump_run(struct call *call) {
     struct entry *entry = find_read(call, call->argv[1]);
@@ -20,7 +21,7 @@ static void dump_run(struct call *call) {
     memory_output_free(&payload);
 }
 
-/* RESTORE */
+/* --- RESTORE --- */
 
 struct restore_options {
     bool replace, absolute;
@@ -67,7 +68,12 @@ static struct entry *payload_read(struct call *call, struct db *scratch, struct 
     rdb_reader_init(&in, &source);
     struct entry *entry = rdb_read_value(&in, scratch, key);
     rdb_reader_free(&in);
-    if (!entry) reply_error(call->reply, "ERR Bad data format");
+    if (!entry) {
+        if (source.failed)
+            log_verbose("Internal error in RDB reading offset %llu -> %s", (unsigned long long)source_offset(&source),
+                        rdb_reason(&source));
+        reply_error(call->reply, "ERR Bad data format");
+    }
     return entry;
 }
 
@@ -102,7 +108,8 @@ static void restore_run(struct call *call) {
                         : options.absolute                     ? options.ttl
                         : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX
                                                                : options.ttl + clock_ms();
-    if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* the time is already past */
+    if (expire_at >= 0 && expire_at <= clock_ms() &&
+        !client_must_be_obeyed(call->client)) { /* the time is already past */
         db_delete(scratch, key, true);
         if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
@@ -175,10 +182,6 @@ const struct command_spec dump_commands[] = {
     {.name = NULL},
 };
 const struct config_option dump_options[] = {
-    {.name = "rdbcompression",
-     .type = CONFIG_BOOL,
-     .value = &rdb_settings.compression,
-     .initial = "yes",
-     .help = "Compress strings that are written to files and payloads."},
+    {.name = "rdbcompression", .type = CONFIG_BOOL, .value = &rdb_settings.compression, .initial = "yes"},
     {.name = NULL},
 };

@@ -1,7 +1,7 @@
 /* element_reply.h: replies with an element of a set, a list or a sorted set. */
 #ifndef COMMANDS_ELEMENT_REPLY_H
 #define COMMANDS_ELEMENT_REPLY_H
-#include "lib/listpack.h"
+#include "lib/structures/listpack.h"
 #include "resp/reply.h"
 
 static inline void reply_element(struct reply *reply, const struct listpack_value *element) {

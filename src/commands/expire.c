@@ -1,12 +1,12 @@
 /* expire.c: key expiration: the EXPIRE and TTL families, PERSIST.
  *
- * A time is propagated as PEXPIREAT with its conditions, which then hold on replicas, too. A time in the past deletes
- * the key at once. */
+ * A time is propagated as PEXPIREAT with its conditions, which are met on replicas as well. A time in the past deletes
+ * the key immediately. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 static void propagate_pexpireat(struct call *call, int64_t at) {
     enum { WORDS_FEW = 8 };
@@ -34,11 +34,11 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
         return;
     }
     reply_integer(call->reply, 1);
-    if (expire_time_is_past(at)) {
+    if (expire_time_is_past(call, at)) {
         expire_now(call, key);
         return;
     }
-    if (at < 0) at = 0; /* also in the past, but not -1, which means no expiry */
+    if (at < 0) at = 0; /* also in the past; -1 would mean no expiry */
     db_set_expire(call->db, entry, at);
     notify(call->db, NOTIFY_GENERIC, "expire", key);
     call->dirty++;

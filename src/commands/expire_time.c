@@ -1,9 +1,9 @@
 /* expire_time.c: see expire_time.h. */
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/server.h"
 
 bool expire_option_read(const struct call *call, int *index, struct expire_option *option, unsigned allowed) {
@@ -109,8 +109,8 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
            !((wanted & CONDITION_LT) && !never && at >= now_at);
 }
 
-bool expire_time_is_past(int64_t at) {
-    return at <= clock_ms() && !server.loading && !store_settings.keep_expired;
+bool expire_time_is_past(const struct call *call, int64_t at) {
+    return at <= clock_ms() && !store_settings.keep_expired && !client_must_be_obeyed(call->client);
 }
 
 void expire_now(struct call *call, struct slice key) {

@@ -39,9 +39,10 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at); /* no e
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at);
 int64_t expire_time_shown(int64_t at, bool seconds, bool relative); /* the inverse */
 void reply_invalid_expire(struct call *call);
-/* True: a key with this expiry is deleted at once. Never on a replica or while loading: there only the primary's
- * commands delete keys. */
-bool expire_time_is_past(int64_t at);
-/* Deletes a key whose new expiry is in the past, and propagates that. Counts as one change and one expired key. */
+/* True: a key with this expiry is deleted immediately. Always false on a replica and while loading, where only the
+ * primary's commands delete keys. */
+bool expire_time_is_past(const struct call *call, int64_t at);
+/* Deletes a key whose new expiry is in the past, and propagates the deletion. Counts as one change and one expired
+ * key. */
 void expire_now(struct call *call, struct slice key);
 #endif

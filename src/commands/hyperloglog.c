@@ -1,11 +1,11 @@
 /* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The value is a string in the
- * format of lib/hyperloglog.h. */
-#include "lib/hyperloglog.h"
+ * format of lib/structures/hyperloglog.h. */
+#include "lib/structures/hyperloglog.h"
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include <stdio.h>
 
 static int64_t sparse_max;
@@ -183,7 +183,7 @@ static void pfmerge_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* PFDEBUG */
+/* --- PFDEBUG --- */
 
 static void decode_run(void *context, char kind, unsigned length, unsigned value) {
     struct memory_output *text = context;
@@ -213,17 +213,30 @@ static bool make_dense(struct call *call, struct entry *entry) {
     edit_begin(&edit, call, entry);
     bool good = edit_to_dense(&edit);
     edit_end(&edit);
-    if (good) {
-        db_changed(call->db, call->argv[2]);
+    /* The value is the same, so clients that watch the key or have cached it are not notified of the new encoding. */
+    if (good)
         call->dirty++;
-    } else {
+    else
         reply_error(call->reply, CORRUPT);
-    }
     return good;
+}
+
+static void set_simd(struct call *call) {
+    bool on = slice_is(call->argv[2], "on");
+    if (!on && !slice_is(call->argv[2], "off")) {
+        reply_error(call->reply, "ERR Argument must be ON or OFF");
+        return;
+    }
+    hll_set_simd(on);
+    reply_status(call->reply, on ? "enabled" : "disabled");
 }
 
 static void pfdebug_run(struct call *call) {
     struct slice what = call->argv[1], bytes;
+    if (slice_is(what, "simd")) {
+        set_simd(call);
+        return;
+    }
     struct entry *entry = find_write(call, call->argv[2]);
     if (!entry) {
         reply_error(call->reply, "ERR The specified key does not exist");
@@ -259,7 +272,7 @@ static void pfdebug_run(struct call *call) {
     }
 }
 
-/* PFSELFTEST: tests the registers of both forms and the error of the estimate. */
+/* --- PFSELFTEST: tests the registers of both forms and the error of the estimate --- */
 
 static bool selftest_registers(char *dense, uint8_t *registers) {
     uint8_t again[HLL_REGISTERS] = {0};
@@ -308,8 +321,7 @@ const struct config_option hyperloglog_options[] = {
      .value = &sparse_max,
      .initial = "3000",
      .min = 0,
-     .max = INT64_MAX,
-     .help = "Bytes up to which a HyperLogLog is kept as runs; beyond, it takes 12 KiB."},
+     .max = INT64_MAX},
     {.name = NULL},
 };
 

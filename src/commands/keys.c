@@ -2,9 +2,9 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/memory.h"
-#include "store/hash.h"
+#include "lib/system/memory.h"
 #include "server/server.h"
+#include "store/hash.h"
 #include <limits.h>
 
 static void delete_all(struct call *call, bool lazy) {
@@ -123,14 +123,21 @@ static void move_run(struct call *call) {
     reply_integer(call->reply, moves);
 }
 
-/* The copy lacks these fields. Replicas and the append-only file do not look at their clocks: they delete the fields of
- * the original first. */
+/* Expired fields are not copied. Replicas and the append-only file do not check expiry, so they copy these fields as
+ * well; the propagated HDEL deletes them from the copy. In the original the expired fields remain until the expiry
+ * cycle deletes them. */
+struct copying {
+    struct call *call;
+    struct db *to_db;
+};
 static void fields_left_out(void *context, const struct slice *names, size_t count) {
-    struct call *call = context;
+    const struct copying *copying = context;
+    struct call *call = copying->call;
+    if (!call->propagated) call_propagate(call, call->argc, call->argv);
     struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
-    argv[0] = SLICE("HDEL"), argv[1] = call->argv[1];
+    argv[0] = SLICE("HDEL"), argv[1] = call->argv[2];
     memcpy(argv + 2, names, count * sizeof *argv);
-    call_propagate(call, (int)count + 2, argv);
+    call_propagate_in(call, copying->to_db, (int)count + 2, argv);
     mem_free(argv);
 }
 
@@ -161,8 +168,8 @@ static void copy_run(struct call *call) {
     }
     if (there) db_delete(to_db, to, store_settings.lazy_server_del);
     struct entry *copy = db_copy(call->db, entry, to_db, to);
-    if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy, fields_left_out, call);
-    if (call->propagated) call_propagate(call, call->argc, call->argv);
+    struct copying copying = {call, to_db};
+    if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy, fields_left_out, &copying);
     notify(to_db, NOTIFY_NEW, "new", to);
     notify(to_db, NOTIFY_GENERIC, "copy_to", to);
     call->dirty++;

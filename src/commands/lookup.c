@@ -1,14 +1,10 @@
 /* lookup.c: the functions of lookup.h that are not inline. */
 #include "commands/lookup.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/config/config.h"
 #include "server/server.h"
 
 enum { STRING_SIZE_MAX = 512 * 1024 * 1024 };
-
-bool call_must_obey(const struct call *call) {
-    return (call->client->flags & CLIENT_PRIMARY) || server.loading;
-}
 
 static uint64_t string_size_max(void) {
     static const struct config_option *option;
@@ -34,7 +30,7 @@ bool string_memory_ok(struct call *call, uint64_t len) {
 
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more) {
     uint64_t total = len + more;
-    if ((total > string_size_max() || total < len) && !call_must_obey(call)) {
+    if ((total > string_size_max() || total < len) && !client_must_be_obeyed(call->client)) {
         reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
         return false;
     }

@@ -5,7 +5,7 @@
  * entry is valid until the next function of keyspace.h that changes something. */
 #ifndef COMMANDS_LOOKUP_H
 #define COMMANDS_LOOKUP_H
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "resp/request.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
@@ -30,11 +30,22 @@ static inline struct entry *find_write(struct call *call, struct slice key) {
     return db_find(call->db, key, LOOKUP_WRITE | lookup_flags(call));
 }
 
-/* False, and an error replied, where there is an entry of another type. */
+/* False: the entry has another type; replied with the error. */
 static inline bool type_ok(struct call *call, const struct entry *entry, enum value_type type) {
     if (!entry || entry_type(entry) == type) return true;
     reply_wrong_type(call->reply);
     return false;
+}
+
+/* Call after a handler has removed elements of a value: reports `event` (NULL: none), and deletes the key if its value
+ * is empty now. */
+static inline void key_elements_removed(struct call *call, struct slice key, bool empty, enum notify_class class,
+                                        const char *event) {
+    if (!empty) db_changed(call->db, key);
+    if (event) notify(call->db, class, event, key);
+    if (!empty) return;
+    db_delete(call->db, key, store_settings.lazy_server_del);
+    notify(call->db, NOTIFY_GENERIC, "del", key);
 }
 
 /* Replies with the value of a string entry. */
@@ -74,8 +85,6 @@ static inline int shown_len(struct slice word) {
     return word.len < SHOWN_MAX ? (int)word.len : SHOWN_MAX;
 }
 
-/* True: the call comes from a primary or an AOF, which has accepted it already: limits do not apply. */
-bool call_must_obey(const struct call *call);
 /* False: a string of `len + more` bytes would exceed proto-max-bulk-len; replied with the error. */
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more);
 /* False: there is no memory for a string of that size, which the client determines; replied with the error. */

@@ -1,19 +1,19 @@
 /* migrate.c: MIGRATE: moves keys to another server.
  *
  * The keys are sent as RESTORE commands with DUMP payloads in one batch; then the replies are read, and each key that
- * the target has accepted is deleted here. The server waits meanwhile, at most the timeout of the call for each step:
- * no client sees a key on both servers, or on none. (So does Valkey. A target that takes long stalls this server.)
+ * the target has accepted is deleted here. The server blocks meanwhile, as Valkey does, for at most the timeout of the
+ * call per step: no client sees a key on both servers or on neither. A slow target stalls this server.
  *
- * The connection runs on an event loop of its own, so that nothing else is served while the command waits. It is kept
- * for ten seconds for the next call. If a kept connection fails before the target can have executed anything, the call
- * is tried once more with a new one. */
+ * The connection has its own event loop, so that no client is served while the command waits. The connection is cached
+ * for ten seconds for the next call. If a cached connection fails before the target can have executed anything, the
+ * call is retried once with a new connection. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/clock.h"
-#include "lib/list.h"
-#include "lib/memory.h"
-#include "persist/rdb.h"
+#include "formats/rdb.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "resp/reply_reader.h"
 #include "server/clients/listeners.h"
 #include "server/server.h"
@@ -30,7 +30,7 @@ struct target {
     int64_t db; /* selected there; -1: unknown */
     uint64_t used_us;
 };
-static struct list targets = {.head = {&targets.head, &targets.head}};
+static struct list targets = LIST_INIT(targets);
 static struct event_loop *loop;
 static struct event_timer timer;
 
@@ -42,16 +42,15 @@ struct migration {
     bool copy, replace;
     int user, password; /* indices of arguments; 0: not given */
     int first_key, key_count;
-    /* The keys that exist: their argument, and whether the target has them now. */
+    /* The keys that exist: keys[i] is the argument, done[i] whether the target has accepted it. `moved` counts the
+     * accepted keys. */
     int *keys, found, moved;
     bool *done;
 };
 
-/* Connections */
+/* --- Connections --- */
 
-static void on_event(struct connection *conn) {
-    (void)conn;
-}
+static void on_event(struct connection *conn) {}
 static const struct connection_events events = {.connected = on_event, .readable = on_event, .closed = on_event};
 
 static void target_close(struct target *target) {
@@ -64,7 +63,6 @@ static void target_close(struct target *target) {
 }
 
 static uint64_t close_unused(struct event_timer *self) {
-    (void)self;
     uint64_t now = clock_mono();
     list_each(&targets, link) {
         struct target *target = container_of(link, struct target, link);
@@ -94,7 +92,7 @@ static struct target *target_connect(const struct migration *m) {
                                                                      .events = &events});
     int error = conn_wait_open(conn, m->timeout_ms);
     if (error) {
-        /* As Valkey: its connection attempt fails when it is written to. */
+        /* The error texts of Valkey, where a failed connection attempt is reported by the first write. */
         reply_error(m->call->reply, error == -ECONNREFUSED || error == -ETIMEDOUT
                                         ? "IOERR error or timeout writing to target instance"
                                         : "IOERR error or timeout connecting to the client");
@@ -110,7 +108,7 @@ static struct target *target_connect(const struct migration *m) {
     return target;
 }
 
-/* The request */
+/* --- The request --- */
 
 static int64_t time_left(const struct entry *entry) {
     int64_t at = entry_expire_at(entry);
@@ -147,7 +145,7 @@ static void write_request(const struct migration *m, struct target *target) {
     memory_output_free(&payload);
 }
 
-/* The replies */
+/* --- The replies --- */
 
 /* 0, or a negative errno. */
 static int read_reply(const struct migration *m, struct target *target, struct reply_reader *reader) {
@@ -169,7 +167,8 @@ static void reply_target_error(struct reply *reply, struct slice text) {
     reply_error_format(reply, "ERR Target instance replied with error: %.*s", shown_len(text), text.data);
 }
 
-/* Reads all replies. 0, or a negative errno; *refused: the target has answered one with an error, replied. */
+/* Reads all replies. Returns 0 or a negative errno. *refused: the target replied with an error, which was sent to the
+ * client. */
 static int read_replies(struct migration *m, struct target *target, bool *refused, bool *any) {
     struct reply_reader reader;
     int others = (m->password != 0) + (target->db != m->db), error = 0;
@@ -203,7 +202,7 @@ static void delete_moved(struct migration *m) {
     for (int i = 0; i < m->found; i++) {
         if (!m->done[i]) continue;
         struct slice key = call->argv[m->keys[i]];
-        if (!db_delete(call->db, key, false)) continue; /* it is named twice */
+        if (!db_delete(call->db, key, false)) continue; /* the key was given twice */
         notify(call->db, NOTIFY_GENERIC, "del", key);
         call->dirty++;
         argv[argc++] = key;
@@ -212,7 +211,7 @@ static void delete_moved(struct migration *m) {
     mem_free(argv);
 }
 
-/* One attempt. False: a kept connection had ended before anything was read from it. */
+/* One attempt. False: a cached connection was closed before anything was read from it. */
 static bool attempt(struct migration *m, bool may_retry) {
     struct target *target = target_find(m);
     bool kept = target != NULL, refused = false, any = false;
@@ -223,7 +222,7 @@ static bool attempt(struct migration *m, bool may_retry) {
     bool writing = error != 0;
     if (!error) error = read_replies(m, target, &refused, &any);
     if (error || refused) {
-        /* After an error the replies behind it may be missing, or another database be selected. */
+        /* After an error later replies may be missing, or another database may be selected. */
         target_close(target);
     } else {
         target->db = m->db;
@@ -238,7 +237,7 @@ static bool attempt(struct migration *m, bool may_retry) {
     return true;
 }
 
-/* The command */
+/* --- The command --- */
 
 static bool options_read(struct migration *m) {
     struct call *call = m->call;
@@ -286,7 +285,8 @@ static void migrate_run(struct call *call) {
         return;
     }
     int64_t port;
-    if (!parse_int64(call->argv[2], &port) || port < 0 || port > UINT16_MAX) port = 0; /* as Valkey: refused there */
+    if (!parse_int64(call->argv[2], &port) || port < 0 || port > UINT16_MAX)
+        port = 0; /* connecting then fails, as in Valkey */
     m.port = (int)port;
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
@@ -296,10 +296,9 @@ static void migrate_run(struct call *call) {
     mem_free(m.keys);
 }
 
-/* An empty key stands for those behind KEYS. */
+/* If the key is empty, the keys follow KEYS. */
 static int find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max) {
-    (void)command;
     const uint32_t flags = KEY_RW | KEY_ACCESS | KEY_DELETE;
     int count = 0;
     if (argc <= 3) return -1;

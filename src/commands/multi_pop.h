@@ -1,5 +1,5 @@
-/* multi_pop.h: LMPOP, ZMPOP, BLMPOP, BZMPOP: "numkeys key… WHERE [COUNT count]" pops from the first non-empty key.
- * Propagated as a pop from that key. */
+/* multi_pop.h: LMPOP, ZMPOP, BLMPOP, BZMPOP: "numkeys key… WHERE [COUNT count]" pops from the first non-empty key. The
+ * commands are propagated as a pop from that key. */
 #ifndef COMMANDS_MULTI_POP_H
 #define COMMANDS_MULTI_POP_H
 #include "server/command/command.h"

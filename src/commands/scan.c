@@ -3,9 +3,9 @@
 #include "commands/lookup.h"
 #include "commands/scan.h"
 #include "commands/spec.h"
-#include "lib/glob.h"
-#include "lib/hash_slot.h"
-#include "lib/memory.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -136,7 +136,7 @@ static void scan_run(struct call *call) {
     memory_output_init(&memory);
     struct output *outer = call->reply->out;
     call->reply->out = &memory.out;
-    /* In a sparse table many steps find nothing; limiting the steps, too, limits the time of one call. */
+    /* In a sparse table many steps find nothing, so the number of steps is limited as well. */
     int slot = scan.match ? hash_slot_of_pattern(scan.pattern) : -1;
     uint64_t steps = count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)count * 10;
     do {

@@ -1,13 +1,13 @@
-/* sort.c: SORT and SORT_RO: the sorted elements of a list, set or sorted set, ordered by themselves or by keys that a
- * pattern selects; returned, or stored as a list.
+/* sort.c: SORT and SORT_RO: return the elements of a list, set or sorted set, sorted by value or by keys that a pattern
+ * selects, or store them as a list.
  *
  * A pattern contains a '*' that stands for the element; "->" and a field name after it select a field of a hash. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/spec.h"
 #include "commands/scratch_db.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "commands/spec.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/user.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -28,6 +28,7 @@ struct sort {
     struct slice by;           /* data NULL: sort by the elements themselves */
     int64_t offset, count;     /* count negative: all */
     const struct slice *store; /* NULL: reply with the result */
+    bool missed_volatile;      /* a field was missing, perhaps because it has expired */
     int get_count;
     struct element *elements;
     size_t len, capacity;
@@ -55,7 +56,7 @@ static struct slice keep_text(struct sort *sort, struct slice text) {
     return (struct slice){copy, text.len};
 }
 
-/* The elements */
+/* --- The elements --- */
 
 static void add_element(struct sort *sort, struct slice text) {
     if (sort->len == sort->capacity) {
@@ -84,8 +85,11 @@ static void load_set(struct sort *sort, const struct entry *entry) {
     while (set_next(&it, &member)) add_element(sort, listpack_value_text(&member, text));
     set_iterate_end(&it);
 }
-static void load_zset(struct sort *sort, const struct entry *entry) {
+/* The set becomes a skiplist, as in Valkey: OBJECT ENCODING shows it. */
+static void load_zset(struct sort *sort, struct entry *entry) {
     struct zset zset = zset_of(entry);
+    zset_index(&zset);
+    zset_keep(sort->call->db, entry, &zset);
     struct zset_iterator it;
     struct zset_item item;
     char text[LISTPACK_TEXT];
@@ -116,7 +120,11 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
     if (name != buffer) mem_free(name);
     if (!entry) return false;
     if (field.len) {
-        if (entry_type(entry) != TYPE_HASH || !hash_get(entry, field, &field_value)) return false;
+        if (entry_type(entry) != TYPE_HASH) return false;
+        if (!hash_get(entry, field, &field_value)) {
+            sort->missed_volatile |= hash_is_volatile(entry);
+            return false;
+        }
         *value = field_value.bytes;
     } else {
         if (entry_type(entry) != TYPE_STRING) return false;
@@ -125,7 +133,7 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
     return true;
 }
 
-/* Ordering */
+/* --- Ordering --- */
 
 /* Converts the text up to its first NUL, which must be its end, to a number. */
 static bool weight_read(struct slice text, double *weight) {
@@ -171,7 +179,7 @@ static int compare(const void *left, const void *right, void *context) {
     return sort->descending ? -order : order;
 }
 
-/* Arguments */
+/* --- Arguments --- */
 
 static bool read_limit(struct call *call, int at, struct sort *sort) {
     return argument_int64(call, at, &sort->offset) && argument_int64(call, at + 1, &sort->count);
@@ -216,7 +224,7 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
     return true;
 }
 
-/* Replying */
+/* --- Replying --- */
 
 static void reply_value(struct sort *sort, bool has, struct slice value) {
     if (has)
@@ -257,6 +265,29 @@ static void emit(struct sort *sort, const struct element *element, struct db *sc
     }
 }
 
+/* Propagates the stored list instead of the command. */
+static void propagate_list(struct sort *sort, struct slice key) {
+    enum { BATCH = 512 };
+    struct call *call = sort->call;
+    struct slice argv[BATCH + 2] = {SLICE("DEL"), key};
+    struct list_type_iterator it;
+    struct list_type_element element;
+    char text[LISTPACK_TEXT];
+    int count = 0;
+    call_propagate(call, 2, argv);
+    argv[0] = SLICE("RPUSH");
+    list_type_iterate(&it, find_write(call, key), 0, false);
+    while (list_type_next(&it, &element)) {
+        struct slice value = element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text);
+        argv[2 + count++] = keep_text(sort, value);
+        if (count < BATCH) continue;
+        call_propagate(call, 2 + count, argv);
+        count = 0;
+    }
+    list_type_iterate_end(&it);
+    if (count) call_propagate(call, 2 + count, argv);
+}
+
 static void sort_store(struct sort *sort, size_t first, size_t end) {
     struct call *call = sort->call;
     struct slice key = *sort->store;
@@ -270,6 +301,8 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_LIST, "sortstore", key);
         call->dirty += values;
+        /* Replicas and the append-only file do not check expiry: they would find the expired fields. */
+        if (sort->missed_volatile) propagate_list(sort, key);
     } else if (db_delete(call->db, key, store_settings.lazy_server_del)) {
         notify(call->db, NOTIFY_GENERIC, "del", key);
         call->dirty++;
@@ -297,8 +330,8 @@ static void sort_run_as(struct call *call, bool read_only) {
         reply_wrong_type(call->reply);
         return;
     }
-    /* The order of a set may differ on replicas. */
-    if (sort.unsorted && type == TYPE_SET && sort.store) {
+    /* The order of a set may differ on replicas, and a script may depend on it. */
+    if (sort.unsorted && type == TYPE_SET && (sort.store || call->client->flags & CLIENT_INTERNAL)) {
         sort.unsorted = false;
         sort.alpha = true;
         sort.by = (struct slice){NULL, 0};
@@ -340,7 +373,6 @@ static int sort_find_keys(const struct command *command, int argc, const struct 
         else if (slice_is(argv[i], "store") && i + 1 < argc)
             store = ++i;
     }
-    (void)command;
     if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
     if (store && max > 1) positions[count++] = (struct key_position){store, KEY_OW | KEY_UPDATE};
     return 1 + (store != 0);
@@ -348,7 +380,6 @@ static int sort_find_keys(const struct command *command, int argc, const struct 
 
 static int sort_ro_find_keys(const struct command *command, int argc, const struct slice *argv,
                              struct key_position *positions, int max) {
-    (void)command, (void)argc, (void)argv;
     if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
     return 1;
 }

@@ -1,7 +1,7 @@
 /* type_debug.c: the type-specific parts of DEBUG DIGEST, HTSTATS-KEY and OBJECT (server/debug/debug.h describes the
  * digests), and LISTPACK, QUICKLIST and QUICKLIST-PACKED-THRESHOLD. */
 #include "commands/commands.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "server/debug/debug.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -11,7 +11,7 @@
 #include "store/zset.h"
 #include <stdio.h>
 
-/* Valkey does not count a field's expiry, nor fields that have expired. */
+/* As in Valkey, the digest includes neither the expiry of fields nor expired fields. */
 static void hash_digest(const struct entry *entry, struct digest *digest) {
     struct hash_iterator it;
     struct hash_item item;
@@ -147,7 +147,7 @@ static void run_packed_threshold(struct call *call) {
         return;
     }
     encoding_limits.list_large_min =
-        bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* the limit of what a node can hold */
+        bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* the maximum size of a node */
     reply_ok(call->reply);
 }
 
@@ -155,7 +155,7 @@ static void run_packed_threshold(struct call *call) {
     (const char *const[]) {                                                                                            \
         __VA_ARGS__, NULL                                                                                              \
     }
-static const struct debug_subcommand type_subcommands[] = {
+const struct debug_subcommand type_debug_subcommands[] = {
     {"listpack", 1, 1, run_listpack,
      HELP("LISTPACK <key>", "    Print the elements of a value that is a listpack on standard output.")},
     {"quicklist", 1, 2, run_quicklist,
@@ -174,5 +174,4 @@ void type_debug_register(void) {
     debug_register_value(TYPE_ZSET, &zset);
     debug_register_value(TYPE_HASH, &hash);
     debug_register_value(TYPE_STREAM, &stream);
-    debug_register(type_subcommands);
 }

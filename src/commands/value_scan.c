@@ -2,7 +2,7 @@
 #include "commands/value_scan.h"
 #include "commands/lookup.h"
 #include "commands/scan.h"
-#include "lib/glob.h"
+#include "lib/text/glob.h"
 
 bool value_scan_find(struct call *call, enum value_type type, uint64_t *cursor, struct entry **entry) {
     if (!scan_cursor_parse(call->argv[2], cursor)) {

@@ -23,7 +23,7 @@ enum value_scan_option { SCAN_NO_VALUES = 1, SCAN_NO_SCORES = 2 };
 bool value_scan_options(struct call *call, struct value_scan *scan, unsigned allowed);
 /* Counts an element and returns true if it matches; then `parts` reply elements must follow. */
 bool value_scan_wants(struct value_scan *scan, struct slice name, size_t parts);
-/* Calls `step`, which returns the next cursor, until enough elements were visited, and replies. */
+/* Calls `step`, which returns the next cursor, until enough elements were visited; then replies. */
 void value_scan_run(struct call *call, struct value_scan *scan, uint64_t cursor, const struct entry *entry,
                     uint64_t (*step)(const struct entry *entry, uint64_t cursor, struct value_scan *scan));
 #endif

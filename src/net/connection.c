@@ -1,13 +1,15 @@
 /* connection.c: the parts that all transports share. */
 #include "net/connection.h"
-#include "lib/clock.h"
+#include "lib/system/clock.h"
+#include "net/remote.h"
+#include "net/socket.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #endif
 #ifdef USE_TLS
 #include "net/tls.h"
@@ -44,6 +46,35 @@ struct listener *conn_listen(const struct transport *transport, struct event_loo
 
 void listener_close(struct listener *listener) {
     listener->close(listener);
+}
+
+/* On the thread of the connection. */
+static void find_socket(struct connection *conn, void *found) {
+    if (!conn_is_open(conn) || conn->transport->io != &socket_io_plain) return;
+    conn_flush(conn);
+    if (!conn_pending(conn) && conn_is_open(conn)) *(int *)found = conn_fd(conn);
+}
+
+int conn_socket_for_child(struct connection *conn) {
+    int found = -1;
+    conn_flush(conn);
+    if (!conn_is_remote(conn))
+        find_socket(conn, &found);
+    else
+        remote_run(conn, find_socket, &found);
+    return found;
+}
+
+void *conn_take_input(struct connection *conn) {
+    if (conn_is_remote(conn) || !conn->transport->io) return NULL;
+    struct socket_connection *stream = container_of(conn, struct socket_connection, conn);
+    void *own = stream->own;
+    if (!own || stream->showing) return NULL;
+    stream->own = NULL;
+    stream->own_size = 0;
+    conn->in = NULL;
+    conn->in_len = 0;
+    return own;
 }
 
 void conn_receive_into(struct connection *conn, char *memory, size_t len) {
@@ -83,6 +114,19 @@ const char *conn_error_text(const struct connection *conn) {
     return conn->transport->error_text(conn);
 }
 
+int conn_set_keepalive(struct connection *conn, int seconds) {
+    return conn->transport->set_keepalive ? conn->transport->set_keepalive(conn, seconds) : 0;
+}
+
+int conn_set_nodelay(struct connection *conn, bool on) {
+    return conn->transport->set_nodelay ? conn->transport->set_nodelay(conn, on) : 0;
+}
+
+void conn_describe(const struct connection *conn, char *text, size_t size) {
+    if (size) text[0] = '\0';
+    if (conn->transport->describe) conn->transport->describe(conn, text, size);
+}
+
 const char *conn_peer_names(const struct connection *conn) {
     return conn->transport->peer_names ? conn->transport->peer_names(conn) : NULL;
 }
@@ -117,7 +161,7 @@ int address_resolve(const char *host, int port, int flags, struct addrinfo **fou
 
 void conn_format_address(const struct connection *conn, bool peer, char text[static 128]) {
     struct address address;
-    if (!conn->transport->address(conn, peer, &address))
+    if (!conn_address(conn, peer, &address))
         snprintf(text, 128, "?:0");
     else
         snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d", address.host,

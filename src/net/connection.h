@@ -27,8 +27,10 @@
  *   `hung_up`, once, when the end has come behind such bytes. An owner that may never consume its input then calls
  *   conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
  *   Output written before conn_close() is still sent: over RDMA until the peer's device has it (2 seconds at most),
- *   over a socket as far as the kernel accepts it at once. Wait for conn_pending() == 0 where that is not enough. The
- *   peer receives all that the kernel accepted, even if the peer goes on sending (stream.h).
+ *   over a socket as far as the kernel accepts it immediately. Wait for conn_pending() == 0 where that is not enough.
+ * The peer receives all that the kernel accepted, even if the peer keeps sending (socket.h).
+ *
+ *   An owner that closes because too much output is queued sets `drops_output`.
  *
  * Nested iterations
  *   The bytes that `readable` was called for stay in place while it runs, even if it runs the loop. To keep bytes in
@@ -43,14 +45,14 @@
  *   loop; remote.h describes how its user works with it from its own thread. */
 #ifndef NET_CONNECTION_H
 #define NET_CONNECTION_H
-#include "lib/output.h"
+#include "lib/text/output.h"
 #include "net/event_loop.h"
 
 struct connection;
 struct connect_options;
 struct listen_options;
 struct listener;
-struct stream_io;
+struct socket_io;
 struct transport;
 
 enum connection_state {
@@ -66,6 +68,7 @@ struct connection_events {
     void (*drained)(struct connection *conn);   /* what was queued has gone out; may be NULL */
     void (*closed)(struct connection *conn);    /* conn->error, conn_error_text() */
     void (*hung_up)(struct connection *conn);   /* the end has come behind undelivered bytes; may be NULL */
+    void (*grown)(struct connection *conn);     /* uses much more memory than before (remote.h); may be NULL */
 };
 
 struct connection {
@@ -77,10 +80,12 @@ struct connection {
     enum connection_state state;
     int error; /* errno of the failure */
     bool reading_paused;
+    bool keeps_input;   /* the owner calls conn_trim(): receive memory may stay when it is empty */
     bool hung_up;       /* `hung_up` was called */
     bool wants_drained; /* set before conn_flush() to get `drained`. A connection on another thread reports it only
                            then */
     bool trusted;       /* the owner trusts the peer; see conn_set_trusted() */
+    bool drops_output;  /* set before conn_close(): what is not sent yet is not to be sent any more */
     const char *in;     /* received, not consumed */
     size_t in_len;
     size_t in_limit;
@@ -95,10 +100,10 @@ struct address {
     int port;       /* 0: Unix socket */
 };
 
-/* The operations of a transport. Callers use the conn_ functions below. */
+/* The operations of a transport. Only net/ calls them; all others use the conn_ functions below. */
 struct transport {
     const char *name;           /* "tcp", "tls", "unix", "rdma" */
-    const struct stream_io *io; /* how its sockets read and write, stream.h; NULL: it has none */
+    const struct socket_io *io; /* how its sockets read and write, socket.h; NULL: it has none */
     /* Sending costs a system call and wakes the peer. It is cheaper to send the replies to several connections one
      * after the other before the loop waits than each of them between two reads. */
     bool flush_late;
@@ -119,14 +124,16 @@ struct transport {
     bool (*leave)(struct connection *conn);
     void (*enter)(struct connection *conn, struct event_loop *loop);
     bool (*address)(const struct connection *conn, bool peer, struct address *address);
-    int (*fd)(const struct connection *conn);        /* -1: the connection has no descriptor of its own */
-    bool (*is_local)(const struct connection *conn); /* the peer is on this machine, in the sense of protected mode */
-    int (*set_keepalive)(struct connection *conn, int seconds);
+    int (*fd)(const struct connection *conn);
+    bool (*is_local)(const struct connection *conn);
+    int (*set_keepalive)(struct connection *conn, int seconds); /* NULL: there is nothing to set */
+    int (*set_nodelay)(struct connection *conn, bool on);       /* NULL: there is nothing to set */
     const char *(*error_text)(const struct connection *conn);
-    size_t (*memory)(const struct connection *conn, size_t *input,
-                     size_t *output); /* bytes held: in total, for input, for output */
+    size_t (*memory)(const struct connection *conn, size_t *input, size_t *output);
+    void (*trim)(struct connection *conn);           /* conn_trim(); NULL: nothing to free */
+    size_t (*shared)(const struct connection *conn); /* bytes of pending() in shared blobs; NULL: always 0 */
     void (*describe)(const struct connection *conn, char *text,
-                     size_t size);                            /* "device=… rx=…" for display; may be empty */
+                     size_t size);                            /* conn_describe(); NULL: nothing to say */
     const char *(*peer_names)(const struct connection *conn); /* conn_peer_names(); may be NULL */
 };
 
@@ -160,7 +167,8 @@ struct listener {
     void *owner;
     void (*close)(struct listener *listener);
     /* Whether the owner can keep one more connection; NULL: always. A transport that can reject a connection before it
-     * costs anything may ask. It still passes some to `accepted`, which sends the peer the reason. */
+     * costs anything may ask: RDMA still passes some to `accepted`, which sends the peer the reason; TLS passes none.
+     */
     bool (*has_capacity)(struct listener *listener);
     int accept_batch; /* connections to accept in one iteration of the loop, at most; may be changed at any time */
 };
@@ -171,7 +179,7 @@ struct listen_options {
     int unix_mode;          /* permissions of the socket file; 0: leave them */
     const char *unix_group; /* NULL: leave it */
     uint32_t mark;          /* SO_MARK, 0: none */
-    bool mptcp;             /* TCP: accept Multipath TCP, too; fails with a kernel that has none */
+    bool mptcp;             /* TCP: accept also Multipath TCP; fails with a kernel that has none */
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
@@ -185,6 +193,10 @@ struct listen_options {
 struct listener *conn_listen(const struct transport *transport, struct event_loop *loop,
                              const struct listen_options *options, char *error, size_t error_size);
 void listener_close(struct listener *listener);
+/* The connections of the listener's transport stay on the loop where they were placed. */
+static inline bool listener_pins_connections(const struct listener *listener) {
+    return listener->transport->join != NULL;
+}
 
 static inline struct slice conn_peek(const struct connection *conn) {
     return (struct slice){conn->in, conn->in_len};
@@ -208,11 +220,64 @@ static inline void conn_flush(struct connection *conn) {
 static inline size_t conn_pending(const struct connection *conn) {
     return conn->transport->pending(conn);
 }
+/* Frees receive memory that holds no bytes. Moves the bytes in conn_peek(). Not while `readable` runs. */
+static inline void conn_trim(struct connection *conn) {
+    if (conn->transport->trim) conn->transport->trim(conn);
+}
+static inline size_t conn_pending_shared(const struct connection *conn) { /* the part that is in shared blobs */
+    return conn->transport->shared ? conn->transport->shared(conn) : 0;
+}
 void conn_close(struct connection *conn);
+/* The descriptor of a plain socket, to which a child process may write from now on: all output has left the
+ * connection, and its owner adds none while the child writes. -1: the transport writes no plain bytes to a socket, the
+ * connection is not open, or its peer does not take the output now. The descriptor does not block. */
+int conn_socket_for_child(struct connection *conn);
+/* For a caller that drops the unconsumed input: the memory that holds it and nothing else, which the caller frees
+ * (mem_free), perhaps on another thread. NULL: there is no such memory, and the input stays. */
+void *conn_take_input(struct connection *conn);
 static inline bool conn_is_open(const struct connection *conn) {
     return conn->state == CONN_OPEN;
 }
 const char *conn_error_text(const struct connection *conn);
+static inline const char *conn_transport_name(const struct connection *conn) { /* "tcp", "tls", "unix", "rdma" */
+    return conn->transport->name;
+}
+/* False: the address is unknown. */
+static inline bool conn_address(const struct connection *conn, bool peer, struct address *address) {
+    return conn->transport->address(conn, peer, address);
+}
+/* The peer is on this machine, in the sense of protected mode. */
+static inline bool conn_is_local(const struct connection *conn) {
+    return conn->transport->is_local(conn);
+}
+/* -1: the connection has no descriptor of its own. The descriptor is for display and for waiting: bytes go through the
+ * functions above, options through the two below. */
+static inline int conn_fd(const struct connection *conn) {
+    return conn->transport->fd(conn);
+}
+/* TCP keepalive after `seconds` without traffic; 0: off. Returns 0 or -errno. RDMA uses rdma_settings.keepalive_ms. */
+int conn_set_keepalive(struct connection *conn, int seconds);
+/* TCP_NODELAY, which every TCP connection begins with; does nothing on other transports. Returns 0 or -errno. */
+int conn_set_nodelay(struct connection *conn, bool on);
+/* The bytes of memory that the connection holds: in total, for input, and for output. `input` and `output` may be
+ * NULL. */
+static inline size_t conn_memory(const struct connection *conn, size_t *input, size_t *output) {
+    return conn->transport->memory(conn, input, output);
+}
+/* The connection holds memory for input that the peer has not sent yet, so its size says nothing about the peer. */
+static inline bool conn_reserves_input(const struct connection *conn) {
+    return !conn->transport->io;
+}
+/* Writes "device=… rx=…" or another text of the transport for display; it may be empty. */
+void conn_describe(const struct connection *conn, char *text, size_t size);
+/* struct transport: flush_late */
+static inline bool conn_flushes_late(const struct connection *conn) {
+    return conn->transport->flush_late;
+}
+/* The connection can move to another loop (remote.h). */
+static inline bool conn_can_move(const struct connection *conn) {
+    return conn->transport->leave != NULL;
+}
 /* The names in the peer's verified certificate that tls_set_peer_names() selects: each ends with a NUL, the last is
  * followed by an empty one. NULL: there is no certificate, or names were not wanted. */
 const char *conn_peer_names(const struct connection *conn);
@@ -238,4 +303,7 @@ int conn_wait_drained(struct connection *conn, int64_t timeout_ms);
 extern const struct transport transport_tcp, transport_unix;
 const struct transport *
 transport_find(const char *name); /* NULL: not compiled in. "rdma" needs BUILD_RDMA=yes, "tls" BUILD_TLS=yes */
+static inline const char *transport_name(const struct transport *transport) {
+    return transport->name;
+}
 #endif

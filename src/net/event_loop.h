@@ -13,14 +13,15 @@
  *   9. deferred work
  *
  * A handler may run the loop itself (a blocking wait, a long-running script). Such a nested iteration calls no hooks
- * and runs no deferred work, so objects that the outer handlers use stay alive.
+ * and runs no deferred work, so objects that the outer handlers use stay alive. Work that must also run in nested
+ * iterations uses a timer. server/nested_turn.h says what else the server does there.
  *
  * Everything here belongs to the loop's thread, except event_loop_wake() and event_loop_post(). A handler may add,
- * change and remove any watch or timer, including its own. A removed watch is not called again, even if its event was
- * already fetched. Free objects that handlers on the stack may still use through event_loop_defer(). */
+ * change and remove any descriptor or timer, including its own. A removed one is not called again, even if its event
+ * was already fetched. Free objects that handlers on the stack may still use through event_loop_defer(). */
 #ifndef NET_EVENT_LOOP_H
 #define NET_EVENT_LOOP_H
-#include "lib/list.h"
+#include "lib/structures/linked_list.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,18 +33,19 @@ void event_loop_stop(struct event_loop *loop);
 /* One iteration; waits at most `timeout_us` microseconds (-1: without limit). Returns the number of handlers, posts,
  * timers and completions it ran. For tools and blocking waits. */
 int event_loop_turn(struct event_loop *loop, int64_t timeout_us);
-void event_loop_wake(struct event_loop *loop); /* from any thread or signal handler: end the wait */
+bool event_loop_is_turning(const struct event_loop *loop); /* within an iteration: another one would be nested */
+void event_loop_wake(struct event_loop *loop);             /* from any thread or signal handler: end the wait */
 
-/* File descriptors, level-triggered. The owner embeds the watch in its struct. */
+/* File descriptors, level-triggered. The owner embeds an event_io in its struct. */
 enum { EVENT_READ = 1, EVENT_WRITE = 2 };
-struct event_watch {
+struct event_io {
     int fd; /* -1: not watched */
     int mask;
-    void (*ready)(struct event_watch *watch, int mask); /* mask: the ready events; errors and hang-up set both */
+    void (*ready)(struct event_io *io, int mask); /* mask: the ready events; errors and hang-up set both */
 };
-int event_watch_set(struct event_loop *loop, struct event_watch *watch, int fd, int mask,
-                    void (*ready)(struct event_watch *, int)); /* add or change; mask 0 removes; 0 or -errno */
-void event_watch_remove(struct event_loop *loop, struct event_watch *watch);
+int event_io_set(struct event_loop *loop, struct event_io *io, int fd, int mask,
+                 void (*ready)(struct event_io *, int)); /* add or change; mask 0 removes; 0 or -errno */
+void event_io_remove(struct event_loop *loop, struct event_io *io);
 
 /* Timers, in a heap: a timer costs nothing until it is due. Times are microseconds of the monotonic clock. */
 struct event_timer {
@@ -64,8 +66,8 @@ struct event_poller {
     /* Called when the loop is about to sleep: arm the wake-up descriptor, then poll once more. False: work arrived, do
      * not sleep. */
     bool (*prepare_sleep)(struct event_poller *poller);
-    /* Spin for this long after the last work before sleeping; 0: sleep at once. While it spins, the thread yields its
-     * CPU to other threads that can run. */
+    /* Spin for this long after the last work before sleeping; 0: sleep immediately. While it spins, the thread yields
+     * its CPU to other threads that can run. */
     uint32_t spin_us;
     uint64_t last_work_us; /* private to the loop */
 };
@@ -84,7 +86,7 @@ void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, 
  * it. Posts of one thread to one loop keep their order.
  *
  * The loop holds one atomic pointer to the posts that were published and not fetched, the newest first. It fetches all
- * of them at once and runs the oldest first. There is no lock, neither side waits, and the number of senders is not
+ * of them together and runs the oldest first. There is no lock, neither end waits, and the number of senders is not
  * limited. A loop that is about to sleep sets a flag and checks for posts once more; a sender that publishes after that
  * wakes it. Other senders pay nothing for wake-ups.
  *
@@ -106,7 +108,7 @@ struct event_outbox {
 };
 void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, struct event_loop *to);
 void event_outbox_add(struct event_outbox *outbox, struct event_post *post); /* from `from`'s thread */
-void event_outbox_publish(struct event_outbox *outbox);                      /* at once */
+void event_outbox_publish(struct event_outbox *outbox);                      /* now */
 
 /* Called in each iteration, before and after the wait. */
 struct event_hooks {
@@ -130,6 +132,7 @@ struct event_loop_stats {
     uint64_t turns, sleeps, spins; /* turns: iterations; spins: polls of polled sources in place of a sleep */
     uint64_t yields;               /* of the CPU, while spinning */
     uint64_t busy_us, sleep_us;
+    uint64_t longest_us; /* between two sleeps */
 };
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);
 #endif

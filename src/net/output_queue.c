@@ -1,6 +1,6 @@
 /* output_queue.c: see output_queue.h. */
 #include "net/output_queue.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 static void append(struct output_queue *q, const char *data, size_t len, struct output_chunk *chunk,
                    struct blob *blob) {

@@ -13,8 +13,8 @@
  * sent: a queue of segments in front of them would allocate memory for each. */
 #ifndef NET_OUTPUT_QUEUE_H
 #define NET_OUTPUT_QUEUE_H
-#include "lib/list.h"
-#include "lib/output.h"
+#include "lib/structures/linked_list.h"
+#include "lib/text/output.h"
 
 /* The transport embeds it in its chunk. Zero in a chunk that is handed to output_queue_open(). */
 struct output_chunk {
@@ -27,8 +27,8 @@ struct output_segment {
     size_t len;
     struct output_chunk *chunk;
     struct blob *blob; /* when chunk is NULL; one reference */
-    bool used;         /* private to RDMA: a request reads the blob in place … */
-    uint32_t last_seq; /* … and this is the last one */
+    bool used;         /* private to RDMA: a request reads the blob in place */
+    uint32_t last_seq; /* private to RDMA: number of the last request that does, if `used` */
 };
 
 struct output_queue {

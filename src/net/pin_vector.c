@@ -21,8 +21,8 @@
  *
  * Rejected: hwloc (knows where the device is, not where its interrupts go); numbering the interrupts in their order
  * (the event queues come before or between them, and differ by driver and version). */
+#include "lib/system/random.h"
 #include "net/pin.h"
-#include "lib/random.h"
 #include <ctype.h>
 #include <limits.h>
 #include <stdint.h>

@@ -12,15 +12,16 @@
  *   The halves share nothing except what is listed below; everything else travels in messages. A message is a piece of
  *   memory that belongs to one thread at a time. It goes through the two outboxes of the worker (event_loop.h: posts),
  *   so the messages of a connection arrive in the order in which they were sent.
- *     end to home   OPENED, INPUT, DRAINED (if requested), ENDED (peer closed or transport failed), GONE (the last)
- *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, LEAVE, ENTER, CLOSE (the last)
- *     and back      LEFT, the answer to LEAVE
+ *     end to home   OPENED, INPUT, DRAINED (if requested), GROWN (if requested), ENDED (peer closed or transport
+ *                   failed), GONE (the last)
+ *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, NODELAY, ASK_DRAINED, LEAVE, ENTER, CLOSE (the
+ * last) and back      LEFT, the answer to LEAVE
  *
  * Input
  *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
  *   those that it passes on into an INPUT message and consumes them. The home half exposes the bytes of one
  *   message after the other and calls `readable` for each. A consumed message returns with the next flush. So the real
- *   connection goes on receiving while its requests are executed. The input at home is limited: beyond
+ *   connection keeps receiving while its requests are executed. The input at home is limited: beyond
  *   REMOTE_AT_HOME_MAX bytes the end pauses reading, because the user is slower than the peer. This limit is lifted
  *   (READ_ON) while the user leaves its input unconsumed with reading on: the peer's end may be behind the bytes of a
  *   user that waits for something else, and over TCP only reading finds it. Then conn->in_limit is the limit, of
@@ -48,7 +49,7 @@
  *
  * Calls
  *   remote_run() runs a function on the worker's thread with the real connection, and home waits for it. It is for rare
- *   work that only the owner of the connection can do, such as registering memory (rdma_read.h). It takes one turn of
+ *   work that only the owner of the connection can do, such as registering memory (rdma/read.h). It takes one turn of
  *   the worker's loop; a worker never waits for home, so that this cannot deadlock.
  *
  * Shared
@@ -74,12 +75,14 @@ enum message_kind {
     MESSAGE_OPENED,
     MESSAGE_INPUT,
     MESSAGE_DRAINED,
+    MESSAGE_GROWN,
     MESSAGE_ENDED,
     MESSAGE_GONE,
     MESSAGE_READ_ON,
     MESSAGE_OUTPUT,
     MESSAGE_TRUST,
     MESSAGE_KEEPALIVE,
+    MESSAGE_NODELAY,
     MESSAGE_ASK_DRAINED,
     MESSAGE_LEAVE,
     MESSAGE_LEFT,
@@ -90,7 +93,7 @@ enum message_kind {
 struct message {
     struct event_post post; /* must be first */
     enum message_kind kind;
-    int number;   /* ENDED: errno; KEEPALIVE: seconds; READ_ON, LEFT: whether */
+    int number;   /* ENDED: errno; KEEPALIVE: seconds; NODELAY, READ_ON, LEFT: whether; CLOSE: conn->drops_output */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
     struct remote *home;
     struct remote_end *end;
@@ -122,6 +125,8 @@ struct remote_end {
     /* Values that home displays. */
     _Atomic uint64_t sent;                    /* bytes of output */
     _Atomic size_t memory, memory_out, spare; /* in total; for output; for input, without the bytes of input */
+    _Atomic size_t waiting, queued;           /* input that is in no message yet; output that the transport holds */
+    size_t reported_memory;                   /* that the last GROWN reported */
     char described[REMOTE_DESCRIBED_MAX];     /* under the worker's lock */
 };
 
@@ -135,9 +140,11 @@ struct remote_worker_ops {
     /* On the home thread: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
     /* On the home thread, outside all handlers: the connection has left its worker, as remote_leave() asked. Returns
-     * the worker where it goes on, which may be the same, or NULL after remote_take(). NULL if no connection leaves. */
+     * the worker that takes it, which may be the same, or NULL after remote_take(). NULL if no connection leaves. */
     struct remote_worker *(*left)(struct connection *conn);
     bool (*idle)(const struct remote_end *end); /* holds nothing of the stream; for remote_take() */
+    /* Bytes of input that are received and in no message yet, without those of complete arguments. May be NULL. */
+    size_t (*waiting)(const struct remote_end *end);
 };
 
 struct remote_worker {
@@ -161,17 +168,23 @@ void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, s
 
 /* The `arrived` of listeners: conn arrived on a worker's loop, on the worker's thread. */
 void remote_arrived(struct connection *conn);
-void remote_worker_flush(struct remote_worker *worker); /* worker's thread: at once, not before the loop waits */
+void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now, not before the loop waits */
 
 /* For the end's user. */
 struct message *remote_message_new(size_t size); /* a zeroed header with `size` bytes behind it */
 void remote_send_input(struct remote_end *end, struct message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
-void remote_message_drop(struct message *message);
 
 /* For the home thread. */
 bool conn_is_remote(const struct connection *conn);
-size_t remote_unread(const struct connection *conn);         /* bytes that are at home and not consumed */
+size_t remote_unread(const struct connection *conn);  /* bytes that are at home and not consumed */
+size_t remote_waiting(const struct connection *conn); /* bytes received, in either half, and not shown yet */
+/* Bytes of output for display: without those that the transport has queued, but with those in transit to the end, which
+ * the peer may have received before the end reports them as sent. */
+uint64_t remote_bytes_out(const struct connection *conn);
+/* From now on an end whose memory has grown by `step` bytes (0: never) notifies home, which calls `grown` of the
+ * connection's events. */
+void remote_report_growth(size_t step);
 struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
 /* Runs `run` on the worker's thread and returns when it has ended. False: it was not run, because conn is closed or the
  * worker has stopped. `run` must not close the connection. */

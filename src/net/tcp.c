@@ -1,11 +1,11 @@
-/* tcp.c: TCP over IPv4 and IPv6. stream.c has everything except addresses and socket options.
+/* tcp.c: TCP over IPv4 and IPv6. socket.c has everything except addresses and socket options.
  *
  * getaddrinfo() resolves names and may wait for a name server; numeric addresses never wait. When a name has several
  * addresses, they are tried one after the other within one time limit. */
-#include "net/stream.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/socket.h"
 #include "net/tcp.h"
-#include "lib/log.h"
-#include "lib/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -25,7 +25,7 @@ static void set_flag(int fd, int level, int option, int value) {
 bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_storage found;
     socklen_t len = sizeof found;
-    int fd = stream_fd(conn);
+    int fd = socket_fd(conn);
     if (fd < 0) return false;
     if ((peer ? getpeername : getsockname)(fd, (struct sockaddr *)&found, &len) < 0) return false;
     return address_from((const struct sockaddr *)&found, address);
@@ -38,7 +38,7 @@ bool tcp_is_local(const struct connection *conn) {
 }
 
 int tcp_set_keepalive(struct connection *conn, int seconds) {
-    int fd = stream_fd(conn), on = seconds > 0, interval = seconds / 3 > 0 ? seconds / 3 : 1, probes = 3;
+    int fd = socket_fd(conn), on = seconds > 0, interval = seconds / 3 > 0 ? seconds / 3 : 1, probes = 3;
     if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) < 0) return -errno;
     if (!on) return 0;
     if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0 ||
@@ -48,10 +48,15 @@ int tcp_set_keepalive(struct connection *conn, int seconds) {
     return 0;
 }
 
+int tcp_set_nodelay(struct connection *conn, bool on) {
+    int value = on;
+    return setsockopt(socket_fd(conn), IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) < 0 ? -errno : 0;
+}
+
 /* Connecting */
 
 struct tcp_dial {
-    struct stream_dial dial; /* must be first */
+    struct socket_dial dial; /* must be first */
     struct addrinfo *addresses, *next;
     struct addrinfo *source; /* NULL: any */
     uint32_t mark;
@@ -85,7 +90,7 @@ static int try_address(const struct tcp_dial *dial, const struct addrinfo *to, b
     return result;
 }
 
-static int tcp_attempt(struct stream_dial *base, bool *in_progress) {
+static int tcp_attempt(struct socket_dial *base, bool *in_progress) {
     struct tcp_dial *dial = (struct tcp_dial *)base;
     while (dial->next) {
         const struct addrinfo *to = dial->next;
@@ -97,7 +102,7 @@ static int tcp_attempt(struct stream_dial *base, bool *in_progress) {
     return -(base->last_error ? base->last_error : EHOSTUNREACH);
 }
 
-static void tcp_dial_free(struct stream_dial *base) {
+static void tcp_dial_free(struct socket_dial *base) {
     struct tcp_dial *dial = (struct tcp_dial *)base;
     if (dial->addresses) freeaddrinfo(dial->addresses);
     if (dial->source) freeaddrinfo(dial->source);
@@ -120,7 +125,7 @@ struct connection *tcp_connect(const struct transport *transport, struct event_l
     dial->next = dial->addresses;
     int failure = result == 0 ? 0 : result == EAI_SYSTEM ? errno : EHOSTUNREACH;
     const char *note = result != 0 && result != EAI_SYSTEM ? gai_strerror(result) : NULL;
-    return &stream_connect(loop, transport, options, &dial->dial, failure, note)->conn;
+    return &socket_connect(loop, transport, options, &dial->dial, failure, note)->conn;
 }
 
 /* Listening */
@@ -179,9 +184,9 @@ struct listener *tcp_listen(const struct transport *transport, struct event_loop
         return NULL;
     }
     warn_of_somaxconn(options->backlog);
-    struct stream_listener *l = mem_calloc(1, sizeof *l);
+    struct socket_listener *l = mem_calloc(1, sizeof *l);
     l->prepare = tcp_prepare;
-    result = stream_listener_start(l, transport, loop, options, fd);
+    result = socket_listener_start(l, transport, loop, options, fd);
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
     if (result == 0 && (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 ||
@@ -206,22 +211,8 @@ static struct listener *plain_listen(struct event_loop *loop, const struct liste
 
 const struct transport transport_tcp = {
     .name = "tcp",
-    .io = &stream_io_plain,
-    .flush_late = true,
+    .io = &socket_io_plain,
     .connect = plain_connect,
     .listen = plain_listen,
-    .consume = stream_consume,
-    .set_reading = stream_set_reading,
-    .flush = stream_flush,
-    .pending = stream_pending,
-    .close = stream_close,
-    .leave = stream_leave,
-    .enter = stream_enter,
-    .address = tcp_address,
-    .fd = stream_fd,
-    .is_local = tcp_is_local,
-    .set_keepalive = tcp_set_keepalive,
-    .error_text = stream_error_text,
-    .memory = stream_memory,
-    .describe = stream_describe,
+    TCP_OPERATIONS,
 };

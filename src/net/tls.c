@@ -1,17 +1,17 @@
-/* tls.c: reading and writing sockets through OpenSSL, as an I/O table of stream.c. See tls.h.
+/* tls.c: reading and writing sockets through OpenSSL, as an I/O table of socket.c. See tls.h.
  *
- * OpenSSL reads and writes the socket through a BIO of ours: send() must not raise SIGPIPE, and stream.c owns the
+ * OpenSSL reads and writes the socket through a BIO of ours: send() must not raise SIGPIPE, and socket.c owns the
  * descriptor. It reads ahead, so a request in one record costs one system call. What it holds after that does not make
  * the socket readable again: `more` says that the next read need not wait.
  *
  * A write that would block leaves an encrypted record in OpenSSL, which must be offered the same bytes again, at least.
- * stream.c keeps all output that was not accepted and only appends to it, so it always does.
+ * socket.c keeps all output that was not accepted and only appends to it, so it always does.
  *
  * Rejected: memory BIOs between OpenSSL and the socket (a further copy of everything, and output that OpenSSL has
  * accepted but the socket has not would need a queue of its own); kTLS (needs a kernel module, and gains only where
  * files are sent). */
-#include "lib/memory.h"
-#include "net/stream.h"
+#include "lib/system/memory.h"
+#include "net/socket.h"
 #include "net/tcp.h"
 #include "net/tls_private.h"
 #include <errno.h>
@@ -43,7 +43,7 @@ static _Atomic enum tls_names names_wanted;
 /* The BIO */
 
 static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
-    const struct stream *s = BIO_get_data(bio);
+    const struct socket_connection *s = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     ssize_t n;
     do n = read(s->fd, data, size);
@@ -55,7 +55,7 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
 }
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *len) {
-    const struct stream *s = BIO_get_data(bio);
+    const struct socket_connection *s = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     ssize_t n;
     do n = send(s->fd, data, size, MSG_NOSIGNAL);
@@ -76,14 +76,14 @@ static long bio_control(BIO *bio, int command, long number, void *pointer) {
 static BIO_METHOD *bio_method;
 
 static void bio_method_make(void) {
-    bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "stream");
+    bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
     if (!bio_method) return;
     BIO_meth_set_read_ex(bio_method, bio_read);
     BIO_meth_set_write_ex(bio_method, bio_write);
     BIO_meth_set_ctrl(bio_method, bio_control);
 }
 
-static bool session_new(struct stream *s, enum tls_role role) {
+static bool session_new(struct socket_connection *s, enum tls_role role) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     tls_start();
     pthread_once(&once, bio_method_make);
@@ -107,27 +107,27 @@ static bool session_new(struct stream *s, enum tls_role role) {
     return true;
 }
 
-static bool tls_accept(struct stream *s) {
+static bool tls_accept(struct socket_connection *s) {
     if (session_new(s, TLS_SERVER)) return true;
-    stream_set_error_note(s, "TLS is not configured");
+    socket_set_error_note(s, "TLS is not configured");
     return false;
 }
 
-static void tls_free(struct stream *s) {
+static void tls_free(struct socket_connection *s) {
     struct session *session = s->session;
     SSL_free(session->ssl);
     mem_free(session->names);
     mem_free(session);
 }
 
-static size_t tls_memory(const struct stream *s) {
+static size_t tls_memory(const struct socket_connection *s) {
     return SESSION_MEMORY;
 }
 
 /* Failures */
 
 /* What a failed call means: -EAGAIN, 0 (the peer has closed) or another -errno. */
-static int call_failed(struct stream *s, const struct session *session, int result, int error) {
+static int call_failed(struct socket_connection *s, const struct session *session, int result, int error) {
     switch (SSL_get_error(session->ssl, result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE: return -EAGAIN;
@@ -137,7 +137,7 @@ static int call_failed(struct stream *s, const struct session *session, int resu
         /* fall through */
     default: {
         char text[256];
-        stream_set_error_note(s, tls_error_text(text, sizeof text));
+        socket_set_error_note(s, tls_error_text(text, sizeof text));
         return -EPROTO;
     }
     }
@@ -190,7 +190,7 @@ static void names_keep(struct session *session) {
     memcpy(session->names, list, len);
 }
 
-static int tls_handshake(struct stream *s, int *wants) {
+static int tls_handshake(struct socket_connection *s, int *wants) {
     struct session *session = s->session;
     ERR_clear_error();
     errno = 0;
@@ -208,14 +208,14 @@ static int tls_handshake(struct stream *s, int *wants) {
     *wants = SSL_want_write(session->ssl) ? EVENT_WRITE : EVENT_READ;
     int meaning = call_failed(s, session, result, error);
     if (meaning) return meaning;
-    stream_set_error_note(s, "The peer closed the connection in the TLS handshake");
+    socket_set_error_note(s, "The peer closed the connection in the TLS handshake");
     return -ECONNRESET;
 }
 
 /* Reading and writing */
 
 /* Returns bytes read; less than `size`: the reason is in session->failure, or there is no more for now. */
-static size_t read_part(struct stream *s, char *data, size_t size) {
+static size_t read_part(struct socket_connection *s, char *data, size_t size) {
     struct session *session = s->session;
     size_t have = 0;
     while (have < size) {
@@ -238,7 +238,7 @@ static size_t read_part(struct stream *s, char *data, size_t size) {
     return have;
 }
 
-static ssize_t tls_read(struct stream *s, const struct iovec *parts, int count) {
+static ssize_t tls_read(struct socket_connection *s, const struct iovec *parts, int count) {
     struct session *session = s->session;
     ssize_t total = 0;
     if (session->broken) return -EPROTO;
@@ -254,7 +254,7 @@ static ssize_t tls_read(struct stream *s, const struct iovec *parts, int count) 
     return session->failure == -ECONNABORTED ? 0 : session->failure;
 }
 
-static bool tls_has_input(const struct stream *s) {
+static bool tls_has_input(const struct socket_connection *s) {
     const struct session *session = s->session;
     return session->more;
 }
@@ -293,7 +293,7 @@ static struct slice position_bytes(const struct position *at, char buffer[static
 
 _Atomic bool tls_writes_blocked;
 
-static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count) {
+static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts, int count) {
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return -EAGAIN;
     static _Thread_local char buffer[RECORD_MAX];
     struct session *session = s->session;
@@ -320,7 +320,7 @@ static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count)
     }
 }
 
-static void tls_shutdown(struct stream *s) {
+static void tls_shutdown(struct socket_connection *s) {
     struct session *session = s->session;
     if (session->failure == -EPROTO || session->broken) return; /* OpenSSL forbids it after a fatal error */
     ERR_clear_error();
@@ -328,7 +328,7 @@ static void tls_shutdown(struct stream *s) {
     ERR_clear_error();
 }
 
-static const struct stream_io tls_io = {.start = tls_accept,
+static const struct socket_io tls_io = {.start = tls_accept,
                                         .handshake = tls_handshake,
                                         .read = tls_read,
                                         .write = tls_write,
@@ -344,16 +344,16 @@ void tls_set_peer_names(enum tls_names names) {
 }
 
 static const char *tls_peer_names(const struct connection *conn) {
-    const struct session *session = ((const struct stream *)conn)->session;
+    const struct session *session = ((const struct socket_connection *)conn)->session;
     return session ? session->names : NULL;
 }
 
 static struct connection *tls_connect(struct event_loop *loop, const struct connect_options *options) {
     struct connection *conn = tcp_connect(&transport_tls, loop, options);
-    struct stream *s = (struct stream *)conn;
+    struct socket_connection *s = (struct socket_connection *)conn;
     if (!session_new(s, TLS_CLIENT)) {
         if (!conn->error) conn->error = EPROTO;
-        stream_set_error_note(s, "TLS is not configured");
+        socket_set_error_note(s, "TLS is not configured");
     } else if (options->server_name && options->server_name[0]) {
         SSL_set_tlsext_host_name(((struct session *)s->session)->ssl, options->server_name);
     }
@@ -366,7 +366,7 @@ static struct listener *tls_listen(struct event_loop *loop, const struct listen_
 }
 
 static void tls_describe(const struct connection *conn, char *text, size_t size) {
-    const struct session *session = ((const struct stream *)conn)->session;
+    const struct session *session = ((const struct socket_connection *)conn)->session;
     if (!size) return;
     text[0] = '\0';
     if (session)
@@ -376,22 +376,9 @@ static void tls_describe(const struct connection *conn, char *text, size_t size)
 const struct transport transport_tls = {
     .name = "tls",
     .io = &tls_io,
-    .flush_late = true,
     .connect = tls_connect,
     .listen = tls_listen,
-    .consume = stream_consume,
-    .set_reading = stream_set_reading,
-    .flush = stream_flush,
-    .pending = stream_pending,
-    .close = stream_close,
-    .leave = stream_leave,
-    .enter = stream_enter,
-    .address = tcp_address,
-    .fd = stream_fd,
-    .is_local = tcp_is_local,
-    .set_keepalive = tcp_set_keepalive,
-    .error_text = stream_error_text,
-    .memory = stream_memory,
+    TCP_OPERATIONS,
     .describe = tls_describe,
     .peer_names = tls_peer_names,
 };

@@ -1,6 +1,6 @@
 /* tls.h: TLS over TCP, with OpenSSL.
  *
- * transport_tls is tcp.c and stream.c with another I/O table (tls.c), so stream.h describes its connections, too. The
+ * transport_tls is tcp.c and socket.c with another I/O table (tls.c). socket.h describes its connections. The
  * process has two contexts: one for accepted connections, one for those made by conn_connect().
  * They are built from files and texts (tls_context.c) by any thread, and replaced at any time: connections keep the
  * context with which they began.
@@ -8,13 +8,13 @@
  * Handshake
  *   It runs on the thread of the connection's loop. An accepted connection is reported when its handshake is complete.
  *   A peer that is silent, or sends something else, costs a socket and a session until
- *   stream_settings.handshake_timeout_ms has passed.
+ *   socket_settings.handshake_timeout_ms has passed.
  *
  * Refused
  *   Renegotiation and compression, always. Versions below TLS 1.2, unless the settings name them.
  *
  * End of the stream
- *   Both sides send close_notify. A peer that closes its socket without one counts as closed, too: RESP has lengths,
+ *   Both sides send close_notify. A peer that closes its socket without one counts as closed as well: RESP has lengths,
  *   so the receiver detects a truncated message anyway. An incomplete request is never executed.
  *
  * Names

@@ -1,7 +1,7 @@
 /* tls_context.c: builds OpenSSL contexts from settings, and holds those in use. See tls.h. */
+#include "lib/system/memory.h"
+#include "lib/text/slice.h"
 #include "net/tls_private.h"
-#include "lib/memory.h"
-#include "lib/slice.h"
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,10 +1,10 @@
-/* unix.c: Unix domain sockets. stream.c has everything except paths.
+/* unix.c: Unix domain sockets. socket.c has everything except paths.
  *
  * A socket file left behind by a dead process would make bind() fail, so listening replaces any socket at the path.
  * Closing removes the file, but only if it is still the one that this listener created. */
-#include "net/stream.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "net/socket.h"
 #include <errno.h>
 #include <grp.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int path_to(const char *path, struct sockaddr_un *address) {
 /* Both ends report the path that was listened on, because a client's own end has no name. */
 static bool unix_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_un found;
-    int fd = stream_fd(conn);
+    int fd = socket_fd(conn);
     for (int end = 0; end < 2 && fd >= 0; end++) {
         socklen_t len = sizeof found;
         memset(&found, 0, sizeof found);
@@ -42,18 +42,15 @@ static bool unix_address(const struct connection *conn, bool peer, struct addres
 static bool unix_is_local(const struct connection *conn) {
     return true;
 }
-static int unix_set_keepalive(struct connection *conn, int seconds) {
-    return 0;
-}
 
 /* Connecting */
 
 struct unix_dial {
-    struct stream_dial dial; /* must be first */
+    struct socket_dial dial; /* must be first */
     struct sockaddr_un address;
 };
 
-static int unix_attempt(struct stream_dial *base, bool *in_progress) {
+static int unix_attempt(struct socket_dial *base, bool *in_progress) {
     struct unix_dial *dial = (struct unix_dial *)base;
     if (base->last_error) return -base->last_error;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -68,7 +65,7 @@ static int unix_attempt(struct stream_dial *base, bool *in_progress) {
     return -error;
 }
 
-static void unix_dial_free(struct stream_dial *base) {
+static void unix_dial_free(struct socket_dial *base) {
     mem_free(base);
 }
 
@@ -77,18 +74,18 @@ static struct connection *unix_connect(struct event_loop *loop, const struct con
     dial->dial.attempt = unix_attempt;
     dial->dial.free = unix_dial_free;
     int result = path_to(options->host, &dial->address);
-    return &stream_connect(loop, &transport_unix, options, &dial->dial, -result, NULL)->conn;
+    return &socket_connect(loop, &transport_unix, options, &dial->dial, -result, NULL)->conn;
 }
 
 /* Listening */
 
 struct unix_listener {
-    struct stream_listener stream; /* must be first */
+    struct socket_listener socket; /* must be first */
     dev_t device;
     ino_t inode;
 };
 
-static void remove_file(struct stream_listener *base) {
+static void remove_file(struct socket_listener *base) {
     struct unix_listener *l = (struct unix_listener *)base;
     struct stat now;
     const char *path = base->listener.address.host;
@@ -141,37 +138,25 @@ static struct listener *unix_listen(struct event_loop *loop, const struct listen
         l->device = made.st_dev;
         l->inode = made.st_ino;
     }
-    snprintf(l->stream.listener.address.host, sizeof l->stream.listener.address.host, "%.*s",
+    snprintf(l->socket.listener.address.host, sizeof l->socket.listener.address.host, "%.*s",
              (int)sizeof address.sun_path - 1, address.sun_path);
-    l->stream.release = remove_file;
-    int result = stream_listener_start(&l->stream, &transport_unix, loop, options, fd);
+    l->socket.release = remove_file;
+    int result = socket_listener_start(&l->socket, &transport_unix, loop, options, fd);
     if (result < 0) {
-        listener_close(&l->stream.listener);
+        listener_close(&l->socket.listener);
         snprintf(error, error_size, "Unix: cannot listen on %s: %s", options->host, strerror(-result));
         errno = -result;
         return NULL;
     }
-    return &l->stream.listener;
+    return &l->socket.listener;
 }
 
 const struct transport transport_unix = {
     .name = "unix",
-    .io = &stream_io_plain,
-    .flush_late = true,
+    .io = &socket_io_plain,
     .connect = unix_connect,
     .listen = unix_listen,
-    .consume = stream_consume,
-    .set_reading = stream_set_reading,
-    .flush = stream_flush,
-    .pending = stream_pending,
-    .close = stream_close,
-    .leave = stream_leave,
-    .enter = stream_enter,
+    SOCKET_OPERATIONS,
     .address = unix_address,
-    .fd = stream_fd,
     .is_local = unix_is_local,
-    .set_keepalive = unix_set_keepalive,
-    .error_text = stream_error_text,
-    .memory = stream_memory,
-    .describe = stream_describe,
 };

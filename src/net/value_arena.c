@@ -13,25 +13,30 @@
  * mapped.
  *
  * Fork.  A kernel copies the page tables of private memory when a process forks, and since Linux 5.12 the pages of
- * pinned private memory, too, at half a second a gigabyte. It copies neither for shared mappings, so regions are shared
- * mappings, and parent and child see the same bytes. Then nothing that the child reads may change: while a child lives,
- * blocks that were in use at the fork are not reused (they wait in `deferred`) and not written to (blob_is_shared()
- * is true for them). Blocks taken since the fork are `fresh` and can be reused and written. A child takes and gives no
- * blocks.
+ * pinned private memory as well, at half a second a gigabyte. It copies neither for shared mappings, so regions are
+ * shared mappings, and parent and child see the same bytes. Then nothing that the child reads may change: while a child
+ * lives, blocks that were in use at the fork are not reused (they wait in `deferred`) and not written to
+ * (blob_is_shared() is true for them). Blocks taken since the fork are `fresh` and can be reused and written. A child
+ * takes and gives no blocks.
  *
  * A new region has an eighth of the size of the existing ones, between 2 and 32 MiB: a small server locks little
  * memory, a large one has few regions. A region for large blocks has space for REGION_BLOCKS of them: in one of 2 MiB,
- * a value of a little more than 1 MiB would leave half unused. Empty regions of EMPTY_KEPT bytes are kept, so that
- * values that are created and deleted repeatedly do not map and register a region each time.
+ * a value of a little more than 1 MiB would leave half unused.
+ *
+ * Empty regions.  Values that are created and deleted repeatedly should not map, fault in and register a region each
+ * time: for 50 clients that overwrite values of 1 MiB this was more than half of the server's time. So empty regions
+ * are kept as far as all regions were in use at a time in the last PEAK_MS to twice that, or up to EMPTY_KEPT bytes.
+ * The owner calls value_arena_age() regularly, so that memory which is no longer needed goes back to the system in
+ * time. Where the limit, or registered memory, is short, empty regions go first.
  *
  * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which the sanitizers use, would have
  * no arena; jemalloc's caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds the
  * pool empty is killed). Regions use transparent huge pages. */
 #include "net/value_arena.h"
-#include "lib/background.h"
-#include "lib/blob.h"
-#include "lib/list.h"
-#include "lib/memory.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/background.h"
+#include "lib/system/memory.h"
+#include "lib/text/blob.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -57,7 +62,8 @@ enum {
     GRANULE = 1 << VALUE_GRANULE_BITS,
     REGION_MAX = 32 * 1024 * 1024,
     REGION_BLOCKS = 4,            /* blocks of the size that a new region is for, unless they are larger than that */
-    EMPTY_KEPT = 8 * 1024 * 1024, /* bytes of empty regions */
+    EMPTY_KEPT = 8 * 1024 * 1024, /* bytes of empty regions that are always kept */
+    PEAK_MS = 2000,
     POPULATE_FROM = 16 * 1024 * 1024, /* bytes of blocks in use */
     CACHE_BLOCKS = 16,                /* free blocks of a class that a thread caches, at most, */
     CACHE_BYTES = 64 * 1024,          /* and their bytes, but at least two blocks */
@@ -97,6 +103,9 @@ static struct {
     uint64_t *indices; /* a bit for each: in use */
     struct value_arena_stats stats;
     size_t empty_bytes; /* of regions */
+    /* The most bytes of regions that were not empty at a time: since aged_ms, and in the period before. */
+    size_t peak, peak_before;
+    uint64_t aged_ms;
     struct list caches;
     uint32_t period; /* of deferring; 0: there was none yet */
     void **deferred; /* blocks given back while a child may still read them */
@@ -172,7 +181,9 @@ static void after_fork_in_child(void) {
     pthread_mutex_unlock(&arena.lock);
 }
 
+struct cache;
 static void cache_end(void *ended);
+static void cache_flush(struct cache *cache);
 
 bool value_arena_open(void) {
     pthread_mutex_lock(&arena.lock);
@@ -215,15 +226,36 @@ static size_t find_granules(size_t count) {
     return SIZE_MAX;
 }
 
+static size_t whole_granules(size_t bytes) {
+    return (bytes + GRANULE - 1) & ~(size_t)(GRANULE - 1);
+}
+
+static bool exceeds_limit(size_t size) {
+    return arena.stats.mapped + size > arena.limit;
+}
+
+static void free_surplus(void);
+
+/* Empty regions beyond EMPTY_KEPT are not needed from here on. */
+static void forget_peak(void) {
+    arena.peak = arena.peak_before = arena.stats.mapped - arena.empty_bytes;
+    free_surplus();
+}
+
+static size_t region_overhead(const struct region *region) {
+    return mem_size(region) + mem_size(region->bits) + mem_size(region->owners);
+}
+
 /* A region with space for `units` consecutive units. */
 static struct region *region_new(size_t units) {
     size_t size = arena.stats.mapped / 8, needed = units << UNIT_BITS;
     if (size < needed * REGION_BLOCKS) size = needed * REGION_BLOCKS;
     if (size > REGION_MAX) size = REGION_MAX;
     if (size < needed) size = needed;
-    size = (size + GRANULE - 1) & ~(size_t)(GRANULE - 1);
-    if (arena.stats.mapped + size > arena.limit) size = (needed + GRANULE - 1) & ~(size_t)(GRANULE - 1);
-    if (arena.stats.mapped + size > arena.limit || size >> UNIT_BITS > UINT32_MAX) return NULL;
+    size = whole_granules(size);
+    if (exceeds_limit(size)) size = whole_granules(needed);
+    if (exceeds_limit(size)) forget_peak();
+    if (exceeds_limit(size) || size >> UNIT_BITS > UINT32_MAX) return NULL;
     size_t first = find_granules(size >> VALUE_GRANULE_BITS);
     if (first == SIZE_MAX) return NULL;
     char *base = value_arena_map.base + (first << VALUE_GRANULE_BITS);
@@ -242,13 +274,21 @@ static struct region *region_new(size_t units) {
     list_append(&arena.regions, &region->link);
     arena.stats.mapped += size;
     arena.stats.regions++;
+    arena.stats.overhead += region_overhead(region);
     arena.empty_bytes += size;
     return region;
 }
 
 /* Whether the region is empty, and enough others are. */
 static bool is_surplus(const struct region *region) {
-    return region->free_units == region->units && arena.empty_bytes - region->shown.size >= EMPTY_KEPT;
+    if (region->free_units < region->units || arena.empty_bytes <= EMPTY_KEPT) return false;
+    size_t peak = arena.peak > arena.peak_before ? arena.peak : arena.peak_before;
+    return arena.stats.mapped - region->shown.size >= peak;
+}
+
+static void note_peak(void) {
+    size_t used = arena.stats.mapped - arena.empty_bytes;
+    if (used > arena.peak) arena.peak = used;
 }
 
 static void region_may_go(struct region *region) {
@@ -264,10 +304,30 @@ static void region_may_go(struct region *region) {
     list_remove(&arena.regions, &region->link);
     arena.stats.mapped -= size;
     arena.stats.regions--;
+    arena.stats.overhead -= region_overhead(region);
     arena.empty_bytes -= size;
     mem_free(region->bits);
     mem_free(region->owners);
     mem_free(region);
+}
+
+static void free_surplus(void) {
+    list_each(&arena.regions, link) region_may_go(container_of(link, struct region, link));
+}
+
+/* A new period begins. */
+static void age(uint64_t now_ms) {
+    arena.peak_before = now_ms - arena.aged_ms < 2 * PEAK_MS ? arena.peak : 0;
+    arena.peak = arena.stats.mapped - arena.empty_bytes;
+    arena.aged_ms = now_ms;
+    free_surplus();
+}
+
+void value_arena_age(uint64_t now_ms) {
+    if (in_child || !value_arena_map.size) return;
+    pthread_mutex_lock(&arena.lock);
+    if (now_ms - arena.aged_ms >= PEAK_MS) age(now_ms);
+    pthread_mutex_unlock(&arena.lock);
 }
 
 /* An empty region that the caller holds and that should be freed. It stays until the caller releases it. */
@@ -287,7 +347,7 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
 
 void value_arena_sweep(bool (*holds)(void *context, const struct value_region *region),
                        bool (*release)(void *context, const struct value_region *region), void *context) {
-    value_arena_trim();
+    cache_flush(my_cache);
     for (const struct value_region *region; (region = find_to_go(holds, context)) && release(context, region);)
         value_arena_release(region);
 }
@@ -336,7 +396,10 @@ static struct region *take_units(size_t count, uint32_t *first) {
         if (!(found = region_new(count))) return NULL;
         *first = 0;
     }
-    if (found->free_units == found->units) arena.empty_bytes -= found->shown.size;
+    if (found->free_units == found->units) {
+        arena.empty_bytes -= found->shown.size;
+        note_peak();
+    }
     set_bits(found->bits, *first, (uint32_t)count, true);
     found->free_units -= (uint32_t)count;
     return found;
@@ -378,6 +441,7 @@ static struct run *run_new(uint32_t class) {
     for (int i = 0; i < run->capacity; i++) run->free[i] = (uint8_t)(run->capacity - 1 - i);
     for (uint32_t i = 0; i < RUN_UNITS; i++) region->owners[first + i] = (uintptr_t)run;
     list_append(&arena.runs[class], &run->link);
+    arena.stats.overhead += mem_size(run);
     return run;
 }
 
@@ -388,6 +452,7 @@ static char *run_base(const struct run *run) {
 static void run_free(struct run *run) {
     list_remove(&arena.runs[run->class], &run->link);
     give_units(run->region, run->first_unit, RUN_UNITS);
+    arena.stats.overhead -= mem_size(run);
     mem_free(run);
 }
 
@@ -668,7 +733,11 @@ size_t value_arena_block_size(const void *block) {
 }
 
 void value_arena_trim(void) {
+    if (in_child || !value_arena_map.size) return;
     cache_flush(my_cache);
+    pthread_mutex_lock(&arena.lock);
+    forget_peak();
+    pthread_mutex_unlock(&arena.lock);
 }
 
 void value_arena_read_stats(struct value_arena_stats *stats) {

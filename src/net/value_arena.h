@@ -7,7 +7,8 @@
  *
  * Regions are shared with forked children; see value_arena_defer_free() for the consequences.
  *
- * Any thread may take and give blocks. The bytes count as used memory (lib/memory.h), like any other allocation. */
+ * Any thread may take and give blocks. The bytes count as used memory (lib/system/memory.h), like any other allocation.
+ */
 #ifndef NET_VALUE_ARENA_H
 #define NET_VALUE_ARENA_H
 #include <stdbool.h>
@@ -28,6 +29,7 @@ struct value_arena_stats {
     size_t mapped; /* bytes of regions */
     size_t used;   /* bytes of blocks in use */
     size_t blocks, regions;
+    size_t overhead; /* bytes that describe regions and runs of blocks; they come and go with these */
     size_t deferred; /* blocks whose reuse waits for the end of a child */
     size_t locked;   /* times that taking or giving a block took the lock */
 };
@@ -51,7 +53,10 @@ size_t value_arena_block_size(const void *block);
 void value_arena_defer_free(bool defer_them);
 /* Whether the block's owner may change its bytes: no child reads them. */
 bool value_arena_is_writable(const void *block);
-/* Frees the free blocks that the calling thread caches. */
+/* Frees empty regions that were not needed lately. Call it from time to time; `now_ms` is of a clock that does not go
+ * back. Regions that a holder keeps go by value_arena_sweep(). */
+void value_arena_age(uint64_t now_ms);
+/* Frees the free blocks that the calling thread caches, and empty regions now, not after a while. */
 void value_arena_trim(void);
 void value_arena_read_stats(struct value_arena_stats *stats);
 

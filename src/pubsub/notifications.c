@@ -3,7 +3,7 @@
  *
  * An event is published twice: to "__keyspace@<db>__:<key>" with the event's name (K), and to
  * "__keyevent@<db>__:<event>" with the key's name (E). */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "pubsub/pubsub.h"
 #include "server/notify.h"
 #include "store/keyspace.h"
@@ -35,24 +35,22 @@ static void publish(const char *kind, int db, struct slice about, struct slice m
     if (channel != buffer) mem_free(channel);
 }
 
-static void on_event(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+static void on_event(struct notify_listener *self, struct db *db, enum notify_class class, const char *event,
                      struct slice key) {
-    (void)self, (void)class;
     if (!pubsub_has_subscribers()) return;
     if (wanted & BY_KEY) publish("keyspace", db_id(db), key, slice_of(event));
     if (wanted & BY_EVENT) publish("keyevent", db_id(db), slice_of(event), key);
 }
-static struct notify_receiver receiver = {.event = on_event};
+static struct notify_listener listener = {.event = on_event};
 
 static void receive(void) {
-    if (!list_is_linked(&receiver.link)) notify_listen(&receiver);
+    notify_listen(&listener);
     /* Without K or E no class is published. */
-    notify_set_classes(&receiver, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
+    notify_set_classes(&listener, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
 }
 
 static const char *set_events(const struct config_option *option, int count, const struct slice *words) {
     uint32_t set = 0;
-    (void)option;
     if (count > 1) return "wrong number of arguments";
     for (size_t i = 0; count && i < words[0].len; i++) {
         uint32_t class = words[0].data[i] == 'A' ? NOTIFY_ALL : 0;
@@ -69,7 +67,6 @@ static const char *set_events(const struct config_option *option, int count, con
 static void get_events(const struct config_option *option, struct output *out) {
     char text[LETTERS + 1];
     size_t len = 0;
-    (void)option;
     bool all = (wanted & NOTIFY_ALL) == NOTIFY_ALL;
     if (all) text[len++] = 'A';
     for (int i = 0; i < LETTERS; i++) {
@@ -81,11 +78,6 @@ static void get_events(const struct config_option *option, struct output *out) {
 }
 
 const struct config_option notification_options[] = {
-    {.name = "notify-keyspace-events",
-     .type = CONFIG_CUSTOM,
-     .initial = "",
-     .set = set_events,
-     .get = get_events,
-     .help = "Which keyspace events are published as messages; letters, empty: none."},
+    {.name = "notify-keyspace-events", .type = CONFIG_CUSTOM, .initial = "", .set = set_events, .get = get_events},
     {.name = NULL},
 };

@@ -1,8 +1,8 @@
 /* pubsub.c: channels, subscriptions, delivery. See pubsub.h; the commands are in pubsub_commands.c. */
 #include "pubsub/pubsub.h"
-#include "lib/glob.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <stdio.h>
@@ -50,7 +50,6 @@ static enum filter_answer subscriber_ask(struct client *client, const struct com
     static const char *const allowed[] = {"ping",         "subscribe",    "ssubscribe", "psubscribe", "unsubscribe",
                                           "sunsubscribe", "punsubscribe", "quit",       "reset"};
     static char text[256];
-    (void)argc, (void)argv;
     if (!(client->flags & CLIENT_PUBSUB) || client->reply.protocol != 2) return FILTER_PASS;
     for (size_t i = 0; !command->parent && i < sizeof allowed / sizeof *allowed; i++)
         if (strcmp(command->spec->name, allowed[i]) == 0) return FILTER_PASS;
@@ -63,14 +62,14 @@ static enum filter_answer subscriber_ask(struct client *client, const struct com
 }
 static struct command_filter subscriber_filter = {.order = FILTER_PUBSUB, .ask = subscriber_ask};
 
-/* Subscribing */
+/* --- Subscribing --- */
 
 static void client_gone(struct client *client);
 static void client_reported(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {.freed = client_gone, .reset = client_gone, .report = client_reported};
+static struct client_listener client_listener = {.freed = client_gone, .reset = client_gone, .report = client_reported};
 
 static struct subscriber *subscriber_find(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
 static struct subscriber *subscriber_of(struct client *client) {
@@ -78,7 +77,7 @@ static struct subscriber *subscriber_of(struct client *client) {
     if (subscriber) return subscriber;
     subscriber = mem_calloc(1, sizeof *subscriber);
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) list_init(&subscriber->subscriptions[kind]);
-    client_set_state(client, &watcher, subscriber);
+    client_set_state(client, &client_listener, subscriber);
     client->flags |= CLIENT_PUBSUB;
     if (++subscriber_count == 1) dispatch_add_filter(&subscriber_filter);
     return subscriber;
@@ -88,7 +87,7 @@ static void subscriber_release(struct client *client, struct subscriber *subscri
     for (int kind = 0; kind < PUBSUB_KINDS; kind++)
         if (subscriber->subscriptions[kind].len) return;
     client->flags &= ~(uint32_t)CLIENT_PUBSUB;
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     mem_free(subscriber);
     if (--subscriber_count == 0) dispatch_remove_filter(&subscriber_filter);
 }
@@ -192,10 +191,10 @@ void pubsub_init(void) {
         list_init(&deserted[kind]);
     }
     subscriptions = hashtable_new(&subscription_type);
-    clients_watch(&watcher);
+    client_listen(&client_listener);
 }
 
-/* Counting */
+/* --- Counting --- */
 
 size_t pubsub_subscriptions(const struct client *client, enum pubsub_kind kind) {
     const struct subscriber *subscriber = subscriber_find(client);
@@ -215,7 +214,7 @@ bool pubsub_has_subscribers(void) {
     return pubsub_channels(PUBSUB_CHANNEL) + pubsub_channels(PUBSUB_PATTERN) != 0;
 }
 
-/* Delivering */
+/* --- Delivering --- */
 
 /* A message in each protocol, encoded for the first subscriber that needs it. */
 struct encoded {

@@ -30,8 +30,8 @@ size_t pubsub_channels(enum pubsub_kind kind);
 size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name);
 void pubsub_channels_each(enum pubsub_kind kind, void (*seen)(void *context, struct slice name), void *context);
 
-extern const struct command_spec pubsub_commands[];
-extern const struct info_section pubsub_sections[];
+struct feature;
+extern const struct feature pubsub_feature;
 extern const struct config_option notification_options[]; /* notifications.c: notify-keyspace-events */
-void pubsub_init(void);                                   /* call once at startup */
+void pubsub_init(void);
 #endif

@@ -1,10 +1,11 @@
 /* pubsub_commands.c: SUBSCRIBE and its variants, PUBLISH, SPUBLISH, PUBSUB, and their fields of INFO. */
-#include "lib/glob.h"
+#include "lib/text/glob.h"
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
+#include "server/feature.h"
 
 /* Subscribing. A confirmation is a push message, sent in order with the replies, even with CLIENT REPLY OFF. */
 
@@ -75,7 +76,7 @@ static void sunsubscribe_run(struct call *call) {
     unsubscribe(call, PUBSUB_SHARD);
 }
 
-/* Publishing */
+/* --- Publishing --- */
 
 static void publish(struct call *call, bool shard) {
     size_t receivers = pubsub_publish(call->argv[1], call->argv[2], shard);
@@ -89,7 +90,7 @@ static void spublish_run(struct call *call) {
     publish(call, true);
 }
 
-/* PUBSUB */
+/* --- PUBSUB --- */
 
 struct matches {
     const struct slice *pattern; /* NULL: all */
@@ -157,7 +158,7 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "PUBSUB", lines);
 }
 
-/* Tables */
+/* --- Tables --- */
 
 #define LOOKING_FLAGS     CMD_PUBSUB | CMD_LOADING | CMD_STALE
 #define SUBSCRIBING_FLAGS LOOKING_FLAGS | CMD_NOSCRIPT
@@ -215,7 +216,7 @@ static const struct command_spec pubsub_subcommands[] = {
     {.name = NULL},
 };
 
-const struct command_spec pubsub_commands[] = {
+static const struct command_spec pubsub_commands[] = {
     {.name = "subscribe",
      .run = subscribe_run,
      .arity = -2,
@@ -302,7 +303,7 @@ const struct command_spec pubsub_commands[] = {
     {.name = NULL},
 };
 
-/* INFO stats */
+/* --- INFO stats --- */
 
 static void stats_write(struct output *out) {
     info_line(out, "pubsub_channels:%zu", pubsub_channels(PUBSUB_CHANNEL));
@@ -310,7 +311,15 @@ static void stats_write(struct output *out) {
     info_line(out, "pubsubshard_channels:%zu", pubsub_channels(PUBSUB_SHARD));
 }
 
-const struct info_section pubsub_sections[] = {
+static const struct info_section pubsub_sections[] = {
     {.name = "stats", .title = "Stats", .order = 51, .when = INFO_DEFAULT, .write = stats_write},
     {.name = NULL},
+};
+
+const struct feature pubsub_feature = {
+    .name = "pubsub",
+    .options = OPTIONS(notification_options),
+    .commands = COMMANDS(pubsub_commands),
+    .init = pubsub_init,
+    .sections = SECTIONS(pubsub_sections),
 };

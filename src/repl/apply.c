@@ -5,16 +5,22 @@
  * data may differ from the primary's after one.
  *
  * The bytes of each request go unchanged to the stream of this server (repl_stream.h), for its own replicas and its
- * backlog, once the request has been executed. That advances role->offset. A transaction counts as executed when its
- * EXEC is: until then its bytes are kept here, so a link that breaks within a transaction resumes before it.
+ * backlog, once the request has been executed. That advances role->position.offset. A transaction counts as executed
+ * when its EXEC is: until then its bytes are kept here, so a link that breaks within a transaction resumes before it.
  *
- * When the connection ends, the client is freed, and role->offset is where the next PSYNC continues. */
-#include "durability/aof.h"
-#include "durability/snapshot.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/ticks.h"
+ * When the connection ends, the client is freed, and role->position is where the next PSYNC continues. A stream that is
+ * no sequence of commands that this server can execute (a request without RESP, an unknown command) has no such
+ * position: the link ends, and the full copy is made again.
+ *
+ * While a command runs that turns the loop (a busy script, a debugging session), the stream waits: its bytes stay in
+ * the connection, and the replica sends acknowledgements, so that neither side takes the other for dead. It waits
+ * in the same way while the clients of this server are paused (CLIENT PAUSE), whose requests would find other data. */
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "persistence/aof.h"
+#include "persistence/snapshot.h"
 #include "repl/repl_stream.h"
 #include "repl/replica.h"
 #include "server/clients/client.h"
@@ -38,22 +44,35 @@ struct kept_blob {
     struct blob *blob;
 };
 
+/* Up to which offset the append-only file has reached a state. The file counts commands, the stream bytes: the offset
+ * at which the file has some number of commands is noted, and counts once all of these have reached the state. */
+struct file_mark {
+    uint64_t command;        /* noted */
+    int64_t offset, reached; /* noted; of the one noted before */
+};
+
 static struct {
     struct client *client; /* NULL: the stream is not followed */
-    int db;
-    bool running;     /* apply_input() is on the stack */
+    bool running;          /* apply_input() is on the stack */
+    bool waits;            /* input came while a command ran: apply_before_wait() executes it */
+    bool refused;          /* the last request was refused before it ran */
+    bool held;             /* a filter held back the request in the reader */
+    struct event_timer alive;
     uint64_t counted; /* bytes of the connection in replication_stats */
     size_t used;      /* bytes of the input that were executed and are not consumed */
     struct memory_output kept;
     struct kept_blob *blobs;
     size_t blob_count, blob_capacity, blob_bytes;
-    bool ack_due;         /* the primary asked for an acknowledgement */
+    bool ack_due;         /* the primary asked for an acknowledgement: it waits for the file to be on the disk */
+    bool ack_now;         /* one is to be sent before the loop waits */
     uint64_t asked_us;    /* when it last did; 0: never */
     int64_t acked;        /* last offset acknowledged */
     int64_t fsynced_sent; /* last offset acknowledged as being on disk */
+    /* Of this link: a position of another link may belong to another history. */
+    struct file_mark safe_mark, fsynced_mark;
 } apply;
 
-/* What is kept */
+/* --- What is kept --- */
 
 static size_t kept_len(void) {
     return memory_output_slice(&apply.kept).len + apply.blob_bytes;
@@ -100,42 +119,70 @@ static void kept_pass_on(void) {
 /* Acknowledgements
  *
  * The primary gets one each second and when it asks (GETACK), because a client waits (WAIT). For EAGER_US after it has
- * asked, the replica acknowledges without being asked again: the next WAIT often finds the acknowledgement there. */
-enum { EAGER_US = 1000 * 1000 };
+ * asked, the replica acknowledges without being asked again: the next WAIT often finds the acknowledgement there.
+ *
+ * An acknowledgement is a reply to writes: with an append-only file the offset is that of the commands whose replies
+ * could leave (appendfsync), so that it survives the end of this process. It is sent before the loop waits, when what a
+ * turn has executed is written. */
+enum { EAGER_US = 1000 * 1000, ALIVE_US = 1000 * 1000 };
 
-/* The offset up to which the stream's commands are in the append-only file on the disk; -1: the file is off. The file
- * counts commands, the stream bytes: the offset at which the file has some number of commands is noted, and counts once
- * all of these are on the disk. */
-static int64_t fsynced_offset(void) {
-    static uint64_t noted_command;
-    static int64_t noted_offset, fsynced;
-    struct aof_progress file;
-    if (!aof_progress(&file)) return noted_offset = fsynced = -1;
-    if (file.synced >= file.appended) return noted_offset = fsynced = role->offset;
-    if (file.synced >= noted_command) {
-        fsynced = noted_offset;
-        noted_command = file.appended;
-        noted_offset = role->offset;
+static int64_t file_offset(struct file_mark *mark, uint64_t appended, uint64_t done) {
+    if (done >= appended) return mark->offset = mark->reached = role->position.offset;
+    if (done >= mark->command) {
+        mark->reached = mark->offset;
+        mark->command = appended;
+        mark->offset = role->position.offset;
     }
-    return fsynced < 0 ? 0 : fsynced;
+    return mark->reached < 0 ? 0 : mark->reached;
+}
+
+/* The offset up to which the stream's commands are in the append-only file on the disk; -1: the file is off. */
+static int64_t fsynced_offset(void) {
+    struct aof_progress file;
+    if (aof_progress(&file)) return file_offset(&apply.fsynced_mark, file.appended, file.synced);
+    return apply.fsynced_mark.offset = apply.fsynced_mark.reached = -1;
+}
+
+/* The offset to acknowledge. A replica that goes on without its disk acknowledges what it has in memory. */
+static int64_t safe_offset(void) {
+    struct aof_progress file;
+    bool without_disk = replica_settings.ignore_disk_errors && aof_refuses_writes();
+    if (aof_progress(&file) && !without_disk) return file_offset(&apply.safe_mark, file.appended, file.safe);
+    return apply.safe_mark.offset = apply.safe_mark.reached = role->position.offset;
 }
 
 static void send_ack(void) {
     char offset[24], fsynced[24];
     struct client *client = apply.client;
     int64_t on_disk = fsynced_offset();
-    snprintf(offset, sizeof offset, "%lld", (long long)role->offset);
+    apply.acked = safe_offset();
+    apply.ack_now &= apply.acked < role->position.offset;
+    snprintf(offset, sizeof offset, "%lld", (long long)apply.acked);
     snprintf(fsynced, sizeof fsynced, "%lld", (long long)on_disk);
     struct slice words[] = {SLICE("REPLCONF"), SLICE("ACK"), slice_of(offset), SLICE("FACK"), slice_of(fsynced)};
     request_write(&client->conn->out, on_disk >= 0 ? 5 : 3, words);
     apply.fsynced_sent = on_disk;
-    apply.acked = role->offset;
     client_flush_later(client);
 }
 
-/* Errors */
+/* At once, or when what this turn has executed is written. */
+static void acknowledge(void) {
+    apply.ack_now = true;
+    if (safe_offset() == role->position.offset) send_ack();
+}
 
+/* The cron does not run while a command turns the loop. */
+static uint64_t keep_alive(struct event_timer *timer) {
+    if (!apply.client) return 0;
+    if (dispatch_running() && conn_is_open(apply.client->conn)) send_ack();
+    return ALIVE_US;
+}
+
+/* --- Errors --- */
+
+/* Where clients may write, the data may differ from the primary's, and errors are to be expected. */
 static bool panics(void) {
+    if (!role_is_read_only()) return false;
     return replica_settings.error_behavior == ERRORS_PANIC ||
            replica_settings.error_behavior == ERRORS_PANIC_ON_REPLICAS;
 }
@@ -145,19 +192,18 @@ static void error_reply(struct reply *reply, struct slice text) {
     const struct command *command = client->current;
     errorstats_count(reply, text);
     role_sync.errors++;
-    log_warning("== CRITICAL == This replica is sending an error to its primary: '-%.*s' after processing the command "
-                "'%s'",
-                text.len < 256 ? (int)text.len : 256, text.data, command ? command->full_name : "?");
+    apply.refused |= !dispatch_running();
+    repl_log_error("This replica is sending an error to its primary", text, command);
     if (repl_stream_backlog_len() > 0)
         log_warning("Latest backlog is: the %lld bytes before offset %lld", (long long)repl_stream_backlog_len(),
-                    (long long)role->offset);
+                    (long long)role->position.offset);
     if (!panics()) return;
     log_warning("This replica panicked sending an error to its primary after processing a command from its replication "
                 "stream");
     abort();
 }
 
-/* Executing */
+/* --- Executing --- */
 
 static bool is_getack(const struct request_reader *reader) {
     return reader->argc == 3 && slice_is(reader->argv[0], "replconf") && slice_is(reader->argv[1], "getack");
@@ -176,17 +222,18 @@ static void executed(struct slice raw) {
     } else {
         repl_stream_write(raw);
     }
-    apply.db = db_id(client->db);
+    role_set_stream_db(db_id(client->db));
 }
 
 /* False: a filter holds the request back. */
 static bool execute(void) {
     struct request_reader *reader = &apply.client->reader;
-    if (reader->argc == 0) return true;
+    apply.refused = false;
+    if (reader->argc == 0 || reader->is_inline) return true;
     if (is_getack(reader)) {
         repl_stream_written(); /* the offset includes the requests before it that came in the same bytes */
-        send_ack();
         apply.ack_due = true;
+        acknowledge();
         apply.asked_us = clock_mono();
         return true;
     }
@@ -205,28 +252,78 @@ static void receive_large(struct slice input) {
 
 /* A replica that went on without its disk would lose, at its next start, changes that its primary counts on. */
 static void check_disk(void) {
-    static uint64_t logged_us;
+    static struct log_limit limit = {.interval_us = LOG_INTERVAL_US};
     if (!replica_settings.ignore_disk_errors) {
         log_warning("Replica was unable to write command to disk.");
         exit(1);
     }
-    if (logged_us && clock_mono() - logged_us < LOG_INTERVAL_US) return;
-    logged_us = clock_mono();
-    log_warning("Replica is applying a command it is unable to write to disk.");
+    log_limited(&limit, LOG_LEVEL_WARNING, "Replica is applying a command it is unable to write to disk.");
+}
+
+/* Nobody knows which data the rest of the stream is for: the link ends without a position. */
+static void give_up(const char *why) {
+    log_warning("%s. Closing the primary connection and discarding the cached primary.", why);
+    replica_stream_refused();
+    client_free(apply.client);
+}
+
+/* A file of which only a part could be loaded has replaced the data (DEBUG RELOAD, DEBUG LOADAOF). */
+static void give_up_other_data(void) {
+    give_up("The data are no longer those of the primary's stream");
+}
+
+/* Whether the stream can go on behind the request in the reader, which was executed. */
+static bool can_go_on(void) {
+    if (apply.refused)
+        give_up("The primary sent a command that this server cannot execute");
+    else if (apply.client->reader.is_inline && apply.client->reader.argc)
+        give_up("WARNING: Receiving inline protocol from primary, primary stream corruption?");
+    else
+        return !(apply.client->flags & CLIENT_CLOSING);
+    return false;
+}
+
+static void note_read_ahead(void) {
+    role_sync.read_ahead = (int64_t)(kept_len() + apply.client->conn->in_len);
+}
+
+/* The input is bounded, so that a stream that waits takes no more memory than this; but a request has no bound, and one
+ * that fills the input could never end. The bound follows the bytes that have really arrived. */
+static void bound_input(struct connection *conn, bool is_partial) {
+    if (is_partial && conn->in_len >= conn->in_limit)
+        conn_set_in_limit(conn, conn->in_limit * 2);
+    else if (conn->in_limit > IN_LIMIT && conn->in_len < IN_LIMIT)
+        conn_set_in_limit(conn, IN_LIMIT);
+}
+
+/* A request that a filter held back is in the reader, complete; the input may have moved since. The bytes that come
+ * next may be noticed before its release is. */
+static enum request_status read_request(struct slice input) {
+    struct request_reader *reader = &apply.client->reader;
+    if (!apply.held) return request_read(reader, input, &limits);
+    request_moved(reader, input);
+    return REQUEST_READY;
 }
 
 static void apply_input(void) {
     struct client *client = apply.client;
     if (apply.running || client->holds || client->conn->sink_len) return;
+    apply.waits = dispatch_running() != NULL;
+    if (apply.waits) return;
+    if (!role->position.known) {
+        give_up_other_data();
+        return;
+    }
     if (aof_refuses_writes() || snapshot_refuses_writes()) check_disk();
     apply.running = true;
     dispatch_ticks = ticks_now();
     client->active_ms = clock_ms();
+    bool is_partial = false;
     for (;;) {
         struct connection *conn = client->conn;
         struct slice input = {conn->in + apply.used, conn->in_len - apply.used};
         if (!input.len) break;
-        enum request_status status = request_read(&client->reader, input, &limits);
+        enum request_status status = read_request(input);
         if (status == REQUEST_LARGE) {
             receive_large(input);
             if (conn->sink_len) break;
@@ -234,11 +331,13 @@ static void apply_input(void) {
         }
         if (status == REQUEST_FAILED) {
             log_warning("Protocol error from the primary: %s", client->reader.error);
-            client_free(client);
+            give_up("The stream of the primary is damaged");
             break;
         }
-        if (status == REQUEST_PARTIAL || !execute()) break;
-        if (client->flags & CLIENT_CLOSING) break;
+        is_partial = status == REQUEST_PARTIAL;
+        if (is_partial) break;
+        apply.held = !execute();
+        if (apply.held || !can_go_on()) break;
         executed((struct slice){conn->in + apply.used, client->reader.size});
         apply.used += client->reader.size;
         request_done(&client->reader);
@@ -248,19 +347,14 @@ static void apply_input(void) {
     if (client->flags & CLIENT_CLOSING) return;
     if (apply.used) conn_consume(client->conn, apply.used);
     apply.used = 0;
-    role_sync.read_ahead = (int64_t)kept_len();
+    bound_input(client->conn, is_partial);
+    note_read_ahead();
     repl_stream_written();
-    if (apply.asked_us && clock_mono() - apply.asked_us < EAGER_US && apply.acked != role->offset) send_ack();
+    if (apply.asked_us && clock_mono() - apply.asked_us < EAGER_US && apply.acked != role->position.offset)
+        acknowledge();
 }
 
-/* The request that was held back is parsed again: the input may have moved. A request with large arguments, parts of
- * which have left the input, stays in the reader. */
 static void resume(struct client *client) {
-    struct request_reader *reader = &client->reader;
-    if (reader->size && !reader->larges_count)
-        request_done(reader);
-    else if (reader->size)
-        request_moved(reader, conn_peek(client->conn));
     apply_input();
 }
 
@@ -268,12 +362,12 @@ static void readable(struct connection *conn) {
     replication_stats.bytes_in += conn->bytes_in - apply.counted;
     apply.counted = conn->bytes_in;
     role_heard();
+    if (apply.client->holds) note_read_ahead(); /* a paused server executes nothing */
     apply_input();
 }
 
 bool apply_frees_later;
 static void free_closed(struct event_deferred *deferred) {
-    (void)deferred;
     if (apply.client && !conn_is_open(apply.client->conn)) client_free(apply.client);
 }
 
@@ -288,7 +382,7 @@ static void closed(struct connection *conn) {
 
 static const struct connection_events events = {.readable = readable, .closed = closed};
 
-/* Life */
+/* --- Life --- */
 
 static void freed(struct client *client) {
     if (client != apply.client) return;
@@ -297,24 +391,30 @@ static void freed(struct client *client) {
     repl_stream_written();
     kept_clear();
     apply.client = NULL;
+    event_timer_cancel(server.loop, &apply.alive);
     role_sync.read_ahead = 0;
-    replica_stream_ended(apply.db);
+    replica_stream_ended();
 }
-static struct client_watcher watcher = {.freed = freed};
+static struct client_listener client_listener = {.freed = freed};
 
 static struct user superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
 
-void apply_start(struct connection *conn, int db) {
+void apply_start(struct connection *conn) {
     struct client *client = client_new(conn);
-    if (!list_is_linked(&watcher.link)) {
-        clients_watch(&watcher);
+    int db = role->position.db;
+    if (!list_is_linked(&client_listener.link)) {
+        client_listen(&client_listener);
         memory_output_init(&apply.kept);
     }
     apply.client = client;
-    apply.db = db;
     apply.used = 0;
+    apply.waits = apply.held = false;
     apply.counted = conn->bytes_in;
-    client->db = keyspace_db(server.keyspace, db);
+    apply.ack_now = apply.ack_due = false;
+    apply.fsynced_mark = (struct file_mark){.offset = -1, .reached = -1};
+    apply.safe_mark = (struct file_mark){.offset = -1, .reached = -1}; /* the file may be behind the position */
+    event_timer_set(server.loop, &apply.alive, ALIVE_US, keep_alive);
+    client->db = keyspace_db(server.keyspace, db < 0 ? 0 : db);
     client->user = &superuser;
     client->authenticated = true;
     client->flags |= CLIENT_PRIMARY | CLIENT_REPLY_OFF;
@@ -339,22 +439,25 @@ void apply_stop(void) {
     if (apply.client) client_free(apply.client);
 }
 
-bool apply_is_running(void) {
-    return apply.client != NULL;
-}
-
-int apply_db(void) {
-    return apply.db;
-}
-
 void apply_cron(void) {
-    if (apply.client) send_ack();
+    if (!apply.client) return;
+    if (role->position.known)
+        send_ack();
+    else if (!dispatch_running())
+        give_up_other_data();
 }
 
-/* The primary that waits for acknowledgements gets one as soon as the file is on disk. */
+/* What came while a command ran is executed. The primary that waits for acknowledgements gets one as soon as the file
+ * is written, and when it is on disk. */
 void apply_before_wait(void) {
-    if (!apply.client || !apply.ack_due) return;
+    if (apply.client && apply.waits && !dispatch_running()) {
+        role_heard(); /* the clock of the running command stood still */
+        apply_input();
+    }
+    if (!apply.client || !conn_is_open(apply.client->conn)) return;
+    if (apply.ack_now && safe_offset() > apply.acked) send_ack();
+    if (!apply.ack_due) return;
     int64_t on_disk = fsynced_offset();
-    if (on_disk < 0 || on_disk >= role->offset) apply.ack_due = false;
     if (on_disk > apply.fsynced_sent) send_ack();
+    if (!apply.ack_now && (on_disk < 0 || on_disk >= role->position.offset)) apply.ack_due = false;
 }

@@ -15,30 +15,32 @@
  * memory for one connection only.
  *
  * The stream waits in the receive buffer of the main channel, up to the hard limit of client-output-buffer-limit
- * replica; above that the primary has to wait. When the copy is loaded, the stream continues from its offset. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/number.h"
+ * replica; above that the primary has to wait. When the copy is loaded, the stream continues from its offset. A small
+ * copy can be loaded before the primary has answered on the main channel. A primary that has given the main channel up
+ * meanwhile does not know the client id any more; its answer to PSYNC says whether it can continue all the same. */
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/text/number.h"
 #include "repl/link_transport.h"
 #include "repl/replica.h"
 #include "server/clients/client.h"
+#include "server/process/child.h"
 #include "server/role.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER_DEFAULT = 256 * 1024 * 1024 };
+enum { BUFFER_DEFAULT = 256 * 1024 * 1024, FREE_LATER_MIN = 64 * 1024 };
 
 static struct {
-    bool running;
+    bool running, full; /* full: the buffer was, since the synchronization began */
     struct connection *main, *rdb;
     void (*done)(bool synchronized);
     uint64_t heard_us;
     int answers; /* to REPLCONF on the RDB channel, still to come */
     enum { MAIN_WAITS, MAIN_ID, MAIN_PSYNC, MAIN_STREAM } main_state;
-    enum { RDB_CONNECT, RDB_REPLCONF, RDB_END_OFFSET, RDB_HEADER, RDB_COPY } rdb_state;
-    char history[REPL_ID_LEN + 1], client_id[24], header[REPLICA_LINE_MAX];
-    int64_t offset;
-    int db;
+    enum { RDB_CONNECT, RDB_REPLCONF, RDB_END_OFFSET, RDB_HEADER, RDB_COPY, RDB_LOADED, RDB_FAILED } rdb_state;
+    char client_id[24], header[REPLICA_LINE_MAX];
+    struct stream_position at; /* of the copy */
 } dual;
 
 static void close_rdb(void) {
@@ -46,59 +48,93 @@ static void close_rdb(void) {
     dual.rdb = NULL;
 }
 
+/* What is kept of the stream is of no use without the copy. Freeing a large buffer takes the kernel a while. */
+static void end_in_vain(void) {
+    dual.running = false;
+    role_sync.buffer = 0;
+    void *input = dual.main->in_len >= FREE_LATER_MIN ? conn_take_input(dual.main) : NULL;
+    if (input) store_free_later(input);
+}
+
 void dual_channel_cancel(void) {
     if (!dual.running) return;
-    dual.running = false;
     sync_cancel();
     close_rdb();
-    role_sync.buffer = 0;
+    end_in_vain();
 }
 
 static void fail(const char *what, const char *text) {
+    if (dual.rdb_state == RDB_COPY) { /* perhaps it is being loaded, which ends in copied() */
+        char reason[200];
+        snprintf(reason, sizeof reason, "Dual channel replication: %s%s%.100s", what, *text ? ": " : "", text);
+        sync_broken(reason);
+        return;
+    }
     log_warning("Dual channel replication: %s%s%s", what, *text ? ": " : "", text);
+    log_notice("Dual channel replication: Aborting dual channel sync");
     dual_channel_cancel();
     dual.done(false);
 }
 
-static void copied(int db) {
+/* There is no copy. If the main channel still waits for an answer, this ends with it: a primary that has given the
+ * synchronization up says why, and logs why. */
+static void rdb_failed(void) {
+    bool asks = dual.main_state == MAIN_ID || dual.main_state == MAIN_PSYNC;
+    close_rdb();
+    if (asks && conn_is_open(dual.main)) {
+        dual.rdb_state = RDB_FAILED;
+        dual.heard_us = clock_mono();
+        return;
+    }
+    log_notice("Dual channel replication: Aborting dual channel sync");
+    end_in_vain();
+    dual.done(false);
+}
+
+/* The copy is loaded, and the main channel has the stream from there on. */
+static void finish(void) {
     struct connection *conn = dual.main;
     void (*done)(bool synchronized) = dual.done;
     dual.running = false;
-    close_rdb();
     role_sync.buffer = 0;
-    if (db < 0) {
-        done(false);
-        return;
-    }
     log_notice("Dual channel replication: Successfully streamed replication data into memory");
-    replica_synchronized(conn, slice_of(dual.history), dual.offset, dual.db >= 0 ? dual.db : db);
+    replica_synchronized(conn, &dual.at);
     done(true);
 }
 
-/* Both channels have come to the point where the copy can be loaded. */
-static void load_when_ready(void) {
-    if (dual.main_state != MAIN_STREAM || dual.rdb_state != RDB_HEADER || !*dual.header) return;
-    dual.rdb_state = RDB_COPY;
-    if (!sync_start(dual.rdb, dual.header, slice_of(dual.history), copied))
-        fail("the copy cannot be received", "");
-    else
-        sync_keep_alive(dual.main);
+static void copied(bool loaded) {
+    if (!loaded) {
+        rdb_failed();
+        return;
+    }
+    close_rdb();
+    dual.rdb_state = RDB_LOADED;
+    dual.heard_us = clock_mono();
+    if (dual.main_state == MAIN_STREAM) finish();
 }
 
-/* The main channel */
+static void load(void) {
+    dual.rdb_state = RDB_COPY;
+    if (sync_start(dual.rdb, dual.header, &dual.at, copied)) {
+        sync_keep_alive(dual.main);
+        return;
+    }
+    dual.rdb_state = RDB_HEADER;
+    fail("the copy cannot be received", "");
+}
+
+/* --- The main channel --- */
 
 static void main_line(const char *line) {
     switch (dual.main_state) {
     case MAIN_ID: {
-        if (line[0] != '+') {
-            fail("the primary refuses the id of the RDB channel", line);
-            return;
-        }
+        if (line[0] != '+')
+            log_notice("Dual channel replication: Primary does not know the RDB channel's client id: %s", line);
         char offset[24];
-        snprintf(offset, sizeof offset, "%lld", (long long)dual.offset + 1);
+        snprintf(offset, sizeof offset, "%lld", (long long)dual.at.offset + 1);
         log_notice("Dual channel replication: Trying a partial resynchronization using main channel (request %s:%s).",
-                   dual.history, offset);
-        replica_send(dual.main, 3, (struct slice[]){SLICE("PSYNC"), slice_of(dual.history), slice_of(offset)});
+                   dual.at.id, offset);
+        replica_send(dual.main, 3, (struct slice[]){SLICE("PSYNC"), slice_of(dual.at.id), slice_of(offset)});
         dual.main_state = MAIN_PSYNC;
         return;
     }
@@ -107,10 +143,19 @@ static void main_line(const char *line) {
             fail("the primary refuses to continue on the main channel", line);
             return;
         }
-        log_notice("Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization, "
-                   "RDB load in background.");
         dual.main_state = MAIN_STREAM;
-        load_when_ready();
+        if (dual.rdb_state == RDB_FAILED) {
+            rdb_failed();
+            return;
+        }
+        if (dual.rdb_state != RDB_LOADED) {
+            log_notice("Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial "
+                       "Resynchronization, RDB load in background.");
+            return;
+        }
+        log_notice("Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
+        log_debug("Dual channel replication: Psync established after rdb load");
+        finish();
         return;
     default: fail("unexpected message on the main channel", line);
     }
@@ -131,26 +176,26 @@ static void main_readable(struct connection *conn) {
     if (!dual.running) return;
     role_sync.buffer = conn->in_len;
     if (role_sync.buffer > role_sync.buffer_peak) role_sync.buffer_peak = role_sync.buffer;
+    if (dual.full || conn->in_len < conn->in_limit) return;
+    dual.full = true;
+    log_notice("Dual channel replication: Replication buffer limit reached (%zu bytes), stopping buffering. Further "
+               "accumulation will occur on primary side.",
+               conn->in_limit);
 }
 
 static void main_closed(struct connection *conn) {
     const char *why = conn->error ? conn_error_text(conn) : "end of the connection";
-    if (dual.rdb_state == RDB_COPY) { /* perhaps it is being loaded, which ends in copied() */
-        char text[160];
-        snprintf(text, sizeof text, "the main channel is lost: %.100s", why);
-        sync_broken(text);
-    } else {
-        fail("the main channel is lost", why);
-    }
+    fail("the main channel is lost", why);
 }
 static const struct connection_events main_events = {.readable = main_readable, .closed = main_closed};
 
-/* The RDB channel */
+/* --- The RDB channel --- */
 
 static void rdb_connected(struct connection *conn) {
     char port[12];
+    log_debug("Dual channel replication: The RDB channel is connected");
     dual.heard_us = clock_mono();
-    dual.answers = 1 + (*replica_settings.primary_auth != 0) + (*replica_settings.announce_ip != 0);
+    dual.answers = 1 + (replica_settings.primary_auth.len != 0) + (*replica_settings.announce_ip != 0);
     replica_send_auth(conn);
     snprintf(port, sizeof port, "%d", replica_listening_port());
     replica_send(conn, 11,
@@ -170,12 +215,13 @@ static bool parse_end_offset(const char *line) {
     int64_t db, id;
     if (strncmp(line, head, strlen(head)) != 0) return false;
     if (sscanf(line + strlen(head), "%47s %47s %47s %47s", words[0], words[1], words[2], words[3]) != 4) return false;
-    if (!parse_int64(slice_of(words[0]), &dual.offset) || dual.offset < 0 || dual.offset > INT64_MAX / 2) return false;
+    if (!parse_int64(slice_of(words[0]), &dual.at.offset) || dual.at.offset < 0 || dual.at.offset > INT64_MAX / 2)
+        return false;
     if (strlen(words[1]) != REPL_ID_LEN || strspn(words[1], "0123456789abcdefABCDEF") != REPL_ID_LEN) return false;
     if (!parse_int64(slice_of(words[2]), &db) || db >= keyspace_databases(server.keyspace)) return false;
     if (!parse_int64(slice_of(words[3]), &id) || id < 0) return false;
-    memcpy(dual.history, words[1], REPL_ID_LEN + 1);
-    dual.db = db < 0 ? -1 : (int)db;
+    memcpy(dual.at.id, words[1], REPL_ID_LEN + 1);
+    dual.at.db = db < 0 ? STREAM_DB_NONE : (int)db;
     snprintf(dual.client_id, sizeof dual.client_id, "%lld", (long long)id);
     return true;
 }
@@ -196,6 +242,7 @@ static void rdb_line(const char *line) {
             fail("the primary does not announce the end offset of the copy", line);
             return;
         }
+        child_pause_after_fork(); /* the primary's child writes the copy: what if the stream is not fetched? */
         replica_send(dual.main, 3,
                      (struct slice[]){SLICE("REPLCONF"), SLICE("set-rdb-client-id"), slice_of(dual.client_id)});
         dual.main_state = MAIN_ID;
@@ -207,7 +254,7 @@ static void rdb_line(const char *line) {
             return;
         }
         snprintf(dual.header, sizeof dual.header, "%s", line);
-        load_when_ready();
+        load();
     }
 }
 
@@ -234,6 +281,12 @@ static void rdb_closed(struct connection *conn) {
         dial_rdb(NULL);
         return;
     }
+    if (dual.main_state == MAIN_ID) {
+        log_warning("Dual channel replication: the RDB channel is lost: %s",
+                    conn->error ? conn_error_text(conn) : "end of the connection");
+        rdb_failed();
+        return;
+    }
     fail("the RDB channel is lost", conn->error ? conn_error_text(conn) : "end of the connection");
 }
 static const struct connection_events rdb_events = {
@@ -255,7 +308,9 @@ void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)
     role_sync.heard_ms = clock_ms();
     role_sync.buffer = role_sync.buffer_peak = 0;
     conn->events = &main_events;
-    conn_set_in_limit(conn, limit->hard ? limit->hard : BUFFER_DEFAULT);
+    conn_set_in_limit(conn, !limit->hard                     ? BUFFER_DEFAULT
+                            : limit->hard < REPLICA_LINE_MAX ? REPLICA_LINE_MAX
+                                                             : limit->hard);
     dial_rdb(conn);
 }
 

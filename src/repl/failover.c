@@ -8,10 +8,10 @@
  *
  * A timeout, FAILOVER ABORT, or a replica that refuses ends a failover; this server is a primary again. With FORCE the
  * timeout makes the replica the primary although it lacks writes, which are lost. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "repl/primary.h"
 #include "repl/repl_feed.h"
 #include "server/role.h"
@@ -47,10 +47,12 @@ static const char *target_text(void) {
     return text;
 }
 
+/* Waits end before the requests that were held back are answered: that is the order in which they came. */
 static void end(void) {
     mem_free(failover.host);
     failover.host = NULL;
     failover.state = FAILOVER_NONE;
+    if (role_is_replica()) repl_end_waits();
     clients_unpause(PAUSE_FAILOVER);
 }
 
@@ -75,7 +77,7 @@ static struct replica *replica_at(struct slice host, int64_t port) {
 }
 
 static bool has_all(const struct replica *replica) {
-    return replica_is_online(replica) && !replica->awaits_ack && replica->acked == role->offset;
+    return replica_is_online(replica) && !replica->awaits_ack && replica->acked == role->position.offset;
 }
 
 /* A replica that has the whole stream; NULL: not yet. */
@@ -133,7 +135,7 @@ static void cron(void) {
     if (failover.state == FAILOVER_WAITS) check_target();
 }
 
-struct server_part failover_part = {.name = "failover", .cron = cron, .before_wait = before_wait};
+const struct server_part failover_part = {.name = "failover", .cron = cron, .before_wait = before_wait};
 
 /* --- The command --- */
 
@@ -222,11 +224,11 @@ bool repl_failover_asked(struct call *call) {
         reply_error(call->reply, "ERR PSYNC FAILOVER can't be sent to a master.");
         return false;
     }
-    if (!slice_equal(call->argv[1], slice_of(repl_history->id))) {
+    if (!slice_equal(call->argv[1], slice_of(role->position.id))) {
         reply_error(call->reply, "ERR PSYNC FAILOVER replid must match my replid.");
         return false;
     }
-    log_notice("Failover request received for replid %s.", repl_history->id);
+    log_notice("Failover request received for replid %s.", role->position.id);
     repl_lead();
     log_notice("PRIMARY MODE enabled (failover request from '%s')", client_log_text(call->client));
     return true;

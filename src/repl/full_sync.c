@@ -12,32 +12,35 @@
  *
  * On two channels: the replica's RDB channel takes part in such a transfer. The primary sends it the offset of the
  * snapshot ("$ENDOFF:<offset> <id> <db> <client>"), and its main channel asks for the stream from there on by PSYNC
- * while the snapshot is still being sent. The primary keeps the stream for it until then. */
-#include "durability/durability.h"
-#include "durability/snapshot.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/random.h"
-#include "persist/rdb.h"
+ * while the snapshot is still being sent. The primary keeps the stream for it until then. The child writes the snapshot
+ * straight to RDB channels that are plain sockets (direct_transfer.h); those over TLS and RDMA get it through the pipe.
+ */
+#include "formats/rdb.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "persistence/persistence.h"
+#include "persistence/save_points.h"
+#include "persistence/snapshot.h"
+#include "repl/direct_transfer.h"
 #include "repl/primary.h"
 #include "repl/pull_primary.h"
 #include "repl/repl_feed.h"
+#include "server/command/dispatch.h"
 #include "server/process/child.h"
 #include "server/role.h"
+#include "server/stats/stats.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, VERSION_9 = 0x090000 };
-enum {
-    REFUSAL_DELAY_MS = 1000,
-    REFUSAL_LOG_US = 60 * 1000 * 1000, /* between two lines about the same replica … */
-    REFUSALS_KNOWN = 16                /* … of this many that were refused last */
-};
+enum { REFUSAL_DELAY_MS = 1000, REFUSALS_KNOWN = 16 };
 
 /* --- Main channels that have not connected yet --- */
 
@@ -45,11 +48,12 @@ struct awaited_channel {
     struct list_link link;
     uint64_t rdb_client_id;
     int64_t offset;
+    char name[REPLICA_NAME_MAX]; /* of the replica, for the log */
     struct repl_stream_reader reader;
     int64_t rdb_done_ms; /* when the RDB channel ended; 0: it is there */
 };
 int full_sync_grace_s = 60;
-static struct list awaited = {.head = {&awaited.head, &awaited.head}};
+static struct list awaited = LIST_INIT(awaited);
 
 static struct awaited_channel *awaited_find(uint64_t rdb_client_id) {
     list_each(&awaited, link) {
@@ -62,15 +66,27 @@ static struct awaited_channel *awaited_find(uint64_t rdb_client_id) {
 static void awaited_add(const struct replica *replica) {
     struct awaited_channel *channel = mem_calloc(1, sizeof *channel);
     channel->rdb_client_id = replica->client->id;
-    channel->offset = role->offset;
+    channel->offset = role->position.offset;
+    snprintf(channel->name, sizeof channel->name, "%s", replica_name(replica));
+    log_debug("Dual channel replication: Add rdb replica %s to waiting psync, with cid %llu, %s repl-backlog %s",
+              channel->name, (unsigned long long)channel->rdb_client_id, repl_stream_backlog_len() ? "tracking" : "no",
+              repl_stream_backlog_len() ? "tail" : "to track");
     repl_stream_attach_end(&channel->reader);
+    log_debug("Dual channel replication: Attach replica rdb client %llu at offset %lld of the replication stream",
+              (unsigned long long)channel->rdb_client_id, (long long)channel->offset);
     list_append(&awaited, &channel->link);
 }
 
 static void awaited_drop(struct awaited_channel *channel) {
+    log_debug("Dual channel replication: Remove psync waiting replica %s with cid %llu", channel->name,
+              (unsigned long long)channel->rdb_client_id);
     repl_stream_detach(&channel->reader);
     list_remove(&awaited, &channel->link);
     mem_free(channel);
+}
+
+void full_sync_drop_main_channels(void) {
+    list_each(&awaited, link) awaited_drop(container_of(link, struct awaited_channel, link));
 }
 
 bool full_sync_knows_rdb_client(uint64_t id) {
@@ -89,11 +105,36 @@ bool full_sync_main_channel(struct replica *replica, int64_t offset) {
     return true;
 }
 
+uint64_t full_sync_kept_for(const struct replica *replica) {
+    const struct awaited_channel *channel = replica->rdb_channel ? awaited_find(replica->client->id) : NULL;
+    return channel ? repl_stream_reader_lag(&channel->reader) : 0;
+}
+
+/* While its RDB channel is there, that is the client whose output is limited. */
+void full_sync_limit_kept(void) {
+    const struct client_limit *limit = &client_settings.limits[CLIENT_CLASS_REPLICA];
+    list_each(&awaited, link) {
+        struct awaited_channel *channel = container_of(link, struct awaited_channel, link);
+        uint64_t lag = repl_stream_reader_lag(&channel->reader);
+        if (!channel->rdb_done_ms || !limit->hard || lag < limit->hard || lag < (uint64_t)repl_settings.backlog_size)
+            continue;
+        log_warning(
+            "Client id=%llu, the RDB channel of replica %s, scheduled to be closed ASAP for overcoming of output "
+            "buffer limits.",
+            (unsigned long long)channel->rdb_client_id, channel->name);
+        client_stats.output_limit_closed++;
+        awaited_drop(channel);
+    }
+}
+
 static void awaited_expire(int64_t now) {
     list_each(&awaited, link) {
         struct awaited_channel *channel = container_of(link, struct awaited_channel, link);
-        if (channel->rdb_done_ms && now - channel->rdb_done_ms > (int64_t)full_sync_grace_s * 1000)
-            awaited_drop(channel);
+        if (!channel->rdb_done_ms || now - channel->rdb_done_ms <= (int64_t)full_sync_grace_s * 1000) continue;
+        log_notice("Replica main channel failed to establish PSYNC within the grace period (%lld seconds). Freeing RDB "
+                   "client %llu.",
+                   (long long)(now - channel->rdb_done_ms) / 1000, (unsigned long long)channel->rdb_client_id);
+        awaited_drop(channel);
     }
 }
 
@@ -102,20 +143,20 @@ static void awaited_expire(int64_t now) {
 void full_sync_announce(struct replica *replica) {
     char line[REPL_ID_LEN + 48];
     int len;
-    replica->acked = role->offset;
+    replica->acked = 0;
     replica->has_acked = false;
     if (replica->rdb_channel) {
-        len = snprintf(line, sizeof line, "$ENDOFF:%lld %s %d %llu\r\n", (long long)role->offset, repl_history->id, -1,
-                       (unsigned long long)replica->client->id);
+        len = snprintf(line, sizeof line, "$ENDOFF:%lld %s %d %llu\r\n", (long long)role->position.offset,
+                       role->position.id, role->position.db, (unsigned long long)replica->client->id);
         log_notice("Dual channel replication: Sending to replica %s RDB end offset %lld and client-id %llu",
-                   replica_name(replica), (long long)role->offset, (unsigned long long)replica->client->id);
+                   replica_name(replica), (long long)role->position.offset, (unsigned long long)replica->client->id);
         awaited_add(replica);
         replica_write(replica, (struct slice){line, (size_t)len});
         return;
     }
     if (!replica->rdb_only) repl_stream_attach_end(&replica->reader);
     if (!replica->psync) return; /* SYNC: the file follows at once */
-    len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", repl_history->id, (long long)role->offset);
+    len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", role->position.id, (long long)role->position.offset);
     replica_write(replica, (struct slice){line, (size_t)len});
 }
 
@@ -152,13 +193,19 @@ static void file_send(struct replica *replica) {
 
 static bool file_open(struct replica *replica) {
     struct stat status;
-    replica->file = open(durability_settings.file_name, O_RDONLY | O_CLOEXEC);
+    replica->file = open(persistence_settings.file_name, O_RDONLY | O_CLOEXEC);
     if (replica->file >= 0 && fstat(replica->file, &status) == 0) {
         replica->file_left = (uint64_t)status.st_size;
         return true;
     }
     log_warning("SYNC failed. Can't open/stat DB after BGSAVE: %s", strerror(errno));
     return false;
+}
+
+/* A command that ends a child (FLUSHALL) may be in the middle of a transaction, where no copy can begin: the cron is
+ * there soon. */
+static void serve_next(void) {
+    if (!dispatch_running()) full_sync_cron();
 }
 
 static void file_saved(bool success) {
@@ -176,7 +223,7 @@ static void file_saved(bool success) {
         replica_write(replica, (struct slice){head, (size_t)len});
         file_send(replica);
     }
-    full_sync_cron();
+    serve_next();
 }
 
 /* The version that a replica reads for sure: Redis 7 does not tell its own. */
@@ -185,6 +232,14 @@ static int snapshot_version(const struct replica *replica) {
 }
 
 static int file_version; /* of the file that is being written */
+
+/* Nobody waits for the file, and the next start of this server does not need it either. */
+static void file_left(void) {
+    if (!snapshot_running() || save_points_count()) return;
+    list_each(&replicas, link) if (replica_of(link)->state == REPLICA_FILE) return;
+    log_notice("Background saving for replicas, last replica dropped, killing fork child.");
+    child_kill();
+}
 
 static struct replica *waiting_for_file(const struct replica *like) {
     if (snapshot_version(like) < file_version) return NULL;
@@ -201,10 +256,10 @@ static void file_join(struct replica *replica, const struct replica *other) {
     char line[REPL_ID_LEN + 48];
     int64_t offset = repl_stream_reader_offset(&other->reader);
     replica->state = REPLICA_FILE;
-    replica->acked = offset;
+    replica->acked = 0;
     if (!replica->rdb_only) repl_stream_attach_like(&replica->reader, &other->reader);
     if (replica->psync) {
-        int len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", repl_history->id, (long long)offset);
+        int len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", role->position.id, (long long)offset);
         replica_write(replica, (struct slice){line, (size_t)len});
     }
     log_notice("Waiting for end of BGSAVE for SYNC");
@@ -213,30 +268,51 @@ static void file_join(struct replica *replica, const struct replica *other) {
 /* --- Through a pipe --- */
 
 static struct {
-    bool running;
+    bool running, dual; /* dual: to RDB channels */
+    bool direct;        /* the child writes to their sockets; the pipe brings its notes */
+    struct direct_writer writer;
     struct child_job job;
     struct snapshot_content content;
     char mark[MARK_LEN + 1];
-    int child_fd; /* the write end, until the child has it */
-    struct event_watch pipe;
+    /* The write end, and a pipe that ends when the server has read everything, or the sockets; the child has them. */
+    int child_fds[DIRECT_MAX + 1];
+    int release_fd; /* the server's end of the second one */
+    struct event_io pipe;
     bool ended;           /* the pipe */
     bool exited, success; /* the child */
 } transfer = {.pipe.fd = -1};
 
+/* The save is in progress until its last byte is read: the child stays, and the pipe ends. */
+static void wait_for_reader(int fd) {
+    char byte;
+    ssize_t got;
+    close(fd);
+    do got = read(transfer.child_fds[1], &byte, 1);
+    while (got > 0 || (got < 0 && errno == EINTR));
+}
+
+static void transfer_sink_init(struct sink *sink) {
+    if (transfer.direct)
+        direct_sink_init(sink, &transfer.writer);
+    else
+        sink_init_fd(sink, transfer.child_fds[0]);
+}
+
 static int transfer_child(struct child_job *job) {
     struct sink sink;
-    sink_init_fd(&sink, transfer.child_fd);
+    transfer_sink_init(&sink);
     output_write(&sink.out, SLICE("$EOF:"));
     output_write(&sink.out, slice_of(transfer.mark));
     output_write(&sink.out, SLICE("\r\n"));
     int result = sink_flush(&sink);
     sink_free(&sink);
     if (result < 0) return 1;
-    sink_init_fd(&sink, transfer.child_fd);
-    sink.checksum = durability_settings.checksum;
+    transfer_sink_init(&sink);
+    sink.checksum = persistence_settings.checksum;
     result = snapshot_write_to(&sink, &transfer.content);
     if (result >= 0) {
         sink.checksum = false;
+        if (transfer.direct) direct_last_bytes(&transfer.writer);
         output_write(&sink.out, slice_of(transfer.mark));
         result = sink_flush(&sink);
     }
@@ -246,6 +322,10 @@ static int transfer_child(struct child_job *job) {
         return 1;
     }
     child_report_end();
+    if (transfer.direct)
+        direct_end(&transfer.writer);
+    else
+        wait_for_reader(transfer.child_fds[0]);
     return 0;
 }
 
@@ -271,15 +351,17 @@ static void transfer_finish(void) {
                    replica_name(replica));
         replica_put_online(replica, true);
     }
-    full_sync_cron();
+    serve_next();
 }
 
+static int transfer_fd = -1; /* the read end */
+
 static void transfer_end_pipe(void) {
-    int fd = transfer.pipe.fd;
-    event_watch_remove(server.loop, &transfer.pipe);
+    event_io_remove(server.loop, &transfer.pipe);
     if (transfer.ended) return;
     transfer.ended = true;
-    if (fd >= 0) close(fd);
+    close(transfer_fd);
+    if (transfer.release_fd >= 0) close(transfer.release_fd);
 }
 
 static bool transfer_is_full(void) {
@@ -297,11 +379,9 @@ static void transfer_pass(struct blob *piece) {
     }
 }
 
-static int transfer_fd = -1; /* the read end */
-
-static void transfer_ready(struct event_watch *watch, int mask) {
+static void transfer_ready(struct event_io *io, int mask) {
     if (transfer_is_full()) {
-        event_watch_remove(server.loop, watch); /* full_sync_send() resumes */
+        event_io_remove(server.loop, io); /* full_sync_send() resumes */
         return;
     }
     struct blob *piece = blob_new(PIECE, PIECE);
@@ -320,48 +400,133 @@ static void transfer_ready(struct event_watch *watch, int mask) {
     transfer_finish();
 }
 
+static struct replica *transfer_receiver(uint64_t client_id) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state == REPLICA_TRANSFER && replica->client->id == client_id) return replica;
+    }
+    return NULL;
+}
+
+/* Takes down what the child has said. `leaving` has left the list of replicas. False: the child has ended. */
+static bool direct_read_notes(struct replica *leaving) {
+    uint64_t value;
+    enum direct_event event;
+    while ((event = direct_read_note(transfer_fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED) {
+        struct replica *replica = event == DIRECT_SENT ? NULL : transfer_receiver(value);
+        if (leaving && leaving->client->id == value && event != DIRECT_SENT) replica = leaving;
+        if (event == DIRECT_SENT) replication_stats.bytes_out += value;
+        if (replica && event == DIRECT_LAST) replica->last_sent = true;
+        if (replica && event == DIRECT_LOST) replica->copy_lost = true;
+    }
+    return event != DIRECT_CLOSED;
+}
+
+static void direct_ready(struct event_io *io, int mask) {
+    bool more = direct_read_notes(NULL);
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state == REPLICA_TRANSFER && replica->copy_lost) replica_close(replica);
+    }
+    if (more) return;
+    transfer_end_pipe();
+    transfer_finish();
+}
+
 static void transfer_resume(void) {
-    if (!transfer.running || transfer.ended || transfer.pipe.mask || transfer_is_full()) return;
-    event_watch_set(server.loop, &transfer.pipe, transfer_fd, EVENT_READ, transfer_ready);
+    if (!transfer.running || transfer.ended || transfer.pipe.mask || (!transfer.direct && transfer_is_full())) return;
+    event_io_set(server.loop, &transfer.pipe, transfer_fd, EVENT_READ, transfer.direct ? direct_ready : transfer_ready);
 }
 
 static void transfer_done(struct child_job *job, int status, int signal) {
     transfer.exited = true;
     transfer.success = !status && !signal;
-    if (signal)
+    bool dropped = signal == CHILD_KILL_SIGNAL && transfer.dual; /* the channel's connection is lost */
+    if (signal && !dropped)
         log_warning("Background RDB transfer terminated by signal %d", signal);
-    else if (status)
-        log_warning("Background transfer error");
+    else if (status || dropped)
+        log_warning("Background RDB transfer error");
     else
         log_notice("Background RDB transfer terminated with success");
-    if (!transfer.success) transfer_end_pipe(); /* what it still holds is part of a copy that ends nowhere */
+    if (transfer.direct && !transfer.ended) {
+        direct_ready(&transfer.pipe, EVENT_READ); /* the pipe ends with the child, and the transfer with both */
+        return;
+    }
+    if (!transfer.success && !transfer.ended) { /* what it still holds is part of a copy that ends nowhere */
+        if (transfer_receivers())
+            log_notice("Diskless rdb transfer, done reading from pipe, %zu replicas still up.", transfer_receivers());
+        transfer_end_pipe();
+    }
     transfer_finish();
 }
 
-static int transfer_start(const struct snapshot_content *content) {
-    int ends[2];
-    if (transfer.running) return -EBUSY;
+/* The child can write to the RDB channels itself. Collects their sockets. */
+static bool direct_prepare(void) {
+    struct direct_writer *writer = &transfer.writer;
+    *writer = (struct direct_writer){.timeout_us = (uint64_t)repl_settings.timeout * 1000000};
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        struct connection *conn = replica->client->conn;
+        if (replica->state != REPLICA_TRANSFER || !conn_is_open(conn)) continue;
+        int fd = writer->count < DIRECT_MAX ? conn_socket_for_child(conn) : -1;
+        if (fd < 0) return false;
+        writer->targets[writer->count] = (struct direct_target){.client_id = replica->client->id, .fd = fd};
+        transfer.child_fds[++writer->count] = fd;
+    }
+    return writer->count;
+}
+
+/* The pipe of the snapshot's bytes, and the one that ends when the server has read them; or the pipe of the notes. */
+static int transfer_pipes(int ends[2], int release[2]) {
+    release[0] = release[1] = -1;
     if (pipe2(ends, O_CLOEXEC) < 0) return -errno;
+    if (!transfer.direct && pipe2(release, O_CLOEXEC) < 0) {
+        int error = errno;
+        close(ends[0]);
+        close(ends[1]);
+        return -error;
+    }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
+    transfer.child_fds[0] = ends[1];
+    if (transfer.direct) {
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+        transfer.writer.notes_fd = ends[1];
+    } else {
+        fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
+        transfer.child_fds[1] = release[0];
+    }
+    return 0;
+}
+
+/* `dual`: to RDB channels, which know already where the copy begins. */
+static int transfer_start(const struct snapshot_content *content, bool dual) {
+    int ends[2], release[2], result;
+    if (transfer.running) return -EBUSY;
+    transfer.dual = dual;
+    transfer.direct = dual && direct_prepare();
+    if ((result = transfer_pipes(ends, release)) < 0) return result;
     random_hex(transfer.mark, MARK_LEN);
     transfer.content = *content;
-    transfer.child_fd = ends[1];
+    transfer.content.streamed = true;
     transfer.job = (struct child_job){.kind = CHILD_REPLICATION,
                                       .title = "valkey-rdb-to-replicas",
                                       .log_name = "RDB",
-                                      .keep = &transfer.child_fd,
-                                      .keep_count = 1,
+                                      .keep = transfer.child_fds,
+                                      .keep_count = transfer.direct ? 1 + transfer.writer.count : 2,
                                       .run = transfer_child,
                                       .done = transfer_done};
     pid_t pid = child_start(&transfer.job);
     close(ends[1]);
+    if (release[0] >= 0) close(release[0]);
     if (pid < 0) {
         close(ends[0]);
+        if (release[1] >= 0) close(release[1]);
         return (int)pid;
     }
-    log_notice("Background RDB transfer started by pid %d to pipe through parent process", (int)pid);
+    log_notice("Background RDB transfer started by pid %d to %s", (int)pid,
+               transfer.direct ? "direct socket to replica" : "pipe through parent process");
     transfer_fd = ends[0];
+    transfer.release_fd = release[1];
     transfer.running = true;
     transfer.ended = transfer.exited = false;
     transfer_resume();
@@ -401,12 +566,15 @@ static void send_refusals(int64_t now) {
     }
 }
 
-static void fail_waiting(const struct replica *first) {
+static void fail_waiting(const struct replica *like) {
     log_warning("BGSAVE for replication failed");
-    struct replica like = *first;
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
-        if (snapshot_is_for(replica, &like)) refuse(replica, "ERR BGSAVE failed, replication can't continue");
+        bool announced = like->rdb_channel && replica->state == REPLICA_TRANSFER; /* see start_snapshot() */
+        if (!announced && !snapshot_is_for(replica, like)) continue;
+        struct awaited_channel *channel = awaited_find(replica->client->id);
+        if (channel) awaited_drop(channel);
+        refuse(replica, "ERR BGSAVE failed, replication can't continue");
     }
 }
 
@@ -418,18 +586,21 @@ static bool has_expiring_fields(void) {
 
 static void log_refusal(const struct replica *replica, int version) {
     static struct {
-        char name[REPLICA_ADDRESS_MAX + 16];
-        uint64_t at_us;
-    } logged[REFUSALS_KNOWN];
+        char name[REPLICA_NAME_MAX];
+        struct log_limit limit;
+    } refused[REFUSALS_KNOWN]; /* the last ones */
     static unsigned next;
     const char *name = replica_name(replica);
-    uint64_t now = clock_mono();
-    for (unsigned i = 0; i < REFUSALS_KNOWN; i++)
-        if (strcmp(logged[i].name, name) == 0 && now - logged[i].at_us < REFUSAL_LOG_US) return;
-    snprintf(logged[next].name, sizeof logged[next].name, "%s", name);
-    logged[next].at_us = now;
-    next = (next + 1) % REFUSALS_KNOWN;
-    log_warning("SYNC failed. Replica %s reads RDB version %d, which cannot hold hash fields with an expiry", name,
+    unsigned i = 0;
+    while (i < REFUSALS_KNOWN && strcmp(refused[i].name, name) != 0) i++;
+    if (i == REFUSALS_KNOWN) {
+        i = next;
+        next = (next + 1) % REFUSALS_KNOWN;
+        snprintf(refused[i].name, sizeof refused[i].name, "%s", name);
+        refused[i].limit = (struct log_limit){.interval_us = 60 * 1000000};
+    }
+    log_limited(&refused[i].limit, LOG_LEVEL_WARNING,
+                "SYNC failed. Replica %s reads RDB version %d, which cannot hold hash fields with an expiry", name,
                 version);
 }
 
@@ -447,7 +618,19 @@ static void refuse_old_replicas(void) {
     }
 }
 
-/* Starts a snapshot for the replica that has waited longest and all that can share it. */
+static void take_part(const struct replica *like, enum replica_state state) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (!snapshot_is_for(replica, like)) continue;
+        replica->state = state;
+        replica->progress_ms = clock_ms();
+        replica->last_sent = replica->copy_lost = false;
+        full_sync_announce(replica);
+    }
+}
+
+/* Starts a snapshot for the replica that has waited longest and all that can share it. RDB channels learn the offset
+ * before the child exists, which writes to their sockets. */
 static void start_snapshot(void) {
     refuse_old_replicas();
     struct replica *first = first_waiting();
@@ -472,19 +655,15 @@ static void start_snapshot(void) {
                first->rdb_channel ? "dual-channel" : "normal sync");
     repl_feed_select_again();
     if (!by_socket) file_version = content.version;
-    int result = by_socket ? transfer_start(&content) : snapshot_start_with(&content);
+    struct replica like = *first;
+    bool dual = by_socket && like.rdb_channel;
+    if (dual) take_part(&like, REPLICA_TRANSFER);
+    int result = by_socket ? transfer_start(&content, dual) : snapshot_start_with(&content);
     if (result < 0) {
         log_warning("Can't start the snapshot for replicas: %s", strerror(-result));
-        fail_waiting(first);
-        return;
-    }
-    struct replica like = *first;
-    list_each(&replicas, link) {
-        struct replica *replica = replica_of(link);
-        if (!snapshot_is_for(replica, &like)) continue;
-        replica->state = by_socket ? REPLICA_TRANSFER : REPLICA_FILE;
-        replica->progress_ms = clock_ms();
-        full_sync_announce(replica);
+        fail_waiting(&like);
+    } else if (!dual) {
+        take_part(&like, by_socket ? REPLICA_TRANSFER : REPLICA_FILE);
     }
 }
 
@@ -530,7 +709,7 @@ void full_sync_cron(void) {
     int64_t now = clock_ms();
     awaited_expire(now);
     send_refusals(now);
-    if (!child_active() && !server.loading && !repl_stream_is_marked() && delay_is_over(now)) start_snapshot();
+    if (!child_active() && !server_is_loading() && !repl_stream_is_marked() && delay_is_over(now)) start_snapshot();
 }
 
 void full_sync_send(struct replica *replica) {
@@ -540,21 +719,35 @@ void full_sync_send(struct replica *replica) {
         transfer_resume();
 }
 
+static int replica_socket(const struct replica *replica) {
+    return conn_fd(replica->client->conn);
+}
+
 void full_sync_forget(struct replica *replica) {
     if (replica->file >= 0) close(replica->file);
     replica->file = -1;
+    bool receives = replica->state == REPLICA_TRANSFER && transfer.running;
+    if (receives && transfer.direct) {
+        if (!transfer.ended) direct_read_notes(replica);
+        if (!replica->last_sent) shutdown(replica_socket(replica), SHUT_RDWR);
+    }
     struct awaited_channel *channel = awaited_find(replica->client->id);
-    if (channel && replica->state == REPLICA_DONE)
+    bool sent = replica->state == REPLICA_DONE || replica->last_sent || (receives && transfer.ended);
+    if (channel && sent) {
         channel->rdb_done_ms = clock_ms();
-    else if (channel)
-        awaited_drop(channel);
+        log_verbose("Dual channel replication: Postpone RDB client id=%llu (%s) free for %d seconds",
+                    (unsigned long long)replica->client->id, channel->name, full_sync_grace_s);
+    }
+    if (channel && !sent) awaited_drop(channel);
     pull_leave(replica->pull);
     replica->pull = NULL;
-    if (replica->state != REPLICA_TRANSFER || !transfer.running || transfer.exited) return;
+    if (replica->state == REPLICA_FILE) file_left();
+    if (!receives || transfer.exited || transfer.ended) return;
     if (transfer_receivers()) {
         transfer_resume();
         return;
     }
+    if (replica->last_sent) return; /* the child is about to end */
     log_notice("Diskless rdb transfer, last replica dropped, killing fork child.");
     child_kill();
 }

@@ -1,9 +1,9 @@
 /* full_sync_pull.c: the full synchronization that replicas fetch by RDMA READ, as one of the ways in full_sync.c: which
  * replicas can fetch, when they take part, and what happens to them at the end. pull_primary.h does the work. */
-#include "durability/snapshot.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "persist/rdb.h"
+#include "formats/rdb.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "persistence/snapshot.h"
 #include "repl/primary.h"
 #include "repl/pull_primary.h"
 #include "server/role.h"
@@ -74,9 +74,9 @@ static bool take_part(struct replica *replica, const struct repl_stream_reader *
     if (position) {
         char line[REPL_ID_LEN + 48];
         int64_t offset = repl_stream_reader_offset(position);
-        replica->acked = offset;
+        replica->acked = 0;
         repl_stream_attach_like(&replica->reader, position);
-        int len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", repl_history->id, (long long)offset);
+        int len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", role->position.id, (long long)offset);
         replica_write(replica, (struct slice){line, (size_t)len});
     } else {
         full_sync_announce(replica);

@@ -1,17 +1,20 @@
 /* history.c: the ids of this server's history. See repl.h.
  *
- * A server starts with a random id. RDB files name the id and the offset of the data in them (AUX fields repl-id and
- * repl-offset), so a server that restarts can continue: a replica asks its primary for the bytes from that offset on,
- * and a primary keeps the old id as its second id, so that its replicas need no full synchronization. */
-#include "durability/loading.h"
-#include "durability/snapshot.h"
-#include "lib/log.h"
-#include "lib/number.h"
-#include "lib/random.h"
+ * A server starts with a random id. RDB files name the position of the data in them (struct stream_position, AUX fields
+ * repl-id, repl-offset and repl-stream-db), so a server that restarts can continue: a replica asks its primary for the
+ * stream from there on, and a primary keeps the old id as its second id, so that its replicas need no full
+ * synchronization. */
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
+#include "persistence/loading.h"
+#include "persistence/snapshot.h"
 #include "repl/repl.h"
 #include "repl/repl_feed.h"
 #include "repl/repl_stream.h"
 #include "server/role.h"
+#include <assert.h>
 #include <string.h>
 
 static struct repl_history history;
@@ -32,92 +35,147 @@ static void second_clear(void) {
     history.second_offset = -1;
 }
 
-static void second_from_id(int64_t offset) {
-    set_id(history.second_id, id_slice(history.id));
-    history.second_offset = offset;
+static void second_from_id(void) {
+    set_id(history.second_id, id_slice(role->position.id));
+    history.second_offset = role->position.offset;
+}
+
+/* A history of this server's own begins at the present offset. */
+static void begin_history(void) {
+    struct stream_position position = role->position;
+    random_hex(position.id, REPL_ID_LEN);
+    role_set_position(&position);
+    repl_feed_select_again();
 }
 
 void repl_history_new(void) {
-    random_hex(history.id, REPL_ID_LEN);
-    history.id[REPL_ID_LEN] = 0;
+    begin_history();
     second_clear();
 }
 
 void repl_history_branch(void) {
-    second_from_id(role->offset);
-    random_hex(history.id, REPL_ID_LEN);
+    second_from_id();
+    begin_history();
     log_notice("Setting secondary replication ID to %s, valid up to offset: %lld. New replication ID is %s",
-               history.second_id, (long long)history.second_offset + 1, history.id);
+               history.second_id, (long long)history.second_offset + 1, role->position.id);
 }
 
-void repl_history_adopt(struct slice id, int64_t offset) {
+void repl_history_adopt(const struct stream_position *position) {
     repl_disconnect_replicas("the data set was replaced");
     repl_stream_free_backlog();
-    set_id(history.id, id);
+    /* Bytes that are left would be continued at their own offset, whatever the primary says. */
+    assert(!repl_stream_active());
     second_clear();
-    role_set_offset(offset);
+    role_set_position(position);
 }
 
 void repl_history_rename(struct slice id) {
-    if (slice_equal(id, id_slice(history.id))) return;
-    second_from_id(role->offset);
-    set_id(history.id, id);
+    struct stream_position position = role->position;
+    if (slice_equal(id, id_slice(position.id))) return;
+    second_from_id();
+    set_id(position.id, id);
+    role_set_position(&position);
 }
 
-void repl_history_restore(struct slice id, int64_t offset) {
-    set_id(history.id, id);
+static size_t delete_expired(struct db *db) {
+    struct slice *keys = NULL;
+    size_t count = 0, capacity = 0;
+    struct db_iterator *iterator = db_iterate(db, -1);
+    for (struct entry *entry; (entry = db_iterate_next(iterator));) {
+        if (!entry_is_expired(entry)) continue;
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 64;
+            keys = mem_realloc(keys, capacity * sizeof *keys);
+        }
+        struct slice key = entry_key(entry);
+        keys[count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
+    }
+    db_iterate_end(iterator);
+    for (size_t i = 0; i < count; i++) {
+        db_find(db, keys[i], LOOKUP_NOTOUCH | LOOKUP_NOSTATS); /* a lookup deletes it */
+        mem_free((void *)(uintptr_t)keys[i].data);
+    }
+    mem_free(keys);
+    return count;
+}
+
+/* The replicas that come back still have the keys that expired while this primary was away: so they are loaded, and
+ * deleted through the stream. */
+static void delete_all_expired(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
+        struct db *db = keyspace_db(server.keyspace, id);
+        if (db_expires(db)) loading_state.last_expired += delete_expired(db);
+    }
+}
+
+/* The data loaded at start are those of this position. */
+static void restore(const struct stream_position *position) {
+    role_set_position(position);
     second_clear();
-    role_set_offset(offset);
     if (role_is_replica()) return;
-    second_from_id(offset);
-    random_hex(history.id, REPL_ID_LEN);
+    second_from_id();
+    begin_history();
     repl_stream_create_backlog(); /* what changes from here on must reach the replicas that come back */
+    delete_all_expired();
 }
 
 bool repl_history_has(struct slice id, int64_t offset) {
     if (id.len != REPL_ID_LEN) return false;
-    if (slice_is(id, history.id)) return true;
+    if (slice_is(id, role->position.id)) return true;
     return slice_is(id, history.second_id) && offset <= history.second_offset;
 }
 
-/* AUX fields */
+/* --- AUX fields --- */
 
-static struct {
-    char id[REPL_ID_LEN];
-    int64_t offset; /* -1: not given */
-    bool has_id;
-} loaded = {.offset = -1};
+static struct stream_position loaded;
+static bool has_id, has_offset;
+static bool reads_aux; /* the data set is being loaded at start */
 
-/* Without a backlog changes are in no stream, and the offset does not tell which data a file holds. */
-static size_t write_aux(struct rdb_aux fields[static SNAPSHOT_AUX_MAX]) {
+/* Whether the data are those of the position. A replica's are as long as it can ask for it, connected or not. Without a
+ * backlog a primary's changes are in no stream. In the middle of a group of commands (FLUSHALL in a transaction) MULTI
+ * may still have to be inserted in front of it. */
+static bool position_holds(void) {
+    if (role_is_replica()) return role->position.known;
+    return repl_stream_has_backlog() && !repl_stream_is_marked();
+}
+
+size_t repl_history_write_aux(struct rdb_aux *fields) {
     static char db_text[NUMBER_TEXT_MAX], offset_text[NUMBER_TEXT_MAX];
-    int db = role_is_replica() ? repl_stream_db() : repl_feed_db();
-    if (!repl_stream_has_backlog()) return 0;
-    fields[0] = (struct rdb_aux){SLICE("repl-stream-db"), {db_text, format_int64(db_text, db < 0 ? 0 : db)}};
-    fields[1] = (struct rdb_aux){SLICE("repl-id"), id_slice(history.id)};
-    fields[2] = (struct rdb_aux){SLICE("repl-offset"), {offset_text, format_int64(offset_text, role->offset)}};
+    const struct stream_position *at = &role->position;
+    if (!position_holds()) return 0;
+    fields[0] = (struct rdb_aux){SLICE("repl-stream-db"), {db_text, format_int64(db_text, at->db < 0 ? 0 : at->db)}};
+    fields[1] = (struct rdb_aux){SLICE("repl-id"), id_slice(at->id)};
+    fields[2] = (struct rdb_aux){SLICE("repl-offset"), {offset_text, format_int64(offset_text, at->offset)}};
     return 3;
 }
 
-static bool read_aux(struct slice name, struct slice value) {
-    if (slice_is(name, "repl-id")) {
-        loaded.has_id = value.len == REPL_ID_LEN;
-        if (loaded.has_id) memcpy(loaded.id, value.data, REPL_ID_LEN);
+bool repl_history_read_db(struct slice value, int *db) {
+    int64_t number;
+    if (!parse_int64(value, &number) || number < 0 || number >= keyspace_databases(server.keyspace)) return false;
+    *db = (int)number;
+    return true;
+}
+
+bool repl_history_read_aux(struct slice name, struct slice value) {
+    if (!reads_aux) return false;
+    if (slice_is(name, "repl-stream-db")) {
+        repl_history_read_db(value, &loaded.db);
+    } else if (slice_is(name, "repl-id")) {
+        has_id = value.len == REPL_ID_LEN;
+        if (has_id) set_id(loaded.id, value);
     } else if (slice_is(name, "repl-offset")) {
-        if (!parse_int64(value, &loaded.offset) || loaded.offset < 0) loaded.offset = -1;
+        has_offset = parse_int64(value, &loaded.offset) && loaded.offset >= 0;
     }
-    return loaded.has_id;
+    return has_id;
 }
 
 void repl_history_start(void) {
-    snapshot_aux = write_aux;
-    loading_aux = read_aux;
+    reads_aux = true;
     repl_history_new();
 }
 
 void repl_history_loaded(void) {
-    loading_aux = NULL;
+    reads_aux = false;
     /* The base of an append-only file tells where it stands; no offset is known behind the commands that follow it. */
-    if (loaded.has_id && loaded.offset >= 0 && !loading_state.commands)
-        repl_history_restore((struct slice){loaded.id, REPL_ID_LEN}, loaded.offset);
+    if (has_id && has_offset && !loading_state.commands) restore(&loaded);
 }

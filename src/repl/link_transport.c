@@ -1,8 +1,8 @@
 /* link_transport.c: see link_transport.h. It also has the options of replication over RDMA; a build without RDMA knows
  * them, too, so that the same configuration file loads. */
 #include "repl/link_transport.h"
-#include "lib/log.h"
-#include "lib/number.h"
+#include "lib/system/log.h"
+#include "lib/text/number.h"
 #include "repl/pull_primary.h"
 #include "repl/pull_replica.h"
 #include "server/clients/listeners.h"
@@ -88,7 +88,7 @@ bool link_connect_failed(const struct connection *conn, const char *error) {
 }
 
 void link_connected(const struct connection *conn) {
-    if (wants_rdma() || conn->transport == transport_find("rdma")) role_sync.transport = conn->transport->name;
+    if (wants_rdma() || conn->transport == transport_find("rdma")) role_sync.transport = conn_transport_name(conn);
     if (conn->transport != transport_find("rdma")) return;
     if (next.reason[0]) log_notice("PRIMARY <-> REPLICA sync: The link uses RDMA again");
     next.reason[0] = 0;
@@ -114,10 +114,6 @@ bool link_learn_port(const struct connection *conn, struct slice answer) {
 int link_announced_port(void) {
     return announce_rdma_port ? announce_rdma_port : listeners_rdma_port();
 }
-const char *link_transport_name(const struct connection *conn) {
-    return conn ? conn->transport->name : "tcp";
-}
-
 /* INFO */
 
 static void write_replica_info(struct output *out) {
@@ -152,38 +148,29 @@ void link_write_info(struct output *out) {
 }
 
 const struct config_option link_transport_options[] = {
-    {.name = "repl-mptcp",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &mptcp,
-     .initial = "no",
-     .help = "A replica connects to its primary by Multipath TCP."},
+    {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &mptcp, .initial = "no"},
     {.name = "rdma-replication",
      .type = CONFIG_BOOL,
      .value = &rdma_replication,
      .initial = "no",
-     .check = rdma_option_check,
-     .help = "A replica connects to its primary by RDMA, and over TCP where that fails."},
+     .check = rdma_option_check},
     {.name = "replica-announce-rdma-port",
      .type = CONFIG_INT,
      .value = &announce_rdma_port,
      .initial = "0",
      .min = 0,
-     .max = 65535,
-     .help = "The RDMA port that this server tells its primary and its replicas; 0: the one it listens on."},
+     .max = 65535},
     {.name = "rdma-replication-snapshot-memory",
      .type = CONFIG_MEMORY,
      .value = &pull_settings.snapshot_memory,
      .initial = "67108864",
      .min = 4 * 1024 * 1024,
-     .max = 16LL * 1024 * 1024 * 1024,
-     .help = "Memory for the chunks of a snapshot that replicas fetch by RDMA READ, in bytes."},
+     .max = 16LL * 1024 * 1024 * 1024},
     {.name = "rdma-replication-max-wait",
      .type = CONFIG_INT,
      .value = &pull_settings.max_wait_ms,
      .initial = "5000",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Milliseconds for which one replica may keep others waiting while they fetch a snapshot."},
+     .max = INT32_MAX},
     {.name = NULL},
 };

@@ -14,7 +14,7 @@
  * Main thread only. */
 #ifndef REPL_LINK_TRANSPORT_H
 #define REPL_LINK_TRANSPORT_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include "net/connection.h"
 #include "server/config/config.h"
 #include <stdbool.h>
@@ -35,7 +35,6 @@ bool link_asks_port(void);
 bool link_learn_port(const struct connection *conn, struct slice answer);
 /* The RDMA port at which this server can be reached; 0: it cannot. */
 int link_announced_port(void);
-const char *link_transport_name(const struct connection *conn); /* "rdma", "tls" or "tcp" */
 /* The transport, why the replica fell back to TCP, and the progress of pulled synchronizations, on both sides. */
 struct output;
 void link_write_info(struct output *out);

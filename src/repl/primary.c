@@ -5,41 +5,40 @@
  * REPLICA_SEND_AHEAD bytes queued, and goes on when they are sent. The bytes that a slow replica has not read
  * stay in the shared stream, once, and client-output-buffer-limit bounds the distance. */
 #include "repl/primary.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "repl/repl_feed.h"
 #include "server/command/dispatch.h"
 #include "server/process/child.h"
 #include "server/role.h"
+#include "server/stats/errorstats.h"
 #include "server/stats/stats.h"
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
-#include <sys/socket.h>
+#include <string.h>
 
 enum { SEND_STEP = 256 * 1024, SEND_TURN = 8 * 1024 * 1024, CRON_MS = 1000 };
-const int REPLICA_SEND_AHEAD = 1024 * 1024;
+enum { REPLICA_SEND_AHEAD = 1024 * 1024 }; /* bytes in a connection's queue beyond which nothing is added */
 
-struct list replicas = {.head = {&replicas.head, &replicas.head}};
+struct list replicas = LIST_INIT(replicas);
 static int64_t alone_since_ms; /* 0: there are replicas */
-static struct event_timer send_again;
+static struct event_timer again;
 
-/* State of a client */
+/* --- State of a client --- */
 
 static void replica_freed(struct client *client);
 static void replica_reset(struct client *client);
 static void replica_drained(struct client *client);
 static void replica_requested(struct client *client);
 static void replica_report(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {.freed = replica_freed,
-                                        .reset = replica_reset,
-                                        .drained = replica_drained,
-                                        .requested = replica_requested,
-                                        .report = replica_report};
+static struct client_listener client_listener = {.freed = replica_freed,
+                                                 .reset = replica_reset,
+                                                 .drained = replica_drained,
+                                                 .requested = replica_requested,
+                                                 .report = replica_report};
 
 struct replica *replica_find(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
 struct replica *replica_get(struct client *client) {
@@ -48,13 +47,13 @@ struct replica *replica_get(struct client *client) {
     replica = mem_calloc(1, sizeof *replica);
     replica->client = client;
     replica->file = -1;
-    if (client->conn) client->conn->transport->address(client->conn, true, &replica->peer);
-    client_set_state(client, &watcher, replica);
+    if (client->conn) conn_address(client->conn, true, &replica->peer);
+    client_set_state(client, &client_listener, replica);
     return replica;
 }
 
 static void replica_free(struct replica *replica) {
-    client_set_state(replica->client, &watcher, NULL);
+    client_set_state(replica->client, &client_listener, NULL);
     mem_free(replica->address);
     mem_free(replica);
 }
@@ -68,6 +67,21 @@ static void replica_requested(struct client *client) {
     log_warning("Replica generated a reply to command '%s', disconnecting it: %s",
                 client->current ? client->current->full_name : "<unknown>", client_log_text(client));
     replica_close(replica);
+}
+
+void repl_log_error(const char *what, struct slice text, const struct command *command) {
+    enum { SHOWN_MAX = 256 };
+    bool general = text.len > 4 && memcmp(text.data, "ERR ", 4) == 0;
+    if (general) text = (struct slice){text.data + 4, text.len - 4};
+    log_warning("== CRITICAL == %s: '%s%.*s' after processing the command '%s'", what, general ? "" : "-",
+                text.len < SHOWN_MAX ? (int)text.len : SHOWN_MAX, text.data,
+                command ? command->full_name : "<unknown>");
+}
+
+static void replica_error(struct reply *reply, struct slice text) {
+    errorstats_count(reply, text);
+    repl_log_error("This primary is sending an error to its replica", text,
+                   container_of(reply, struct client, reply)->current);
 }
 
 /* A replica must not touch the data. */
@@ -84,12 +98,12 @@ void replica_join(struct replica *replica) {
     replica->client->flags |= CLIENT_REPLICA;
     null_output_init(&replica->replies);
     replica->client->reply.out = &replica->replies.out;
+    replica->client->reply.error_hook = replica_error;
     replica->acked_ms = replica->progress_ms = clock_ms();
     if (!replicas.len) dispatch_add_filter(&data_filter);
     list_append(&replicas, &replica->link);
     alone_since_ms = 0;
-    int on = 0, fd = replica->client->conn->transport->fd(replica->client->conn);
-    if (repl_settings.disable_nodelay && fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (repl_settings.disable_nodelay) conn_set_nodelay(replica->client->conn, false);
 }
 
 static void replica_leave(struct replica *replica) {
@@ -120,7 +134,12 @@ static void replica_reset(struct client *client) {
 static void replica_report(const struct client *client, struct client_report *report) {
     const struct replica *replica = replica_find(client);
     report->memory += mem_size(replica);
+    /* The backlog keeps as much in any case, and the replica would continue there when it comes back. */
+    report->output_least = (size_t)repl_settings.backlog_size;
+    bool copies = replica->state == REPLICA_TRANSFER || replica->state == REPLICA_FILE_TRANSFER;
+    if (copies && client->conn) report->output_least += conn_pending(client->conn); /* the limit is for the stream */
     if (replica->reader.block) report->held_output += repl_stream_reader_lag(&replica->reader);
+    report->held_output += full_sync_kept_for(replica);
 }
 
 void replica_close(struct replica *replica) {
@@ -130,24 +149,24 @@ void replica_close(struct replica *replica) {
 void repl_disconnect_replicas(const char *reason) {
     if (replicas.len) log_notice("Disconnecting all replicas: %s", reason);
     list_each(&replicas, link) replica_close(replica_of(link));
+    full_sync_drop_main_channels();
 }
 
-int64_t repl_alone_since_ms(void) {
-    return alone_since_ms;
-}
-
-/* Names */
+/* --- Names --- */
 
 struct slice replica_address(const struct replica *replica) {
     return slice_of(replica->address ? replica->address : replica->peer.host);
 }
 
 const char *replica_name(const struct replica *replica) {
-    static char name[REPLICA_ADDRESS_MAX + 16];
+    static char name[REPLICA_NAME_MAX];
     struct slice address = replica_address(replica);
     bool bare = memchr(address.data, ':', address.len) == NULL;
     if (replica->port)
         snprintf(name, sizeof name, bare ? "%.*s:%d" : "[%.*s]:%d", (int)address.len, address.data, replica->port);
+    else if (address.len)
+        snprintf(name, sizeof name, bare ? "%.*s:<unknown-replica-port>" : "[%.*s]:<unknown-replica-port>",
+                 (int)address.len, address.data);
     else
         snprintf(name, sizeof name, "client id #%llu", (unsigned long long)replica->client->id);
     return name;
@@ -167,7 +186,7 @@ const char *replica_type_name(const struct replica *replica) {
     return replica->state == REPLICA_MAIN_CHANNEL ? "main-channel" : "replica";
 }
 
-/* Sending */
+/* --- Sending --- */
 
 void replica_write(struct replica *replica, struct slice bytes) {
     struct connection *conn = replica->client->conn;
@@ -191,8 +210,11 @@ bool replica_is_full(const struct replica *replica) {
     return conn && conn_pending(conn) >= (size_t)REPLICA_SEND_AHEAD;
 }
 
-static uint64_t send_continue(struct event_timer *timer) {
+static uint64_t work_left(struct event_timer *timer) {
     return 0; /* the turn that this timer caused ends with before_wait() */
+}
+static void turn_again(void) {
+    if (!again.heap_index) event_timer_set(server.loop, &again, 0, work_left);
 }
 
 void replica_send_stream(struct replica *replica) {
@@ -210,7 +232,7 @@ void replica_send_stream(struct replica *replica) {
         sent += step;
     }
     replication_stats.bytes_out += sent;
-    if (sent >= SEND_TURN && !send_again.heap_index) event_timer_set(server.loop, &send_again, 0, send_continue);
+    if (sent >= SEND_TURN) turn_again();
     if (sent || repl_stream_reader_lag(&replica->reader)) client_check_output(client);
 }
 
@@ -224,8 +246,19 @@ static void replica_drained(struct client *client) {
 }
 
 static void before_wait(void) {
+    if (__builtin_expect(repl_stream_excess, 0)) {
+        repl_stream_trim();
+        turn_again();
+    }
+    if (full_sync_main_channels_awaited()) full_sync_limit_kept();
     if (__builtin_expect(!replicas.len, 1)) return;
-    list_each(&replicas, link) replica_send_stream(replica_of(link));
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->reader.block)
+            replica_send_stream(replica); /* checks the output, too, and may free it */
+        else if (replica->rdb_channel)
+            client_check_output(replica->client);
+    }
 }
 
 void replica_put_online(struct replica *replica, bool await_ack) {
@@ -255,9 +288,8 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
         replica->awaits_ack = false;
         replica_send_stream(replica);
     }
-    if (repl_ack_received) repl_ack_received();
+    repl_wait_acknowledged();
 }
-void (*repl_ack_received)(void);
 
 size_t repl_replicas_online(void) {
     size_t count = 0;
@@ -265,24 +297,7 @@ size_t repl_replicas_online(void) {
     return count;
 }
 
-int64_t repl_acknowledged(size_t count, bool fsynced) {
-    /* The count-th largest offset: the largest one that `count` replicas have reached. */
-    int64_t best = -1;
-    list_each(&replicas, candidate) {
-        const struct replica *one = replica_of(candidate);
-        int64_t offset = fsynced ? one->fsynced : one->acked;
-        size_t reached = 0;
-        if (!replica_is_online(one) || offset <= best) continue;
-        list_each(&replicas, link) {
-            const struct replica *other = replica_of(link);
-            reached += replica_is_online(other) && (fsynced ? other->fsynced : other->acked) >= offset;
-        }
-        if (reached >= count) best = offset;
-    }
-    return best;
-}
-
-/* With time */
+/* --- With time --- */
 
 /* A replica that waits must not take the silence for a broken link. */
 static void keep_alive(void) {
@@ -335,7 +350,9 @@ static void cron(void) {
     int64_t now = clock_ms();
     if (now < next_ms) return;
     next_ms = now + CRON_MS;
-    if (replicas.len && seconds++ % repl_settings.ping_period == 0 && !repl_failover_running()) repl_feed_ping();
+    /* Counted from the start, with or without replicas: a replica that comes back finds the offset as it was. */
+    bool ping_due = seconds++ % repl_settings.ping_period == 0;
+    if (replicas.len && ping_due && !repl_failover_running()) repl_feed_ping();
     keep_alive();
     close_silent(now);
     free_idle_backlog(now);
@@ -355,7 +372,7 @@ static void start(void) {
 
 /* SHUTDOWN waits until all replicas have what was written, so that nothing is lost if one of them takes over. */
 static bool is_in_sync(const struct replica *replica) {
-    return !replica_is_online(replica) || !replica->psync || replica->acked >= role->offset;
+    return !replica_is_online(replica) || !replica->psync || replica->acked >= role->position.offset;
 }
 
 static bool ready_to_stop(void) {
@@ -363,9 +380,9 @@ static bool ready_to_stop(void) {
     if (role_is_replica()) return true;
     bool ready = true;
     list_each(&replicas, link) ready &= is_in_sync(replica_of(link));
-    if (!ready && role->offset != asked_at) {
+    if (!ready && role->position.offset != asked_at) {
         repl_feed_getack();
-        asked_at = role->offset;
+        asked_at = role->position.offset;
     }
     return ready;
 }
@@ -378,9 +395,9 @@ static void log_lagging(void) {
         count++;
         in_sync += is_in_sync(replica);
         if (is_in_sync(replica)) continue;
-        log_notice("Lagging replica %s reported offset %lld behind primary, lag=%lld, state=%s.", replica_name(replica),
-                   (long long)(role->offset - replica->acked), (long long)(clock_ms() - replica->acked_ms) / 1000,
-                   replica_state_name(replica));
+        log_notice("Lagging replica %s reported offset %lld behind master, lag=%lld, state=%s.", replica_name(replica),
+                   (long long)(role->position.offset - replica->acked),
+                   (long long)(clock_ms() - replica->acked_ms) / 1000, replica_state_name(replica));
     }
     if (count) log_notice("%zu of %zu replicas are in sync when shutting down.", in_sync, count);
 }
@@ -390,15 +407,22 @@ static bool prepare_shutdown(int flags) {
     return true;
 }
 
+/* The copies that replicas wait for are void: they get an empty one sooner than the rest of these. */
+static void flushed_all(void) {
+    if (child_kind() == CHILD_REPLICATION) child_kill();
+}
+
 static void stop(void) {
     if (!role_is_replica()) log_lagging();
     list_each(&replicas, link) replica_send_stream(replica_of(link));
 }
 
-struct server_part repl_primary_part = {.name = "replicas",
-                                        .ready_to_stop = ready_to_stop,
-                                        .prepare_shutdown = prepare_shutdown,
-                                        .start = start,
-                                        .cron = cron,
-                                        .before_wait = before_wait,
-                                        .stop = stop};
+const struct server_part repl_primary_part = {.name = "replicas",
+                                              .ready_to_stop = ready_to_stop,
+                                              .prepare_shutdown = prepare_shutdown,
+                                              .start = start,
+                                              .cron = cron,
+                                              .before_wait = before_wait,
+                                              .flushed_all = flushed_all,
+                                              .in_call = true,
+                                              .stop = stop};

@@ -50,7 +50,7 @@ struct replica {
     bool psync;       /* it sent PSYNC, not SYNC: it acknowledges, and understands +FULLRESYNC */
     bool has_acked;   /* since the full copy began: it can have loaded it before the child that wrote it has ended */
     bool awaits_ack;  /* online, but the stream begins with its first acknowledgement */
-    int64_t acked;    /* offset */
+    int64_t acked;    /* offset; 0: it has acknowledged nothing since it asked for the stream */
     int64_t fsynced;  /* offset that its append-only file has on disk */
     int64_t acked_ms; /* when the last acknowledgement came */
     uint64_t heard_bytes; /* received from it when more was last seen: acknowledgements, or newlines while it loads */
@@ -62,12 +62,13 @@ struct replica {
     const char *refusal; /* REPLICA_REFUSED: the error; static */
     int file;            /* -1: none */
     uint64_t file_left;
-    uint64_t progress_bytes; /* sent when it was last seen to take some */
+    bool last_sent, copy_lost; /* the child that writes to its socket sends its last bytes; has dropped it */
+    uint64_t progress_bytes;   /* sent when it was last seen to take some */
     int64_t progress_ms;
     struct null_output replies; /* it must not cause any: see replica_requested() */
 };
 
-enum { REPLICA_ADDRESS_MAX = 255 };
+enum { REPLICA_ADDRESS_MAX = 255, REPLICA_NAME_MAX = REPLICA_ADDRESS_MAX + 32 };
 /* The state of a client; replica_find(): NULL if it sent neither REPLCONF nor PSYNC nor SYNC. */
 struct replica *replica_find(const struct client *client);
 struct replica *replica_get(struct client *client);
@@ -90,13 +91,12 @@ static inline bool replica_is_online(const struct replica *replica) {
 /* Writes to the replica's connection, past the reply barrier, and sends. */
 void replica_write(struct replica *replica, struct slice bytes);
 void replica_pass(struct replica *replica, struct blob *blob); /* the same with a part of a full copy; shares it */
-bool replica_is_full(const struct replica *replica); /* its connection has REPLICA_SEND_AHEAD bytes queued: wait */
-void replica_send_stream(struct replica *replica);   /* as much of the stream as the connection takes */
+bool replica_is_full(const struct replica *replica);           /* its connection has enough bytes queued: wait */
+void replica_send_stream(struct replica *replica);             /* as much of the stream as the connection takes */
 void replica_close(struct replica *replica);
 /* The full copy is delivered: the replica goes online, or is done. `await_ack`: it must load the copy before it reads
  * on (its first acknowledgement says so). */
 void replica_put_online(struct replica *replica, bool await_ack);
-extern const int REPLICA_SEND_AHEAD; /* bytes in a connection's queue beyond which nothing is added */
 
 /* --- full_sync.c --- */
 /* The replica waits for a snapshot: one that runs, or the next one. */
@@ -125,16 +125,19 @@ extern int full_sync_grace_s;
 bool full_sync_main_channel(struct replica *replica, int64_t offset);
 bool full_sync_knows_rdb_client(uint64_t id);
 size_t full_sync_main_channels_awaited(void); /* replicas_waiting_psync */
+void full_sync_drop_main_channels(void);      /* none of them may come: the stream that was kept for them ends */
+/* Bytes of the stream that are kept for the main channel of this RDB channel; 0: none. */
+uint64_t full_sync_kept_for(const struct replica *replica);
+/* Gives up main channels for which more is kept than client-output-buffer-limit replica allows. */
+void full_sync_limit_kept(void);
 
-/* Called after each acknowledgement. Set by wait.c. */
-extern void (*repl_ack_received)(void);
 /* --- wait.c --- */
 void repl_wait_start(void);
-bool repl_min_replicas_set(void); /* min-replicas-to-write and min-replicas-max-lag */
-size_t repl_good_replicas(void);  /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
+void repl_wait_acknowledged(void); /* a replica has acknowledged */
+bool repl_min_replicas_set(void);  /* min-replicas-to-write and min-replicas-max-lag */
+size_t repl_good_replicas(void);   /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
 /* --- redirect.c --- */
 void repl_redirect_start(void);
 /* --- repl_info.c --- */
 void repl_info_start(void);
-int64_t repl_alone_since_ms(void); /* since when there is no replica; 0: there is one */
 #endif

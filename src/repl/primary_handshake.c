@@ -1,9 +1,9 @@
 /* primary_handshake.c: REPLCONF, PSYNC and SYNC: the properties of a replica, and the decision whether it continues the
  * stream or needs a full synchronization. See primary.h. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "repl/link_transport.h"
 #include "repl/primary.h"
 #include "repl/pull_wire.h"
@@ -13,7 +13,7 @@
 #include "server/stats/stats.h"
 #include <stdio.h>
 
-/* REPLCONF */
+/* --- REPLCONF --- */
 
 static const char *parse_version(struct slice text, int *version) {
     int64_t parts[3];
@@ -68,7 +68,7 @@ static void replconf_ack(struct call *call, int at) {
     if (!replica || !list_is_linked(&replica->link) || !parse_int64(call->argv[at + 1], &offset)) return;
     if (call->argc > at + 3 && slice_is(call->argv[at + 2], "fack") && !parse_int64(call->argv[at + 3], &fsynced))
         return;
-    if (offset > role->offset || fsynced > role->offset) return;
+    if (offset > role->position.offset || fsynced > role->position.offset) return;
     replica_acknowledged(replica, offset, fsynced);
 }
 
@@ -174,7 +174,7 @@ static void replconf_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* PSYNC and SYNC */
+/* --- PSYNC and SYNC --- */
 
 static void log_refused_id(const struct replica *replica, struct slice id, int64_t offset) {
     if (slice_is(id, "?")) {
@@ -186,7 +186,7 @@ static void log_refused_id(const struct replica *replica, struct slice id, int64
     } else {
         log_notice("Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '%.*s', my "
                    "replication IDs are '%s' and '%s')",
-                   (int)(id.len > REPL_ID_LEN ? REPL_ID_LEN : id.len), id.data, repl_history->id,
+                   (int)(id.len > REPL_ID_LEN ? REPL_ID_LEN : id.len), id.data, role->position.id,
                    repl_history->second_id);
     }
 }
@@ -203,9 +203,13 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
         return false;
     }
     if (!stream_attach(replica, offset)) {
-        log_notice("Unable to partial resync with replica %s for lack of backlog (Replica request was: %lld).",
-                   replica_name(replica), (long long)offset);
-        if (offset > role->offset + 1)
+        bool has = repl_stream_has_backlog();
+        log_notice("Unable to partial resync with replica %s for lack of backlog (Replica request was %.*s:%lld, and I "
+                   "can only reply with the range [%lld, %lld]).",
+                   replica_name(replica), (int)(id.len > REPL_ID_LEN ? REPL_ID_LEN : id.len), id.data,
+                   (long long)offset, has ? (long long)repl_stream_backlog_start() + 1 : 0LL,
+                   (long long)role->position.offset + 1);
+        if (offset > role->position.offset + 1)
             log_warning("Warning: replica %s tried to PSYNC with an offset that is greater than the primary "
                         "replication offset.",
                         replica_name(replica));
@@ -213,11 +217,11 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
     }
     bool main_channel = replica->rdb_client_id;
     replica->state = main_channel ? REPLICA_MAIN_CHANNEL : REPLICA_ONLINE;
-    replica->acked = offset - 1;
+    replica->acked = 0; /* its position is no acknowledgement: its append-only file may be behind */
     replica_join(replica);
     char answer[REPL_ID_LEN + 16];
     int len = replica->capabilities & CAPA_PSYNC2
-                  ? snprintf(answer, sizeof answer, "+CONTINUE %s\r\n", repl_history->id)
+                  ? snprintf(answer, sizeof answer, "+CONTINUE %s\r\n", role->position.id)
                   : snprintf(answer, sizeof answer, "+CONTINUE\r\n");
     log_notice("Partial resynchronization request from %s accepted. Sending %llu bytes of backlog starting from offset "
                "%lld.",
@@ -248,7 +252,7 @@ static void create_history(void) {
     if (repl_stream_has_backlog()) return;
     if (!role_is_replica()) repl_history_new();
     repl_stream_create_backlog();
-    log_notice("Replication backlog created, my new replication IDs are '%s' and '%s'", repl_history->id,
+    log_notice("Replication backlog created, my new replication IDs are '%s' and '%s'", role->position.id,
                repl_history->second_id);
 }
 
@@ -288,6 +292,8 @@ static void psync_run(struct call *call) {
     if (call->argc > 3 && slice_is(call->argv[3], "failover") && !repl_failover_asked(call)) return;
     if (sync_refused(call)) return;
     if (!parse_int64(call->argv[2], &offset)) {
+        log_warning("Replica %s asks for synchronization but with a wrong offset",
+                    replica_name(replica_get(call->client)));
         reply_not_integer(call->reply);
         return;
     }

@@ -1,7 +1,7 @@
 /* pull_arena.c: see pull_arena.h. */
 #include "repl/pull_arena.h"
-#include "lib/crc32c.h"
-#include "lib/memory.h"
+#include "lib/hash/crc32c.h"
+#include "lib/system/memory.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -93,7 +93,7 @@ static void reset_event(int fd) {
     if (read(fd, &count, sizeof count) < 0) return; /* EAGAIN: no event */
 }
 
-/* In the server */
+/* --- In the server --- */
 
 int pull_arena_fd(const struct pull_arena *arena) {
     return arena->filled_fd;
@@ -120,7 +120,7 @@ bool pull_arena_complete(const struct pull_arena *arena) {
     return atomic_load_explicit(&arena->shared->complete, memory_order_acquire);
 }
 
-/* In the child */
+/* --- In the child --- */
 
 void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]) {
     fds[0] = arena->filled_fd;

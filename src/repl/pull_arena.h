@@ -19,7 +19,7 @@
  * calls the functions of the child. */
 #ifndef REPL_PULL_ARENA_H
 #define REPL_PULL_ARENA_H
-#include "persist/sink.h"
+#include "formats/sink.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ struct pull_chunk {
 struct pull_arena;
 /* Maps about `memory` bytes of chunks, PULL_SLOTS_MIN slots at least. NULL: errno. */
 struct pull_arena *pull_arena_new(size_t memory);
-/* Unmaps it. No window may be open on it (net/rdma_read.h), and the child must have ended. NULL is accepted. */
+/* Unmaps it. No window may be open on it (net/rdma/read.h), and the child must have ended. NULL is accepted. */
 void pull_arena_free(struct pull_arena *arena);
 void *pull_arena_memory(const struct pull_arena *arena, size_t *size); /* the chunks, whole pages */
 uint64_t pull_arena_slots(const struct pull_arena *arena);

@@ -1,12 +1,12 @@
 /* pull_primary.c: see pull_primary.h. */
 #include "repl/pull_primary.h"
-#include "lib/background.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "net/rdma.h"
-#include "net/rdma_read.h"
-#include "persist/rdb.h"
+#include "formats/rdb.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/read.h"
 #include "repl/pull_arena.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
@@ -36,15 +36,15 @@ struct pull_reader {
     uint64_t taken_bytes, taken_keys;
     uint64_t began_us, sent_us;
     uint64_t heard_bytes,
-        heard_us;        /* bytes received from the client at the last tick that saw new ones, and its time */
-    uint64_t charged_us; /* for which others waited for it */
+        heard_us;       /* bytes received from the client at the last tick that saw new ones, and its time */
+    uint64_t waited_us; /* for which others waited for it */
     bool begun, told_end;
 };
 
 static struct {
     struct pull_arena *arena; /* NULL: no snapshot is held */
     const struct pull_events *events;
-    struct event_watch filled;
+    struct event_io filled;
     struct event_timer tick;
     struct list readers;
     int64_t offset;
@@ -67,10 +67,6 @@ bool pull_active(void) {
 bool pull_joinable(void) {
     return pull.arena && !pull.damaged && (pull.child_runs || pull.complete) && pull_arena_released(pull.arena) == 0;
 }
-int64_t pull_offset(void) {
-    return pull.offset;
-}
-
 /* The child */
 
 static void child_idle(void) {
@@ -95,9 +91,11 @@ static int child_run(struct child_job *child) {
     return 0;
 }
 
-/* Readers */
+/* --- Readers --- */
 
+/* Behind +END the connection carries the stream, of which each byte counts: nothing more is sent here. */
 static void reader_send(struct pull_reader *reader, const char *text, int len) {
+    if (reader->told_end) return;
     output_write(&reader->client->conn->out, slice_make(text, (size_t)len));
     client_flush_later(reader->client);
     reader->sent_us = clock_monotonic_us();
@@ -121,7 +119,7 @@ static void end_if_unused(void) {
         if (!pull.complete && child_kind() == CHILD_REPLICATION) child_kill();
         return; /* child_done() comes back here */
     }
-    event_watch_remove(server.loop, &pull.filled);
+    event_io_remove(server.loop, &pull.filled);
     event_timer_cancel(server.loop, &pull.tick);
     background_submit(BACKGROUND_LAZY_FREE, free_arena, pull.arena);
     pull.arena = NULL;
@@ -218,7 +216,7 @@ static void look_at_arena(void) {
     }
     end_if_unused();
 }
-static void filled_ready(struct event_watch *watch, int mask) {
+static void filled_ready(struct event_io *io, int mask) {
     if (pull.arena && !pull.damaged) look_at_arena();
 }
 
@@ -233,11 +231,11 @@ static bool others_wait_for(const struct pull_reader *slowest) {
     return pull.events->awaited();
 }
 
-static void charge_slowest(uint64_t elapsed_us) {
+static void slowest_add_wait(uint64_t elapsed_us) {
     struct pull_reader *slowest = slowest_reader();
     if (!slowest || slowest->taken == pull.published || !others_wait_for(slowest)) return;
-    slowest->charged_us += elapsed_us;
-    if (slowest->charged_us <= (uint64_t)pull_settings.max_wait_ms * 1000) return;
+    slowest->waited_us += elapsed_us;
+    if (slowest->waited_us <= (uint64_t)pull_settings.max_wait_ms * 1000) return;
     pull.dropped_slow++;
     log_warning("Replica %s kept others waiting for more than %d ms in a pulled synchronization: dropping it",
                 client_log_text(slowest->client), pull_settings.max_wait_ms);
@@ -262,7 +260,8 @@ static uint64_t tick(struct event_timer *timer) {
     uint64_t now = clock_monotonic_us(), elapsed = now - pull.ticked_us;
     pull.ticked_us = now;
     if (pull.damaged) fail_all("the snapshot is damaged");
-    charge_slowest(elapsed < 10 * TICK_US ? elapsed : 10 * TICK_US); /* a stall of this thread is nobody's fault */
+    slowest_add_wait(elapsed < 10 * TICK_US ? elapsed
+                                            : 10 * TICK_US); /* a stall of this thread counts against no replica */
     list_each(&pull.readers, link) {
         struct pull_reader *reader = container_of(link, struct pull_reader, link);
         if (reader->client->conn->bytes_in != reader->heard_bytes) {
@@ -330,7 +329,7 @@ bool pull_taken(struct pull_reader *reader, int64_t count) {
     return true;
 }
 
-/* The snapshot */
+/* --- The snapshot --- */
 
 static void child_done(struct child_job *child, int status, int signal) {
     pull.child_runs = false;
@@ -352,7 +351,7 @@ int pull_start(const struct pull_events *events) {
     if (!pull.snapshots) list_init(&pull.readers);
     pull.arena = arena;
     pull.events = events;
-    pull.offset = role->offset;
+    pull.offset = role->position.offset;
     pull.published = pull.bytes = pull.keys = 0;
     pull.complete = pull.damaged = false;
     pull_arena_child_fds(arena, keep);
@@ -363,10 +362,10 @@ int pull_start(const struct pull_events *events) {
                              .keep_count = PULL_CHILD_FDS,
                              .run = child_run,
                              .done = child_done};
-    int result = event_watch_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
+    int result = event_io_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
     pid_t pid = result < 0 ? (pid_t)result : child_start(&job);
     if (pid < 0) {
-        event_watch_remove(server.loop, &pull.filled);
+        event_io_remove(server.loop, &pull.filled);
         pull_arena_free(arena);
         pull.arena = NULL;
         return (int)pid;
@@ -381,7 +380,7 @@ int pull_start(const struct pull_events *events) {
     return 0;
 }
 
-/* INFO */
+/* --- INFO --- */
 
 void pull_read_status(struct pull_status *status) {
     *status = (struct pull_status){.seconds_left = -1,
@@ -400,7 +399,4 @@ void pull_read_status(struct pull_status *status) {
     status->percent = progress.percent;
     status->bytes_per_second = progress.bytes_per_second;
     status->seconds_left = progress.seconds_left;
-}
-double pull_reader_percent(const struct pull_reader *reader) {
-    return reader_progress(reader).percent;
 }

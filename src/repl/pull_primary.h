@@ -2,7 +2,7 @@
  * memory (pull_arena.h); any number of replicas fetch it from there at the same time by RDMA READ. The server's thread
  * only sends the descriptors of chunks and takes acknowledgements (pull_wire.h).
  *
- *     pull_start()                 forks the child. The stream goes on from role->offset for all replicas
+ *     pull_start()                 forks the child. The stream goes on from role->position.offset for all replicas
  *       pull_join(), pull_join()   a replica takes part, as long as all chunks from the first on are still held
  *       pull_taken()               REPLCONF PULLED
  *         delivered(), failed()
@@ -29,7 +29,7 @@
  * Main thread only. */
 #ifndef REPL_PULL_PRIMARY_H
 #define REPL_PULL_PRIMARY_H
-#include "persist/sink.h"
+#include "formats/sink.h"
 #include "server/clients/client.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,9 +71,8 @@ struct pull_status {
 bool pull_possible(const struct client *client);
 /* Forks. 0 or a negative errno: -EBUSY while a snapshot is held or another child runs. */
 int pull_start(const struct pull_events *events);
-bool pull_active(void);    /* a snapshot is held */
-bool pull_joinable(void);  /* and all of its chunks so far are */
-int64_t pull_offset(void); /* of the snapshot in the stream */
+bool pull_active(void);   /* a snapshot is held */
+bool pull_joinable(void); /* and all of its chunks so far are */
 /* Adds a replica and registers the memory for it; sends nothing. NULL: that failed, and `error` (static) says why. */
 struct pull_reader *pull_join(struct client *client, void *owner, const char **error);
 /* The caller has sent +FULLRESYNC: the header and the descriptors follow. */
@@ -83,8 +82,6 @@ void pull_leave(struct pull_reader *reader); /* the client is gone. NULL is acce
  * afterwards (delivered). */
 bool pull_taken(struct pull_reader *reader, int64_t count);
 void pull_read_status(struct pull_status *status);
-/* Of one replica: percent of the keys that it has fetched. */
-double pull_reader_percent(const struct pull_reader *reader);
 #else
 static inline bool pull_possible(const struct client *client) {
     return false;
@@ -98,9 +95,6 @@ static inline bool pull_active(void) {
 static inline bool pull_joinable(void) {
     return false;
 }
-static inline int64_t pull_offset(void) {
-    return -1;
-}
 static inline struct pull_reader *pull_join(struct client *client, void *owner, const char **error) {
     *error = "this server was built without RDMA";
     return NULL;
@@ -112,9 +106,6 @@ static inline bool pull_taken(struct pull_reader *reader, int64_t count) {
 }
 static inline void pull_read_status(struct pull_status *status) {
     *status = (struct pull_status){.seconds_left = -1};
-}
-static inline double pull_reader_percent(const struct pull_reader *reader) {
-    return 0;
 }
 #endif
 #endif

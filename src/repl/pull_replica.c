@@ -4,12 +4,12 @@
  * local buffers and acknowledged, those before `started` are being read. Chunk n uses buffer n modulo the number of
  * buffers. Reads complete in the order in which they were started. */
 #include "repl/pull_replica.h"
-#include "lib/clock.h"
-#include "lib/crc32c.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "net/rdma_read.h"
+#include "lib/hash/crc32c.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "net/rdma/read.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
 #include <errno.h>
@@ -336,7 +336,7 @@ ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len) {
     return (ssize_t)len;
 }
 
-/* Progress */
+/* --- Progress --- */
 
 struct pull_progress pull_progress_of(uint64_t bytes, uint64_t keys, uint64_t keys_total, uint64_t elapsed_us) {
     struct pull_progress progress = {.bytes = bytes, .keys = keys, .keys_total = keys_total, .seconds_left = -1};

@@ -1,32 +1,56 @@
 /* redirect.c: a replica names its primary to clients that follow redirections (CLIENT CAPA redirect): it answers
  * "-REDIRECT host:port" to commands on data, except reads of clients that sent READONLY. Primaries pay nothing: the
- * filter is installed while this server is a replica. */
-#include "lib/list.h"
+ * filter is installed while this server is a replica.
+ *
+ * While this server hands its role over, the server that takes it is a replica, too, and would send the client back:
+ * the client waits until one of them is the primary. */
+#include "lib/structures/linked_list.h"
 #include "repl/primary.h"
+#include "server/clients/blocking.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
 #include <stdio.h>
 
 enum { ERROR_MAX = 512 };
 
+static const char *redirection(void) {
+    static char text[ERROR_MAX];
+    snprintf(text, sizeof text, "REDIRECT %s:%d", role->host, role->port);
+    return text;
+}
+
 static enum filter_answer redirect(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
-    (void)argc, (void)argv;
-    static char text[ERROR_MAX];
-    if (!(client->flags & CLIENT_CAPA_REDIRECT) || client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)) return FILTER_PASS;
-    if (client->flags & CLIENT_READONLY && !(dispatch_flags(client, command) & CMD_WRITE)) return FILTER_PASS;
-    snprintf(text, sizeof text, "REDIRECT %s:%d", role->host, role->port);
-    *error = text;
-    return FILTER_REFUSE;
+    if (!(client->flags & CLIENT_CAPA_REDIRECT)) return FILTER_PASS;
+    if (client->flags & CLIENT_READONLY && !(dispatch_flags(client, command, argv) & CMD_WRITE)) return FILTER_PASS;
+    if (repl_failover_running()) {
+        client_postpone(client);
+        return FILTER_HOLD;
+    }
+    *error = redirection();
+    return FILTER_ELSEWHERE;
 }
 static struct command_filter filter = {.order = FILTER_CLUSTER, .flags = CMD_WRITE | CMD_READONLY, .ask = redirect};
 
+void repl_end_waits(void) {
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        const struct command *command = blocking_command(client);
+        if (!command) continue;
+        uint32_t flags = command->spec->flags;
+        if (client->flags & CLIENT_READONLY && !(flags & CMD_WRITE)) continue;
+        if (client->flags & CLIENT_CAPA_REDIRECT && flags & (CMD_WRITE | CMD_READONLY)) {
+            client_unblock(client, redirection());
+        } else {
+            client_unblock(client, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> "
+                                   "replica?)");
+            client_free_after_reply(client);
+        }
+    }
+}
+
 static void role_changed(void) {
-    if (role_is_replica() == list_is_linked(&filter.link)) return;
-    if (role_is_replica())
-        dispatch_add_filter(&filter);
-    else
-        dispatch_remove_filter(&filter);
+    dispatch_set_filter(&filter, role_is_replica());
 }
 
 void repl_redirect_start(void) {

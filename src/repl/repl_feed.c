@@ -12,10 +12,11 @@ static void mark(struct propagation_writer *writer) {
 static void insert(struct propagation_writer *writer, struct slice bytes) {
     repl_stream_insert_at_mark(bytes);
 }
-static struct propagation_writer writer = {.mark = mark, .insert = insert, .db = -1};
+static struct propagation_writer writer = {.mark = mark, .insert = insert, .db = STREAM_DB_NONE};
 
 static void on_command(struct propagation_listener *self, const struct propagation *propagation) {
     propagation_writer_command(&writer, propagation);
+    role_set_stream_db(writer.db);
     repl_stream_written();
 }
 static void on_begin(struct propagation_listener *self, int db) {
@@ -39,8 +40,8 @@ void repl_feed_update(void) {
     if (wanted) {
         writer.out = repl_stream_output();
         writer.in_group = false;
-        writer.db = -1;
         propagate_listen(&listener);
+        repl_feed_select_again();
     } else {
         propagate_unlisten(&listener);
         repl_stream_unmark();
@@ -48,11 +49,9 @@ void repl_feed_update(void) {
 }
 
 void repl_feed_select_again(void) {
-    writer.db = -1;
-}
-
-int repl_feed_db(void) {
-    return writer.db;
+    if (!listens()) return; /* the stream of this server's primary has its own database */
+    writer.db = STREAM_DB_NONE;
+    role_set_stream_db(STREAM_DB_NONE);
 }
 
 void repl_feed_ping(void) {

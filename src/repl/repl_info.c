@@ -1,8 +1,10 @@
 /* repl_info.c: INFO replication, the replicas in ROLE, and what replication adds to INFO memory and stats. */
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 #include "repl/link_transport.h"
 #include "repl/primary.h"
-#include "server/eviction.h"
+#include "server/feature.h"
+#include "server/maxmemory.h"
+#include "server/repl_hooks.h"
 #include "server/role.h"
 #include "server/stats/memory_report.h"
 #include <stdio.h>
@@ -15,7 +17,7 @@ static void write_replica(struct output *out, int number, const struct replica *
     long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_ms() - replica->acked_ms) / 1000 : 0;
     info_line(out, "slave%d:ip=%.*s,port=%d,state=%s,offset=%lld,lag=%lld,type=%s,transport=%s%s", number,
               (int)address.len, address.data, replica->port, replica_state_name(replica), (long long)replica->acked,
-              lag, replica_type_name(replica), replica->client->conn->transport->name, rdma_port);
+              lag, replica_type_name(replica), conn_transport_name(replica->client->conn), rdma_port);
 }
 
 static void write_replicas(struct output *out) {
@@ -35,8 +37,8 @@ static void write_replication(struct output *out) {
     write_replicas(out);
     info_line(out, "replicas_waiting_psync:%zu", full_sync_main_channels_awaited());
     info_line(out, "master_failover_state:%s", repl_failover_state());
-    info_line(out, "master_replid:%s\r\nmaster_replid2:%s", repl_history->id, repl_history->second_id);
-    info_line(out, "master_repl_offset:%lld", (long long)role->offset);
+    info_line(out, "master_replid:%s\r\nmaster_replid2:%s", role->position.id, repl_history->second_id);
+    info_line(out, "master_repl_offset:%lld", (long long)role->position.offset);
     info_line(out, "second_repl_offset:%lld",
               repl_history->second_offset < 0 ? -1LL : (long long)repl_history->second_offset + 1);
     info_line(out, "repl_backlog_active:%d", active);
@@ -45,7 +47,7 @@ static void write_replication(struct output *out) {
     info_line(out, "repl_backlog_histlen:%lld", active ? (long long)repl_stream_backlog_len() : 0LL);
 }
 
-const struct info_section repl_sections[] = {
+static const struct info_section repl_sections[] = {
     {.name = "replication", .title = "Replication", .order = 60, .write = write_replication},
     {.name = NULL},
 };
@@ -55,29 +57,58 @@ static void write_role(struct reply *reply) {
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
         if (!replica_is_online(replica)) continue;
-        bool rdma = strcmp(link_transport_name(replica->client->conn), "rdma") == 0;
-        reply_array(reply, rdma ? 4 : 3);
+        reply_array(reply, 3);
         reply_bulk(reply, replica_address(replica));
         reply_bulk_integer(reply, replica->port);
         reply_bulk_integer(reply, replica->acked);
-        if (rdma) reply_bulk_text(reply, "rdma");
     }
 }
 
 static void report_memory(struct memory_report *report) {
     struct repl_stream_memory memory = repl_stream_memory();
+    if (!replicas.len) { /* the backlog is about to give it up */
+        memory.backlog = memory.blocks;
+        memory.replicas = 0;
+    }
     report->replication_backlog = memory.backlog;
-    report->replication_replicas = memory.replicas;
+    report->replication_buffers = memory.blocks + role_sync.buffer;
+    report->clients_replicas += memory.replicas;
+    report->received_ahead = role_sync.buffer;
 }
 
 /* The stream grows because replicas are slow: evicting keys for it would send them even more. */
 static size_t uncounted(void) {
-    return repl_stream_memory().replicas;
+    size_t bytes = repl_stream_memory().replicas;
+    list_each(&replicas, link) {
+        const struct connection *conn = replica_of(link)->client->conn;
+        size_t input = 0, output = 0;
+        if (conn) conn_memory(conn, &input, &output);
+        bytes += output;
+    }
+    return bytes;
 }
 
 void repl_info_start(void) {
     static struct uncounted_memory memory = {.bytes = uncounted};
     eviction_leave_out(&memory);
-    role_write_replicas = write_role;
-    memory_report_replication = report_memory;
 }
+
+static void init(void) {
+    static const struct repl_hooks hooks = {.write_aux = repl_history_write_aux,
+                                            .read_aux = repl_history_read_aux,
+                                            .write_replicas = write_role,
+                                            .report_memory = report_memory};
+    repl_hooks = &hooks;
+}
+
+const struct feature repl_feature = {
+    .name = "replication",
+    .options = OPTIONS(repl_replica_options, repl_primary_options, wait_options, link_transport_options),
+    .commands = COMMANDS(repl_replica_commands, repl_primary_commands, wait_commands, failover_commands),
+    .init = init,
+    .debug = DEBUG_SUBCOMMANDS(repl_debug_subcommands),
+    .sections = SECTIONS(repl_sections),
+    /* The waits of WAIT ask replicas for acknowledgements before the primary sends the stream. An acknowledgement ends
+     * waits before FAILOVER changes the role. */
+    .parts = PARTS(&repl_replica_part, &replica_expiry_part, &wait_part, &failover_part, &repl_primary_part),
+};

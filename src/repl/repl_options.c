@@ -1,6 +1,6 @@
 /* repl_options.c: the options and DEBUG subcommands of the primary's side. */
-#include "lib/log.h"
-#include "lib/number.h"
+#include "lib/system/log.h"
+#include "lib/text/number.h"
 #include "repl/primary.h"
 #include "repl/replica.h"
 
@@ -9,70 +9,55 @@ struct repl_settings repl_settings;
 static const char *apply_backlog_size(void) {
     enum { LEAST = 16 * 1024 };
     if (repl_settings.backlog_size < LEAST) repl_settings.backlog_size = LEAST;
-    repl_stream_resize_backlog();
+    repl_stream_trim();
     return NULL;
 }
 
 const struct config_option repl_primary_options[] = {
-    {.name = "repl-diskless-sync",
-     .type = CONFIG_BOOL,
-     .value = &repl_settings.diskless_sync,
-     .initial = "yes",
-     .help = "A full copy is sent to replicas while it is produced, without a file on disk."},
+    {.name = "repl-diskless-sync", .type = CONFIG_BOOL, .value = &repl_settings.diskless_sync, .initial = "yes"},
     {.name = "repl-diskless-sync-delay",
      .type = CONFIG_INT,
      .value = &repl_settings.diskless_delay,
      .initial = "5",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Seconds that such a copy waits for further replicas to share it."},
+     .max = INT32_MAX},
     {.name = "repl-diskless-sync-max-replicas",
      .type = CONFIG_INT,
      .value = &repl_settings.diskless_max_replicas,
      .initial = "0",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Replicas waiting for a copy that end the delay; 0: only time ends it."},
+     .max = INT32_MAX},
     {.name = "dual-channel-replication-enabled",
      .type = CONFIG_BOOL,
      .value = &repl_settings.dual_channel,
-     .initial = "no",
-     .help = "A full copy comes on a connection of its own, and the stream beside it."},
+     .initial = "no"},
     {.name = "repl-ping-replica-period",
      .alias = "repl-ping-slave-period",
      .type = CONFIG_INT,
      .value = &repl_settings.ping_period,
      .initial = "10",
      .min = 1,
-     .max = INT32_MAX,
-     .help = "Seconds between two PINGs that a primary sends to its replicas."},
+     .max = INT32_MAX},
     {.name = "repl-timeout",
      .type = CONFIG_INT,
      .value = &repl_settings.timeout,
      .initial = "60",
      .min = 1,
-     .max = INT32_MAX,
-     .help = "Seconds of silence after which a link between primary and replica counts as broken."},
-    {.name = "repl-disable-tcp-nodelay",
-     .type = CONFIG_BOOL,
-     .value = &repl_settings.disable_nodelay,
-     .initial = "no",
-     .help = "Let the kernel gather small writes to replicas: fewer packets, later arrival."},
+     .max = INT32_MAX},
+    {.name = "repl-disable-tcp-nodelay", .type = CONFIG_BOOL, .value = &repl_settings.disable_nodelay, .initial = "no"},
     {.name = "repl-backlog-size",
      .type = CONFIG_MEMORY,
      .value = &repl_settings.backlog_size,
      .initial = "10mb",
      .min = 1,
      .max = INT64_MAX,
-     .apply = apply_backlog_size,
-     .help = "Bytes of the replication stream kept for replicas that lost their link."},
+     .apply = apply_backlog_size},
     {.name = "repl-backlog-ttl",
      .type = CONFIG_INT64,
      .value = &repl_settings.backlog_ttl,
      .initial = "3600",
      .min = 0,
-     .max = INT64_MAX,
-     .help = "Seconds without replicas after which that memory is freed; 0: never."},
+     .max = INT64_MAX},
     {.name = NULL},
 };
 

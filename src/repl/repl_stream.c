@@ -6,18 +6,20 @@
  * end and the next command's head come before the next blob.
  *
  * A reader pins the block of its position by a count. Blocks are freed from the front of the list only, up to the first
- * one that is pinned, so a reader can always go on to the end. The backlog is such a reader.
+ * one that is pinned, so a reader can always go on to the end. The backlog is such a reader. While it exists it is the
+ * last one, as it stops at blocks that a replica has pinned. When that replica is gone, many blocks may be due: they
+ * are freed in steps.
  *
  * Without a backlog and without readers the list is empty. */
 #include "repl/repl_stream.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "repl/repl_feed.h"
 #include "repl/repl_settings.h"
 #include "server/role.h"
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16 };
+enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16, TRIM_STEPS = 64 };
 
 struct repl_stream_block {
     struct list_link link;
@@ -38,11 +40,9 @@ static struct {
     size_t memory, peak;
     struct repl_stream_block *mark; /* repl_stream_mark(); it is not freed */
     size_t mark_used;
-} stream = {.blocks = {.head = {&stream.blocks.head, &stream.blocks.head}},
-            .readers = {.head = {&stream.readers.head, &stream.readers.head}},
-            .next_size = BLOCK_MIN};
+} stream = {.blocks = LIST_INIT(stream.blocks), .readers = LIST_INIT(stream.readers), .next_size = BLOCK_MIN};
 
-/* Blocks */
+/* --- Blocks --- */
 
 static struct repl_stream_block *block_of(struct list_link *link) {
     return link ? container_of(link, struct repl_stream_block, link) : NULL;
@@ -68,7 +68,7 @@ static const char *block_data(const struct repl_stream_block *block) {
 
 static int64_t stream_end(void) {
     struct repl_stream_block *last = last_block();
-    return last ? last->offset + (int64_t)block_len(last) : role->offset;
+    return last ? last->offset + (int64_t)block_len(last) : role->position.offset;
 }
 
 static void memory_add(size_t bytes) {
@@ -128,18 +128,29 @@ static void enter(struct repl_stream_reader *reader, struct repl_stream_block *b
     reader->used = used;
 }
 
-/* The backlog gives up its oldest blocks as long as repl-backlog-size bytes are left. */
-static void trim_backlog(void) {
-    if (!stream.backlog.block) return;
-    int64_t keep_from = stream_end() - repl_settings.backlog_size;
+/* The backlog gives up its oldest blocks as long as repl-backlog-size bytes are left. It keeps what a slow replica
+ * still needs: the memory is in use anyway, and another replica can continue from there. */
+void repl_stream_trim(void) {
     struct repl_stream_block *block = stream.backlog.block, *next;
-    while ((next = next_block(block)) && next->offset <= keep_from) block = next;
-    if (block == stream.backlog.block) return;
-    enter(&stream.backlog, block, 0);
-    free_unread_blocks();
+    if (!block) {
+        free_unread_blocks();
+        return;
+    }
+    int64_t keep_from = stream_end() - repl_settings.backlog_size;
+    for (int steps = 0; (next = next_block(block)) && next->offset <= keep_from && block->pins == 1; steps++) {
+        if (steps == TRIM_STEPS) {
+            repl_stream_excess = true;
+            return;
+        }
+        enter(&stream.backlog, next, 0);
+        free_unread_blocks();
+        block = next;
+    }
+    repl_stream_excess = false;
 }
+bool repl_stream_excess;
 
-/* Writing */
+/* --- Writing --- */
 
 static void make_space(struct output *out, size_t len) {
     size_t size = stream.next_size < len ? len : stream.next_size;
@@ -148,7 +159,7 @@ static void make_space(struct output *out, size_t len) {
     if (largest > BLOCK_MAX) largest = BLOCK_MAX;
     stream.next_size *= BLOCK_GROWTH;
     if ((int64_t)stream.next_size > largest) stream.next_size = (size_t)largest;
-    trim_backlog();
+    repl_stream_trim();
 }
 
 static void share(struct output *out, struct blob *blob) {
@@ -160,7 +171,7 @@ static void share(struct output *out, struct blob *blob) {
     memory_add(memory);
     append_block(block);
     stream.next_size = BLOCK_MIN;
-    trim_backlog();
+    repl_stream_trim();
 }
 
 static const struct output_ops stream_ops = {.make_space = make_space, .share = share, .share_min = OUTPUT_SHARE_MIN};
@@ -178,13 +189,13 @@ void repl_stream_write(struct slice bytes) {
     if (repl_stream_active())
         output_write(repl_stream_output(), bytes);
     else
-        role_set_offset(role->offset + (int64_t)bytes.len);
+        role_set_offset(role->position.offset + (int64_t)bytes.len);
 }
 
 void repl_stream_write_blob(struct blob *blob) {
     struct output *out = repl_stream_output();
     if (!repl_stream_active())
-        role_set_offset(role->offset + (int64_t)blob->len);
+        role_set_offset(role->position.offset + (int64_t)blob->len);
     else if (output_shares(out, blob))
         share(out, blob_hold(blob));
     else
@@ -195,7 +206,7 @@ void repl_stream_written(void) {
     if (stream.blocks.len) role_set_offset(stream_end());
 }
 
-/* The mark */
+/* --- The mark --- */
 
 void repl_stream_mark(void) {
     if (!last_block() || last_block()->blob) make_space(repl_stream_output(), 1);
@@ -246,7 +257,7 @@ bool repl_stream_is_marked(void) {
     return stream.mark != NULL;
 }
 
-/* The backlog */
+/* --- The backlog --- */
 
 bool repl_stream_has_backlog(void) {
     return stream.backlog.block != NULL;
@@ -273,10 +284,6 @@ void repl_stream_free_backlog(void) {
     repl_feed_update();
 }
 
-void repl_stream_resize_backlog(void) {
-    trim_backlog();
-}
-
 int64_t repl_stream_backlog_start(void) {
     return repl_stream_reader_offset(&stream.backlog);
 }
@@ -285,7 +292,7 @@ int64_t repl_stream_backlog_len(void) {
     return (int64_t)repl_stream_reader_lag(&stream.backlog);
 }
 
-/* Readers */
+/* --- Readers --- */
 
 static void attach(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
     enter(reader, block, used);
@@ -322,7 +329,7 @@ void repl_stream_detach(struct repl_stream_reader *reader) {
     if (!reader->block) return;
     list_remove(&stream.readers, &reader->link);
     enter(reader, NULL, 0);
-    free_unread_blocks();
+    repl_stream_trim();
     if (!stream.readers.len) repl_feed_update();
 }
 
@@ -356,19 +363,14 @@ size_t repl_stream_read(struct repl_stream_reader *reader, struct output *out, s
         reader->used += left;
         read += left;
     }
-    if (reader->block != before) free_unread_blocks();
+    if (reader->block != before) repl_stream_trim();
     return read;
 }
 
 struct repl_stream_memory repl_stream_memory(void) {
     struct repl_stream_memory memory = {.blocks = stream.memory, .peak = stream.peak};
-    if (!stream.backlog.block) {
-        memory.replicas = stream.memory;
-        return memory;
-    }
-    for (struct repl_stream_block *block = first_block(); block && block != stream.backlog.block;
-         block = next_block(block))
-        memory.replicas += block->memory;
-    memory.backlog = stream.memory - memory.replicas;
+    size_t kept = stream.backlog.block ? (size_t)repl_settings.backlog_size : 0;
+    memory.backlog = stream.memory < kept ? stream.memory : kept;
+    memory.replicas = stream.memory - memory.backlog;
     return memory;
 }

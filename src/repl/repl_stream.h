@@ -3,23 +3,23 @@
  * The stream is a list of blocks. Each byte is in memory once, however many replicas read it. A reader (a replica, the
  * backlog) has a position and pins the block of that position; a block is freed when no reader is in it or in an
  * earlier one. The backlog is the reader at the oldest byte; it advances as bytes are added, so that it covers
- * repl-backlog-size bytes.
+ * repl-backlog-size bytes, or more while a slow replica still needs them.
  *
  * Values that lie in blobs are not copied: such a value is a block of its own, which holds a reference. A connection
- * sends blobs from where they are stored (lib/blob.h), over RDMA without a copy.
+ * sends blobs from where they are stored (lib/text/blob.h), over RDMA without a copy.
  *
- * Memory is counted once: replicas_repl_buffer_size is the bytes of blocks before the backlog's start; a replica's
- * output (omem) is the distance from its position to the end, which client-output-buffer-limit replica bounds.
+ * Memory is counted once: what exceeds repl-backlog-size is counted for the replicas. A replica's output (omem) is the
+ * distance from its position to the end, which client-output-buffer-limit replica bounds.
  *
  * Without a backlog and without readers, nothing is written: repl_stream_active() is false, and a primary pays nothing.
  *
  * Main thread only. */
 #ifndef REPL_REPL_STREAM_H
 #define REPL_REPL_STREAM_H
-#include "lib/blob.h"
-#include "lib/list.h"
-#include "lib/output.h"
-#include "lib/slice.h"
+#include "lib/structures/linked_list.h"
+#include "lib/text/blob.h"
+#include "lib/text/output.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,8 +31,8 @@ struct repl_stream_reader {
 };
 
 /* Writing: repl_feed.c for propagated commands, apply.c for bytes of the primary, which go to sub-replicas unchanged.
- * The end of the stream is role->offset, which these functions advance. While the stream is not active nothing is
- * kept, only the offset advances. */
+ * The end of the stream is role->position.offset, which these functions advance. While the stream is not active nothing
+ * is kept, only the offset advances. */
 bool repl_stream_active(void);
 void repl_stream_write(struct slice bytes);
 void repl_stream_write_blob(struct blob *blob); /* keeps a reference of its own */
@@ -53,9 +53,12 @@ bool repl_stream_is_marked(void);
 /* The backlog. It is created for the first replica (and on a replica after a full synchronization) and freed
  * repl-backlog-ttl seconds after the last replica left. */
 bool repl_stream_has_backlog(void);
-void repl_stream_create_backlog(void); /* empty, at role->offset */
+void repl_stream_create_backlog(void); /* empty, at role->position.offset */
 void repl_stream_free_backlog(void);
-void repl_stream_resize_backlog(void); /* repl-backlog-size changed */
+/* The backlog gives up what it no longer has to keep: after repl-backlog-size changed, and while repl_stream_excess is
+ * set, which says that it stopped before the end, to not hold up the server. */
+void repl_stream_trim(void);
+extern bool repl_stream_excess;
 /* First offset in the backlog, and bytes in it. */
 int64_t repl_stream_backlog_start(void);
 int64_t repl_stream_backlog_len(void);
@@ -72,8 +75,8 @@ size_t repl_stream_read(struct repl_stream_reader *reader, struct output *out, s
 
 struct repl_stream_memory {
     size_t blocks;   /* bytes allocated, blobs included */
-    size_t backlog;  /* of these, held by the backlog: mem_replication_backlog */
-    size_t replicas; /* of these, held by replicas only: mem_clients_slaves counts them once */
+    size_t backlog;  /* of these, up to repl-backlog-size: mem_replication_backlog */
+    size_t replicas; /* the rest, which slow replicas hold: mem_clients_slaves counts it once */
     size_t peak;
 };
 struct repl_stream_memory repl_stream_memory(void);

@@ -6,17 +6,17 @@
  * option, or PSYNC, answer with errors; the handshake then goes on without it.
  *
  * Every failure ends in replica_link_lost(): the connection is closed and the next attempt begins within a second.
- * The position (repl_history->id and role->offset) survives a lost link, REPLICAOF to another primary, and
+ * The position (role->position) survives a lost link, REPLICAOF to another primary, and
  * REPLICAOF NO ONE, so that the next PSYNC may be partial. It is forgotten when a full copy begins to replace the
  * data.
  *
  * The connection may be of any transport: replica_dial() chooses. */
 #include "repl/replica.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "repl/link_transport.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
@@ -34,6 +34,7 @@
 
 /* Failed fetches in a row after which the replica asks for an ordinary copy. */
 enum { PULLS_FAILED_MAX = 2 };
+enum { REFUSED_WAIT_US = 10 * 1000 * 1000, RECONNECT_US = 1000 * 1000 };
 
 enum phase {
     PHASE_OFF,     /* not a replica */
@@ -51,20 +52,23 @@ static struct {
     enum phase phase;
     struct connection *conn;
     uint64_t heard_us;             /* monotonic: last bytes received during the handshake */
-    bool has_position;             /* the data are those of repl_history->id at role->offset */
+    uint64_t connect_us;           /* monotonic: when the connection was begun */
     bool failover;                 /* the next PSYNC asks the primary to hand over (FAILOVER) */
     bool dual;                     /* dual_channel.c has the connection */
-    int stream_db;                 /* the database selected in the stream at the position */
-    char history[REPL_ID_LEN + 1]; /* of +FULLRESYNC */
-    int64_t offset;
-    unsigned pulls_failed;  /* full copies in a row that were to be fetched by RDMA READ and failed */
-    const char *answers[8]; /* PHASE_DESCRIBE: what the answers to come are about, in order */
+    bool failed;                   /* a synchronization, since the last one that succeeded: for the log */
+    bool known;                    /* a connection to this primary was made before: the next one is a reconnect */
+    struct stream_position copied; /* of the full copy: +FULLRESYNC */
+    uint64_t refused_us, retry_us; /* monotonic: when a stream last could not be executed; the next attempt */
+    unsigned pulls_failed;         /* full copies in a row that were to be fetched by RDMA READ and failed */
+    const char *answers[8];        /* PHASE_DESCRIBE: what the answers to come are about, in order */
     int answers_count, answers_next;
 } link;
 
 struct replica_settings replica_settings;
 
-/* Closing and waiting */
+static struct event_deferred reconnect;
+
+/* --- Closing and waiting --- */
 
 static void handshake_close(void) {
     if (link.phase == PHASE_COPY) {
@@ -79,8 +83,11 @@ static void handshake_close(void) {
     link.conn = NULL;
 }
 
-void replica_link_lost(void) {
+/* The connection of the link is lost or useless. Closes it; the next attempt comes within a second. A position in the
+ * history that is known is kept, for a partial synchronization. */
+static void replica_link_lost(void) {
     if (link.phase == PHASE_OFF) return;
+    link.failed = link.known = link.phase >= PHASE_PING;
     handshake_close();
     link.phase = PHASE_WAIT;
     role_sync.read_ahead = 0;
@@ -88,7 +95,17 @@ void replica_link_lost(void) {
 }
 
 void replica_forget_position(void) {
-    link.has_position = role_sync.known_offset = false;
+    if (role->position.known) log_notice("Discarding previously cached primary state.");
+    role_set_position_known(false);
+}
+
+/* A stream that cannot be executed again and again must not cost its primary copy after copy. */
+void replica_stream_refused(void) {
+    uint64_t now = clock_mono();
+    bool again = link.refused_us && now - link.refused_us < REFUSED_WAIT_US;
+    link.refused_us = now;
+    link.retry_us = again ? now + REFUSED_WAIT_US : 0;
+    replica_forget_position();
 }
 
 static void fail(const char *what, const char *reply) {
@@ -96,7 +113,7 @@ static void fail(const char *what, const char *reply) {
     replica_link_lost();
 }
 
-/* Sending */
+/* --- Sending --- */
 
 void replica_send(struct connection *conn, int argc, const struct slice *argv) {
     request_write(&conn->out, argc, argv);
@@ -104,7 +121,7 @@ void replica_send(struct connection *conn, int argc, const struct slice *argv) {
 }
 
 void replica_send_auth(struct connection *conn) {
-    struct slice user = slice_of(replica_settings.primary_user), password = slice_of(replica_settings.primary_auth);
+    struct slice user = slice_of(replica_settings.primary_user), password = replica_settings.primary_auth;
     if (!password.len) return;
     if (user.len)
         replica_send(conn, 3, (struct slice[]){SLICE("AUTH"), user, password});
@@ -125,7 +142,7 @@ static void expect(const char *what) {
 static void send_description(struct connection *conn) {
     char port[12];
     link.answers_count = link.answers_next = 0;
-    if (*replica_settings.primary_auth) {
+    if (replica_settings.primary_auth.len) {
         replica_send_auth(conn);
         expect("AUTH");
     }
@@ -151,15 +168,15 @@ static void send_description(struct connection *conn) {
     replica_send(conn, repl_settings.dual_channel ? 7 : 5, words);
     expect("capa");
     replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("version"), SLICE(SERVER_VERSION)});
-    expect("version");
+    expect("VERSION");
 }
 
 static void send_psync(struct connection *conn) {
     char offset[24] = "-1";
     struct slice id = SLICE("?");
-    if (link.has_position) {
-        snprintf(offset, sizeof offset, "%lld", (long long)role->offset + 1);
-        id = slice_of(repl_history->id);
+    if (role->position.known) {
+        snprintf(offset, sizeof offset, "%lld", (long long)role->position.offset + 1);
+        id = slice_of(role->position.id);
         log_notice("Trying a partial resynchronization (request %s:%s).", id.data, offset);
     } else {
         log_notice("Partial resynchronization not possible (no cached primary)");
@@ -168,7 +185,7 @@ static void send_psync(struct connection *conn) {
     replica_send(conn, link.failover ? 4 : 3, words);
 }
 
-/* Receiving */
+/* --- Receiving --- */
 
 int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]) {
     struct slice in = conn_peek(conn);
@@ -187,9 +204,10 @@ static bool starts(const char *line, const char *with) {
 }
 
 static void got_ping(const char *line) {
-    /* Errors that AUTH will mend, in the words of several versions. */
+    /* Errors that AUTH will mend, in the words of several versions. A primary whose last snapshot failed, perhaps the
+     * one for a synchronization, refuses writes and PING (MISCONF); the snapshot for this replica may mend that. */
     if (line[0] != '+' && !starts(line, "-NOAUTH") && !starts(line, "-NOPERM") &&
-        !starts(line, "-ERR operation not permitted")) {
+        !starts(line, "-ERR operation not permitted") && !starts(line, "-MISCONF")) {
         fail("Error reply to PING from primary: '%s'", line);
         return;
     }
@@ -204,6 +222,7 @@ static void got_description(const char *line) {
     const char *what = link.answers[link.answers_next++];
     if (strcmp(what, "rdma-port") == 0 && link_learn_port(link.conn, slice_of(line))) {
         replica_link_lost();
+        link.known = false;
         connect_now();
         return;
     }
@@ -231,21 +250,20 @@ static void got_full_resync(const char *line) {
         fail("Primary replied with wrong +FULLRESYNC syntax: %s", line);
         return;
     }
-    memcpy(link.history, id, REPL_ID_LEN);
-    link.history[REPL_ID_LEN] = 0;
-    link.offset = offset;
-    log_notice("Full resync from primary: %s:%lld", link.history, (long long)offset);
+    link.copied = (struct stream_position){.offset = offset, .db = STREAM_DB_NONE};
+    memcpy(link.copied.id, id, REPL_ID_LEN);
+    log_notice("Full resync from primary: %s:%lld", link.copied.id, (long long)offset);
     link.phase = PHASE_HEADER;
 }
 
-static void follow_stream(struct connection *conn, int db) {
+static void follow_stream(struct connection *conn) {
     link.conn = conn;
-    link.has_position = role_sync.known_offset = true;
+    role_set_position_known(true);
     link.phase = PHASE_STREAM;
     link.failover = false;
     role_set_link(ROLE_LINK_CONNECTED);
     if (!repl_stream_has_backlog()) repl_stream_create_backlog();
-    apply_start(conn, db);
+    apply_start(conn);
 }
 
 static void got_continue(const char *line) {
@@ -255,20 +273,19 @@ static void got_continue(const char *line) {
         return;
     }
     log_notice("Successful partial resynchronization with primary.");
-    if (*id && strcmp(id, repl_history->id) != 0) {
+    if (*id && strcmp(id, role->position.id) != 0) {
         log_notice("Primary replication ID changed to %s", id);
         repl_history_rename(slice_of(id));
         repl_disconnect_replicas("the primary's replication ID changed");
     }
     log_notice("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
-    follow_stream(link.conn, link.stream_db);
+    follow_stream(link.conn);
 }
 
 /* The answer to SYNC names no history: the copy begins one that no other server has, so that nobody resumes it. */
 static void got_old_full_copy(void) {
-    random_hex(link.history, REPL_ID_LEN);
-    link.history[REPL_ID_LEN] = 0;
-    link.offset = 0;
+    link.copied = (struct stream_position){.db = STREAM_DB_NONE};
+    random_hex(link.copied.id, REPL_ID_LEN);
     link.phase = PHASE_HEADER;
 }
 
@@ -281,7 +298,7 @@ static void got_psync(const char *line) {
     if (starts(line, "+FULLRESYNC ")) {
         got_full_resync(line);
     } else if (strcmp(line, "+CONTINUE") == 0 || starts(line, "+CONTINUE ")) {
-        if (link.has_position)
+        if (role->position.known)
             got_continue(line);
         else
             fail("Primary continues a history that this replica did not ask for: %s", line);
@@ -289,7 +306,6 @@ static void got_psync(const char *line) {
         log_notice("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
         link.phase = PHASE_COPY;
         link.dual = true;
-        role_set_link(ROLE_LINK_SYNC);
         dual_channel_start(link.conn, dual_channel_done);
     } else if (starts(line, "-NOMASTERLINK") || starts(line, "-LOADING")) {
         log_notice("Primary is currently unable to PSYNC but should be in the future: %s", line);
@@ -309,22 +325,20 @@ static void got_psync(const char *line) {
     }
 }
 
-static void copy_done(int db) {
-    struct connection *conn = link.conn;
-    if (db >= 0)
+static void copy_done(bool loaded) {
+    if (loaded)
         link.pulls_failed = 0;
     else if (sync_was_pulled())
         link.pulls_failed++;
-    if (db < 0) {
+    if (loaded)
+        replica_synchronized(link.conn, &link.copied);
+    else
         replica_link_lost();
-        return;
-    }
-    replica_synchronized(conn, slice_of(link.history), link.offset, db);
 }
 
-void replica_synchronized(struct connection *conn, struct slice id, int64_t offset, int db) {
-    repl_history_adopt(id, offset);
-    follow_stream(conn, db);
+void replica_synchronized(struct connection *conn, const struct stream_position *at) {
+    repl_history_adopt(at);
+    follow_stream(conn);
     log_notice("PRIMARY <-> REPLICA sync: Finished with success");
 }
 
@@ -340,7 +354,7 @@ static void got_header(const char *line) {
         return;
     }
     link.phase = PHASE_COPY;
-    if (!sync_start(link.conn, line, slice_of(link.history), copy_done)) {
+    if (!sync_start(link.conn, line, &link.copied, copy_done)) {
         if (sync_was_pulled()) link.pulls_failed = PULLS_FAILED_MAX;
         replica_link_lost();
     }
@@ -368,11 +382,6 @@ static void readable(struct connection *conn) {
 }
 
 static void closed(struct connection *conn) {
-    static const char *const during[] = {[PHASE_CONNECT] = "connecting",
-                                         [PHASE_PING] = "waiting for PONG",
-                                         [PHASE_DESCRIBE] = "the handshake",
-                                         [PHASE_PSYNC] = "waiting for PSYNC",
-                                         [PHASE_HEADER] = "waiting for the full copy"};
     if (link.phase == PHASE_CONNECT && link_connect_failed(conn, conn_error_text(conn))) {
         conn_close(conn);
         connect_now();
@@ -381,13 +390,13 @@ static void closed(struct connection *conn) {
     if (link.phase == PHASE_CONNECT)
         log_warning("Error condition on socket for SYNC: %s", conn_error_text(conn));
     else
-        log_warning("The primary closed the connection during %s: %s",
-                    link.phase <= PHASE_HEADER && during[link.phase] ? during[link.phase] : "the synchronization",
-                    conn->error ? conn_error_text(conn) : "end of the connection");
+        log_warning(link.phase == PHASE_HEADER ? "I/O error reading bulk count from PRIMARY: %s"
+                                               : "Failed to read response from the server: %s",
+                    conn->error ? conn_error_text(conn) : "Connection closed by the primary");
     replica_link_lost();
 }
 
-/* Connecting */
+/* --- Connecting --- */
 
 static void connected(struct connection *conn) {
     log_notice("Non blocking connect for SYNC fired the event.");
@@ -401,7 +410,12 @@ static void connected(struct connection *conn) {
 static const struct connection_events events = {.connected = connected, .readable = readable, .closed = closed};
 
 static void connect_now(void) {
-    log_notice("Connecting to PRIMARY %s:%d", role->host, role->port);
+    if (link.known)
+        log_notice("Reconnecting to PRIMARY %s:%d%s", role->host, role->port, link.failed ? " after failure" : "");
+    else
+        log_notice("Connecting to PRIMARY %s:%d", role->host, role->port);
+    link.known = link.failed = false;
+    link.connect_us = clock_mono();
     link.phase = PHASE_CONNECT;
     link.heard_us = clock_mono();
     link.conn = link_connect(&events, (uint32_t)(repl_timeout_us() / 1000));
@@ -409,31 +423,24 @@ static void connect_now(void) {
     role_set_link(ROLE_LINK_CONNECTING);
 }
 
-/* Roles */
+/* --- Roles --- */
 
-/* Clients that wait for keys would wait for what a replica's clients cannot do. */
-static void disconnect_blocked_clients(const struct client *caller) {
-    list_each(clients_all(), list_link) {
-        struct client *client = container_of(list_link, struct client, link);
-        if (client == caller) continue;
-        if (client_unblock(client, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> "
-                                   "replica?)"))
-            client_free_after_reply(client);
-    }
+static void log_cached_position(void) {
+    log_notice(
+        "Before turning into a replica, using my own primary parameters to synthesize a cached primary: I may be "
+        "able to synchronize with the new primary with just a partial transfer.");
 }
 
 void repl_follow(struct slice host, int port, bool failover) {
     bool was_replica = role->is_replica;
-    const struct call *call = dispatch_running();
     handshake_close();
-    if (!was_replica) {
-        disconnect_blocked_clients(call ? call->client : NULL);
-        log_notice("Before turning into a replica, using my own primary parameters to synthesize a cached primary: I "
-                   "may be able to synchronize with the new primary with just a partial transfer.");
-        link.has_position = role_sync.known_offset = true;
-        link.stream_db = 0;
-    }
+    link.known = false;
     role_follow(host, port);
+    if (!was_replica) {
+        if (!failover) repl_end_waits(); /* else once the other server has taken over: this one may lead again */
+        log_cached_position();
+        role_set_position_known(true);
+    }
     repl_disconnect_replicas("the primary of this server changed");
     link.phase = PHASE_WAIT;
     link.failover = failover;
@@ -445,16 +452,12 @@ void repl_lead(void) {
     handshake_close();
     link.phase = PHASE_OFF;
     link.failover = false;
-    if (link.has_position) log_notice("Discarding previously cached primary state.");
-    link.has_position = role_sync.known_offset = false;
+    if (role->position.known) log_notice("Discarding previously cached primary state.");
+    role_set_position_known(false);
     role_sync.read_ahead = 0;
+    role_lead();
     repl_history_branch();
     repl_disconnect_replicas("this server became a primary");
-    role_lead();
-}
-
-int repl_stream_db(void) {
-    return apply_is_running() ? apply_db() : link.stream_db;
 }
 
 static void replicaof_run(struct call *call) {
@@ -492,7 +495,7 @@ static void replicaof_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The cron */
+/* --- The cron --- */
 
 static void check_timeout(void) {
     if (clock_mono() - link.heard_us <= repl_timeout_us()) return;
@@ -507,7 +510,7 @@ static void check_timeout(void) {
 
 static void cron(void) {
     static uint64_t last_us;
-    if (link.phase == PHASE_OFF || server.loading || server.async_loading) return;
+    if (link.phase == PHASE_OFF || server_is_loading()) return;
     if (clock_mono() - last_us < 1000000) return;
     last_us = clock_mono();
     check_timeout();
@@ -516,7 +519,7 @@ static void cron(void) {
         if (link.phase == PHASE_COPY) sync_check_timeout();
     } else if (link.phase == PHASE_STREAM) {
         apply_cron();
-    } else if (link.phase == PHASE_WAIT) {
+    } else if (link.phase == PHASE_WAIT && clock_mono() >= link.retry_us) {
         connect_now();
     }
 }
@@ -533,27 +536,33 @@ static void before_wait(void) {
     if (begun || server.loading) return;
     begun = true;
     if (link.phase != PHASE_WAIT) return;
-    link.has_position = role_sync.known_offset = role->offset > 0;
+    role_set_position_known(role->position.offset > 0);
+    if (role->position.known) log_cached_position();
     connect_now();
 }
 
-/* The client of the stream knows its database until it is freed. */
-void replica_stream_ended(int db) {
-    link.stream_db = db;
+static void reconnect_now(struct event_deferred *deferred) {
+    if (link.phase == PHASE_WAIT && !server.loading && !server.async_loading) connect_now();
+}
+
+void replica_stream_ended(void) {
     if (link.phase != PHASE_STREAM) return;
     link.conn = NULL;
     link.phase = PHASE_WAIT;
+    link.known = true;
+    link.failed = false;
     role_set_link(ROLE_LINK_CONNECT);
+    /* At once, but a primary that takes the connection and drops it again must not be asked all the time. */
+    if (clock_mono() - link.connect_us > RECONNECT_US) event_loop_defer(server.loop, &reconnect, reconnect_now);
 }
 
-struct server_part repl_replica_part = {
+const struct server_part repl_replica_part = {
     .name = "replica", .start = start, .cron = cron, .before_wait = before_wait, .stop = sync_stop};
 
-/* Options */
+/* --- Options --- */
 
 static const char *set_replicaof(const struct config_option *option, int count, const struct slice *words) {
     int64_t port;
-    (void)option;
     if (count == 0) return NULL;
     if (count != 2) return "wrong number of arguments";
     if (slice_is(words[0], "no") && slice_is(words[1], "one")) {
@@ -567,7 +576,6 @@ static const char *set_replicaof(const struct config_option *option, int count, 
 
 static void get_replicaof(const struct config_option *option, struct output *out) {
     char port[12];
-    (void)option;
     if (!role->is_replica) return;
     output_write(out, slice_of(role->host));
     snprintf(port, sizeof port, " %d", role->port);
@@ -598,77 +606,60 @@ const struct config_option repl_replica_options[] = {
      .initial = "",
      .set = set_replicaof,
      .get = get_replicaof,
-     .rewrite = rewrite_replicaof,
-     .help = "Host and port of the primary that this server is a replica of."},
+     .rewrite = rewrite_replicaof},
     {.name = "primaryauth",
      .alias = "masterauth",
-     .type = CONFIG_STRING,
+     .type = CONFIG_BYTES,
      .flags = CONFIG_SENSITIVE,
      .value = &replica_settings.primary_auth,
-     .initial = "",
-     .help = "The password that a replica sends to its primary."},
+     .initial = ""},
     {.name = "primaryuser",
      .alias = "masteruser",
      .type = CONFIG_STRING,
+     .flags = CONFIG_SENSITIVE,
      .value = &replica_settings.primary_user,
-     .initial = "",
-     .help = "The user as which a replica authenticates; empty: the default user."},
+     .initial = ""},
     {.name = "replica-lazy-flush",
      .alias = "slave-lazy-flush",
      .type = CONFIG_BOOL,
      .value = &replica_settings.lazy_flush,
-     .initial = "yes",
-     .help = "A full synchronization frees the old data in the background."},
+     .initial = "yes"},
     {.name = "replica-ignore-disk-write-errors",
      .type = CONFIG_BOOL,
      .value = &replica_settings.ignore_disk_errors,
-     .initial = "no",
-     .help = "A replica that cannot write to its disk executes the commands of its primary all the same."},
+     .initial = "no"},
     {.name = "replica-priority",
      .alias = "slave-priority",
      .type = CONFIG_INT,
      .value = &replica_settings.priority,
      .initial = "100",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Sentinel promotes the replica with the lowest priority; 0: never this one."},
-    {.name = "replica-announced",
-     .type = CONFIG_BOOL,
-     .value = &replica_settings.announced,
-     .initial = "yes",
-     .help = "Sentinel shows the replica to its clients."},
+     .max = INT32_MAX},
+    {.name = "replica-announced", .type = CONFIG_BOOL, .value = &replica_settings.announced, .initial = "yes"},
     {.name = "replica-announce-ip",
      .alias = "slave-announce-ip",
      .type = CONFIG_STRING,
      .value = &replica_settings.announce_ip,
-     .initial = "",
-     .help = "The address that a replica tells its primary; empty: that of its connection."},
+     .initial = ""},
     {.name = "replica-announce-port",
      .alias = "slave-announce-port",
      .type = CONFIG_INT,
      .value = &replica_settings.announce_port,
      .initial = "0",
      .min = 0,
-     .max = 65535,
-     .help = "The port that a replica tells its primary; 0: the one it listens on."},
+     .max = 65535},
     {.name = "repl-diskless-load",
      .type = CONFIG_ENUM,
      .flags = CONFIG_DENY_LOADING,
      .value = &replica_settings.diskless_load,
      .initial = "disabled",
-     .names = diskless_loads,
-     .help = "When a replica loads the full copy straight from the connection, without a file."},
-    {.name = "rdb-del-sync-files",
-     .type = CONFIG_BOOL,
-     .value = &replica_settings.delete_sync_files,
-     .initial = "no",
-     .help = "Delete the file of a full synchronization after it was loaded, where nothing else is kept on disk."},
+     .names = diskless_loads},
+    {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .value = &replica_settings.delete_sync_files, .initial = "no"},
     {.name = "propagation-error-behavior",
      .type = CONFIG_ENUM,
      .value = &replica_settings.error_behavior,
      .initial = "ignore",
-     .names = error_behaviors,
-     .help = "What happens when a command of the primary's stream fails."},
+     .names = error_behaviors},
     {.name = NULL},
 };
 

@@ -9,7 +9,7 @@
  * Main thread only. */
 #ifndef REPL_REPLICA_H
 #define REPL_REPLICA_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include "net/connection.h"
 #include "repl/repl.h"
 #include "repl/repl_settings.h"
@@ -17,7 +17,8 @@
 #include <stdint.h>
 
 struct replica_settings {
-    char *primary_auth, *primary_user, *announce_ip;
+    struct slice primary_auth;
+    char *primary_user, *announce_ip;
     int announce_port, priority;
     bool announced, lazy_flush, ignore_disk_errors, delete_sync_files;
     int diskless_load;  /* enum diskless_load */
@@ -28,14 +29,11 @@ enum error_behavior { ERRORS_IGNORED, ERRORS_PANIC, ERRORS_PANIC_ON_REPLICAS };
 extern struct replica_settings replica_settings;
 
 /* --- replica.c --- */
-/* The connection of the link is lost or useless. Closes it; the next attempt comes within a second. A position in the
- * history that is known is kept, for a partial synchronization. */
-void replica_link_lost(void);
 /* The data are no longer those of a position in the history: the next synchronization is a full one. */
 void replica_forget_position(void);
-/* The full copy is loaded: the data are those of the history `id` at `offset`. Follows the stream, which `conn` brings,
- * from there. `db`: the database selected in the stream. */
-void replica_synchronized(struct connection *conn, struct slice id, int64_t offset, int db);
+void replica_stream_refused(void); /* nor can the stream go on: the next attempt may have to wait */
+/* The full copy is loaded: the data are those of this position. Follows the stream, which `conn` brings, from there. */
+void replica_synchronized(struct connection *conn, const struct stream_position *at);
 /* Reads a line of a handshake from the connection: without its end, NUL-terminated. Empty lines are the primary's sign
  * that it is alive. Returns its length, -1 where the line is not complete, -2 where it has no end within the size. */
 enum { REPLICA_LINE_MAX = 1024 };
@@ -44,7 +42,7 @@ void replica_send(struct connection *conn, int argc, const struct slice *argv);
 void replica_send_auth(struct connection *conn); /* where an option gives a password */
 int replica_listening_port(void);                /* the port to announce */
 
-void replica_stream_ended(int db); /* apply.c: the connection is closed */
+void replica_stream_ended(void); /* apply.c: the connection is closed */
 static inline uint64_t repl_timeout_us(void) {
     return (uint64_t)repl_settings.timeout * 1000000;
 }
@@ -52,12 +50,10 @@ static inline uint64_t repl_timeout_us(void) {
 /* --- sync_load.c --- */
 /* Receives the full copy that `header` begins ("$<bytes>", "$EOF:<mark>", or "$PULL:", see pull_wire.h) from the
  * connection, and loads it. The connection's events belong to sync_load.c until `done` is called, which happens outside
- * of the connection's handlers. `history`: the id of the copy's history. Returns false if the header is malformed,
- * which was logged.
- *
- * done(db): db is the database that is selected in the stream at the copy's offset, or -1: it failed, which was logged.
- */
-bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db));
+ * of the connection's handlers. `at`: the position of the copy, valid until then; where its database is not known, it
+ * is taken from the copy. Returns false if the header is malformed, which was logged. done(false): it failed, which was
+ * logged. */
+bool sync_start(struct connection *conn, const char *header, struct stream_position *at, void (*done)(bool loaded));
 void sync_cancel(void);     /* `done` is not called. Only while the copy is being received, not while it is loaded */
 bool sync_was_pulled(void); /* the last copy was to be fetched by RDMA READ */
 void sync_broken(const char *reason);          /* another connection that the synchronization needs is lost: it fails */
@@ -74,11 +70,9 @@ void dual_channel_cron(void); /* each second */
 
 /* --- apply.c --- */
 /* Follows the stream that the connection brings. */
-void apply_start(struct connection *conn, int db);
-void apply_stop(void); /* closes the connection; keeps the position */
-bool apply_is_running(void);
-int apply_db(void);    /* the database selected in the stream, now or when it broke */
-void apply_cron(void); /* each second: acknowledges */
+void apply_start(struct connection *conn); /* from role->position on */
+void apply_stop(void);                     /* closes the connection; keeps the position */
+void apply_cron(void);                     /* each second: acknowledges */
 void apply_before_wait(void);
 extern bool apply_frees_later; /* DEBUG FORCE-FREE-PRIMARY-ASYNC */
 #endif

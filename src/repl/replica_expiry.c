@@ -3,10 +3,10 @@
  * A replica deletes no key by itself: its primary's DEL does. The primary does not know keys that clients wrote to the
  * replica (replica-read-only no), so the replica expires these itself. It remembers the keys to which a command of a
  * client has given an expiry, and the cron deletes those that have expired, some in each round. A full
- * synchronization or a change of role clears the list. */
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
+ * synchronization clears the list, and so does a primary's first cron that expires keys: it expires all of them. */
+#include "lib/structures/hashtable.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "repl/replica.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
@@ -29,7 +29,8 @@ static void tracked_free(void *entry) {
     mem_free(entry);
 }
 static const struct hashtable_type tracked_type = {.key = tracked_name, .free_entry = tracked_free};
-static struct hashtable *tracked; /* NULL: this server is no replica */
+static struct hashtable *tracked; /* NULL: this server has not been a replica */
+static bool listens;              /* it is one now */
 
 static struct entry *find(struct db *db, struct slice key) {
     return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
@@ -37,7 +38,7 @@ static struct entry *find(struct db *db, struct slice key) {
 
 static void changed(struct db *db, struct slice name) {
     const struct call *call = dispatch_running();
-    if (!call || call->client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || role_is_read_only()) return;
+    if (!call || client_must_be_obeyed(call->client) || role_is_read_only()) return;
     struct entry *entry = find(db, name);
     if (!entry || entry_expire_at(entry) < 0) return;
     struct db_key storage;
@@ -65,15 +66,13 @@ static void swapped(struct db *a, struct db *b) {
 static struct store_listener listener = {.hooks = {.changed = changed, .swapped = swapped}};
 
 static void role_changed(void) {
-    if (role->is_replica && !tracked) {
-        tracked = hashtable_new(&tracked_type);
+    if (role->is_replica && !listens) {
+        if (!tracked) tracked = hashtable_new(&tracked_type);
         store_events_listen(&listener);
-    } else if (!role->is_replica && tracked) {
+    } else if (!role->is_replica && listens) {
         store_events_unlisten(&listener);
-        hashtable_free(tracked);
-        tracked = NULL;
-        role_sync.tracked_keys = 0;
     }
+    listens = role->is_replica;
 }
 
 /* Expires the key, or forgets it where it needs no expiry any more. */
@@ -90,6 +89,10 @@ static void visit(struct tracked_key *key) {
 
 static void cron(void) {
     if (!tracked || !hashtable_size(tracked) || server.loading) return;
+    if (!role->is_replica) {
+        if (store_settings.active_expire && !server_deletion_paused()) forget_all();
+        return;
+    }
     uint64_t end = clock_monotonic_us() + ROUND_US;
     for (int left = ROUND_KEYS; left > 0 && hashtable_size(tracked) && clock_monotonic_us() < end; left--)
         visit(hashtable_random(tracked));
@@ -101,4 +104,4 @@ static void start(void) {
     role_changed();
 }
 
-struct server_part replica_expiry_part = {.name = "replica-expiry", .start = start, .cron = cron};
+const struct server_part replica_expiry_part = {.name = "replica-expiry", .start = start, .cron = cron};

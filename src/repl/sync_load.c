@@ -19,19 +19,20 @@
  * that it is alive.
  *
  * If the load fails, the databases are emptied, or, with swapdb, left as they were. */
-#include "durability/aof.h"
-#include "durability/durability.h"
-#include "durability/loading.h"
-#include "durability/save_points.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "persist/sink.h"
+#include "formats/sink.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "persistence/aof.h"
+#include "persistence/persistence.h"
+#include "persistence/loading.h"
+#include "persistence/save_points.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_stream.h"
 #include "repl/replica.h"
+#include "server/nested_turn.h"
 #include "server/process/child.h"
 #include "server/role.h"
 #include "server/stats/stats.h"
@@ -54,8 +55,8 @@ enum {
 static struct {
     enum { COPY_NONE, COPY_RECEIVING, COPY_READY, COPY_LOADING } state;
     struct connection *conn, *other; /* other: kept alive, too; NULL: none */
-    void (*done)(int db);
-    char history[REPL_ID_LEN + 1];
+    void (*done)(bool loaded);
+    struct stream_position *at;
     int64_t size; /* -1: until the mark */
     uint64_t received;
     char mark[MARK_LEN];
@@ -63,7 +64,6 @@ static struct {
     struct event_timer alive;
     bool ended;               /* the connection is */
     char reason[256];         /* why the load is to stop; empty: go on */
-    int db;                   /* AUX repl-stream-db */
     struct pull_fetch *fetch; /* the copy is fetched by RDMA READ; NULL: it comes through the connection */
     bool pulled;
     /* To a file. */
@@ -95,14 +95,14 @@ static void end(void) {
     copy.conn = copy.other = NULL;
 }
 
-static void finish(int db) {
+static void finish(bool loaded) {
     end();
-    copy.done(db);
+    copy.done(loaded);
 }
 
 static void fail(void) {
     close_file(false);
-    finish(-1);
+    finish(false);
 }
 
 void sync_cancel(void) {
@@ -159,7 +159,6 @@ static void report_progress(void) {
 }
 
 static uint64_t send_newlines(struct event_timer *timer) {
-    (void)timer;
     report_progress();
     send_newline(copy.conn);
     send_newline(copy.other);
@@ -177,7 +176,7 @@ static void heard_from_connection(size_t bytes) {
     heard(bytes);
 }
 
-/* Loading */
+/* --- Loading --- */
 
 static ssize_t conn_read(struct source *source, void *to, size_t len) {
     struct connection *conn = copy.conn;
@@ -193,7 +192,7 @@ static ssize_t conn_read(struct source *source, void *to, size_t len) {
         if (!got && copy.ended) return 0;
         conn_receive_into(conn, to, got ? got : len);
         if (!got) {
-            event_loop_turn(server.loop, WAIT_US);
+            nested_turn(WAIT_US);
             got = len - conn->sink_len;
             conn_receive_into(conn, NULL, 0);
         }
@@ -225,11 +224,7 @@ static ssize_t fetch_show(struct source *source, const char **bytes) {
 static const struct source_ops fetch_ops = {.read = fetch_read, .show = fetch_show};
 
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
-    int64_t db;
-    (void)context, (void)source;
-    if (slice_is(name, "repl-stream-db") && parse_int64(value, &db) && db >= 0 &&
-        db < keyspace_databases(server.keyspace))
-        copy.db = (int)db;
+    if (slice_is(name, "repl-stream-db") && copy.at->db == STREAM_DB_NONE) repl_history_read_db(value, &copy.at->db);
     return true;
 }
 
@@ -241,12 +236,14 @@ static void flush_all(void) {
 /* A copy that does not begin as an RDB file does must not cost the data. */
 static bool begins_well(struct source *source) {
     source_want(source, RDB_MAGIC_BYTES);
-    if (source->end - source->at >= RDB_MAGIC_BYTES && rdb_is_magic(source->at, RDB_MAGIC_BYTES)) {
+    const char *reason = source->failed                               ? source->reason
+                         : source->end - source->at < RDB_MAGIC_BYTES ? "it is too short"
+                                                                      : rdb_header_check(source->at);
+    if (!reason) {
         log_notice("RDB signature and version check passed. Flushing old data");
         return true;
     }
-    log_warning("The copy of the primary does not begin as an RDB file does%s%s", source->failed ? ": " : "",
-                source->failed ? source->reason : "");
+    log_warning("The copy of the primary does not begin as an RDB file does: %s", reason);
     return false;
 }
 
@@ -267,6 +264,14 @@ static bool read_mark(struct source *source) {
     return false;
 }
 
+/* The data are about to be replaced. Until the stream is joined to the new ones they belong to no history: a file of
+ * them, or this server as a primary, must not be continued from the position of the old ones. */
+static void leave_history(void) {
+    replica_forget_position();
+    repl_disconnect_replicas("a full synchronization replaces the data");
+    repl_history_new();
+}
+
 /* Replaces the data by those of the source. *replaced: the old data are gone, whether or not it succeeded. */
 static bool load(struct source *source, bool swap, bool *replaced) {
     struct keyspace *into = server.keyspace;
@@ -275,16 +280,14 @@ static bool load(struct source *source, bool swap, bool *replaced) {
         into = keyspace_new_like(server.keyspace);
     } else {
         if (!begins_well(source)) return false;
-        replica_forget_position();
-        repl_disconnect_replicas("a full synchronization replaces the data");
-        repl_history_new();
+        leave_history();
         flush_all();
         *replaced = true;
     }
     bool ok = loading_read_copy(source, into, copy.fetch != NULL, read_aux) == 0 && read_mark(source);
     if (ok && swap) {
+        leave_history();
         log_notice("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
-        repl_disconnect_replicas("a full synchronization replaces the data");
         keyspace_replace(server.keyspace, into);
         *replaced = true;
         log_notice("PRIMARY <-> REPLICA sync: Discarding old DB in background");
@@ -294,6 +297,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
         log_notice("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
         flush_all();
     }
+    if (swap && !ok) log_notice("PRIMARY <-> REPLICA sync: Discarding temporary DB in background");
     if (swap) {
         for (int id = 0; id < keyspace_databases(into); id++) db_flush(keyspace_db(into, id), true);
         keyspace_free(into);
@@ -302,7 +306,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
 }
 
 static bool load_source(struct source *source, uint64_t total, bool swap) {
-    bool async = swap && memcmp(copy.history, repl_history->id, REPL_ID_LEN) == 0, replaced;
+    bool async = swap && memcmp(copy.at->id, role->position.id, REPL_ID_LEN) == 0, replaced;
     log_notice("PRIMARY <-> REPLICA sync: Loading DB in memory");
     loading_begin(total, async ? LOADING_SERVES_OLD : LOADING_SERVES);
     loading_attach(source);
@@ -310,19 +314,37 @@ static bool load_source(struct source *source, uint64_t total, bool swap) {
     loading_detach();
     loading_end();
     if (ok && replaced) server.dirty = 0;
-    if (ok) aof_restart();
+    if (ok && copy.to_file)
+        aof_restart_from(persistence_settings.file_name);
+    else if (ok)
+        aof_restart();
     return ok;
 }
 
-static void keep_file(void) {
-    if (replica_settings.delete_sync_files && !save_points_count() && !aof_is_configured()) {
-        log_notice("Removing the RDB file obtained from the primary. This replica has persistence disabled");
-        unlink(copy.name);
-    } else if (rename(copy.name, durability_settings.file_name) < 0) {
-        log_warning("Failed trying to rename the temp DB into %s in PRIMARY <-> REPLICA synchronization: %s",
-                    durability_settings.file_name, strerror(errno));
-        unlink(copy.name);
-    }
+/* The copy takes the place of `dbfilename`. Done before the data are given up for it: if it is not possible, they stay.
+ */
+static bool place_file(void) {
+    if (rename(copy.name, persistence_settings.file_name) == 0) return true;
+    log_warning("Failed trying to rename the temp DB into %s in PRIMARY <-> REPLICA synchronization: %s",
+                persistence_settings.file_name, strerror(errno));
+    return false;
+}
+
+static bool is_rdb_file(int fd) {
+    char magic[RDB_MAGIC_BYTES];
+    const char *reason =
+        pread(fd, magic, sizeof magic, 0) == RDB_MAGIC_BYTES ? rdb_header_check(magic) : "it is too short";
+    if (!reason) return true;
+    log_warning("The copy of the primary does not begin as an RDB file does: %s", reason);
+    return false;
+}
+
+/* The file stays as `dbfilename`, unless it is damaged: the server could not start with it. */
+static void remove_file(bool loaded) {
+    if (!loaded && !copy.reason[0]) unlink(persistence_settings.file_name);
+    if (!replica_settings.delete_sync_files || save_points_count() || aof_is_configured()) return;
+    log_notice("Removing the RDB file obtained from the primary. This replica has persistence disabled");
+    unlink(persistence_settings.file_name);
 }
 
 static bool load_file(void) {
@@ -333,14 +355,16 @@ static bool load_file(void) {
         return false;
     }
     log_notice("Loading the RDB and finalizing primary-replica sync...");
+    if (!is_rdb_file(fd) || !place_file()) {
+        unlink(copy.name);
+        close(fd);
+        return false;
+    }
     source_init_fd(&source, fd);
     bool ok = load_source(&source, source_left(&source), false);
     source_free(&source);
     close(fd);
-    if (ok)
-        keep_file();
-    else
-        unlink(copy.name);
+    remove_file(ok);
     return ok;
 }
 
@@ -364,12 +388,16 @@ static void load_task(void) {
         child_kill_wait();
     }
     bool ok = copy.to_file ? load_file() : load_connection();
-    if (!ok) log_warning("Failed trying to load the PRIMARY synchronization DB, check server logs.");
+    if (!ok) {
+        log_warning("Failed trying to load the PRIMARY synchronization DB from %s, check server logs.",
+                    copy.to_file ? "disk" : "socket");
+        log_warning("Failed to load RDB");
+    }
     if (ok && copy.reason[0]) {
         log_warning("PRIMARY <-> REPLICA sync: %s", copy.reason);
         ok = false;
     }
-    finish(ok ? copy.db : -1);
+    finish(ok);
 }
 
 static void start_load(void) {
@@ -377,7 +405,7 @@ static void start_load(void) {
     server_run_outside(load_task);
 }
 
-/* Receiving into a file */
+/* --- Receiving into a file --- */
 
 static bool write_out(struct slice bytes) {
     output_write(&copy.sink.out, bytes);
@@ -442,7 +470,6 @@ static ssize_t write_to_mark(struct slice in, bool *found) {
 static void fetch_to_file(struct event_deferred *deferred) {
     const char *bytes;
     ssize_t got;
-    (void)deferred;
     if (copy.state != COPY_RECEIVING || !copy.fetch) return; /* it ended meanwhile */
     while ((got = pull_fetch_take(copy.fetch, &bytes)) > 0) {
         if (!write_out((struct slice){bytes, (size_t)got})) return;
@@ -512,14 +539,12 @@ static bool open_file(void) {
     return true;
 }
 
-/* Receiving into memory */
+/* --- Receiving into memory --- */
 
 static void load_readable(struct connection *conn) {
-    (void)conn;
     copy.heard_us = clock_mono();
 }
 static void load_closed(struct connection *conn) {
-    (void)conn;
     copy.ended = true;
 }
 static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
@@ -550,7 +575,7 @@ static bool parse_header(const char *header) {
     return parse_int64(slice_of(header + 1), &copy.size) && copy.size > 0;
 }
 
-bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db)) {
+bool sync_start(struct connection *conn, const char *header, struct stream_position *at, void (*done)(bool loaded)) {
     memset(&copy, 0, sizeof copy);
     copy.fd = -1;
     copy.conn = conn;
@@ -559,7 +584,7 @@ bool sync_start(struct connection *conn, const char *header, struct slice histor
         return false;
     }
     copy.done = done;
-    memcpy(copy.history, history.data, REPL_ID_LEN);
+    copy.at = at;
     copy.heard_us = clock_mono();
     copy.to_file = !loads_directly();
     role_sync.total = copy.size;

@@ -1,15 +1,16 @@
 /* wait.c: WAIT, WAITAOF, and min-replicas-to-write.
  *
- * After each call that has written to the stream or the append-only file, the server records both positions for the
- * client. WAIT counts the replicas that have acknowledged the recorded offset. If there are too few, the client waits,
- * and the server asks the replicas to acknowledge at once (REPLCONF GETACK), so that no client waits for the next
- * regular acknowledgement. Positions are recorded only while there are replicas or an append-only file.
+ * After each call of a client that has written to the stream or the append-only file, the server records both positions
+ * for the client; a transaction or a script counts as one call, and WAIT within it concerns what came before. WAIT
+ * counts the replicas that have acknowledged the recorded offset. If there are too few, the client waits, and the
+ * server asks the replicas to acknowledge at once (REPLCONF GETACK), so that no client waits for the next regular
+ * acknowledgement. Positions are recorded only while there are replicas or an append-only file.
  *
  * Replies are written before the loop waits: acknowledgements arrive within calls of the replicas' own. */
-#include "durability/aof.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "persistence/aof.h"
 #include "repl/primary.h"
 #include "repl/repl_feed.h"
 #include "server/clients/blocking.h"
@@ -26,55 +27,55 @@ struct written {
     int64_t offset;           /* of the stream behind the client's last write */
     uint64_t appended;        /* commands in the append-only file then */
 };
-static struct list waiting = {.head = {&waiting.head, &waiting.head}};
+static struct list waiting = LIST_INIT(waiting);
 static int64_t seen_offset;
 static uint64_t seen_appended;
 static bool acknowledged, asks;
 static uint64_t seen_synced;
+static bool seen_file; /* the append-only file counted: it is on, and its first rewrite is done */
 
 static void forget(struct client *client);
-static struct client_watcher watcher = {.freed = forget};
+static struct client_listener client_listener = {.freed = forget};
 
 static void forget(struct client *client) {
-    struct written *written = client_state(client, &watcher);
+    struct written *written = client_state(client, &client_listener);
     if (!written) return;
     if (list_is_linked(&written->waiting)) list_remove(&waiting, &written->waiting);
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     mem_free(written);
 }
 
 static struct written *written_by(struct client *client) {
-    struct written *written = client_state(client, &watcher);
+    struct written *written = client_state(client, &client_listener);
     if (written) return written;
     written = mem_calloc(1, sizeof *written);
     written->client = client;
-    client_set_state(client, &watcher, written);
+    client_set_state(client, &client_listener, written);
     return written;
 }
 
 static void note_write(struct call *call, uint64_t ticks) {
-    (void)ticks;
     struct aof_progress file = {0};
+    if (dispatch_is_nested()) return; /* counts when the transaction or the script ends */
     aof_progress(&file);
-    if (role->offset == seen_offset && file.appended == seen_appended) return;
-    seen_offset = role->offset;
+    if (role->position.offset == seen_offset && file.appended == seen_appended) return;
+    seen_offset = role->position.offset;
     seen_appended = file.appended;
     if (!call->client->conn || call->client->flags & (CLIENT_PRIMARY | CLIENT_REPLICA)) return;
     struct written *written = written_by(call->client);
     written->offset = seen_offset;
     written->appended = seen_appended;
 }
-static struct call_observer observer = {.after = note_write};
+static struct call_listener call_listener = {.after = note_write};
 
 /* Notes nothing where nothing can be waited for. */
 static void observe(void) {
     struct aof_progress file;
     bool wanted = !role_is_replica() && (repl_stream_active() || aof_progress(&file));
-    if (wanted == list_is_linked(&observer.link)) return;
     if (wanted)
-        dispatch_observe(&observer);
+        call_listen(&call_listener);
     else
-        dispatch_unobserve(&observer);
+        call_unlisten(&call_listener);
 }
 
 /* --- WAIT, WAITAOF --- */
@@ -86,6 +87,12 @@ static size_t replicas_at(int64_t offset, bool fsynced) {
         count += replica_is_online(replica) && (fsynced ? replica->fsynced : replica->acked) >= offset;
     }
     return count;
+}
+
+/* What the caller has written; a script's caller. NULL: nothing. */
+static const struct written *written_before(const struct call *call) {
+    struct client *requester = call->client->conn ? call->client : dispatch_requester();
+    return requester ? client_state(requester, &client_listener) : NULL;
 }
 
 static bool must_reply(const struct client *client) {
@@ -102,7 +109,7 @@ static void wait_more(struct call *call, int64_t timeout_ms) {
 }
 
 static void wait_no_more(struct client *client) {
-    struct written *written = client_state(client, &watcher);
+    struct written *written = client_state(client, &client_listener);
     if (written && list_is_linked(&written->waiting)) list_remove(&waiting, &written->waiting);
 }
 
@@ -119,7 +126,7 @@ static void wait_run(struct call *call) {
         return;
     }
     if (!call_timeout_milliseconds(call, 2, &timeout_ms)) return;
-    const struct written *written = client_state(call->client, &watcher);
+    const struct written *written = written_before(call);
     size_t count = replicas_at(written ? written->offset : 0, false);
     if ((int64_t)count < wanted && !must_reply(call->client)) {
         wait_more(call, timeout_ms);
@@ -168,7 +175,7 @@ static void waitaof_run(struct call *call) {
         reply_error(call->reply, "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
         return;
     }
-    const struct written *written = client_state(call->client, &watcher);
+    const struct written *written = written_before(call);
     bool is_synced = is_local(written);
     size_t count = replicas_at(written ? written->offset : 0, true);
     if ((is_synced < local || (int64_t)count < wanted) && !must_reply(call->client)) {
@@ -181,17 +188,18 @@ static void waitaof_run(struct call *call) {
     reply_integer(call->reply, (int64_t)count);
 }
 
-static void set_acknowledged(void) {
+void repl_wait_acknowledged(void) {
     acknowledged = true;
 }
 
 /* Calls the commands of all waiting clients again when something they may wait for has happened. */
 static void serve(void) {
     struct aof_progress file = {0};
-    aof_progress(&file);
-    if (!acknowledged && file.synced == seen_synced) return;
+    bool counts = aof_progress(&file);
+    if (!acknowledged && file.synced == seen_synced && counts == seen_file) return;
     acknowledged = false;
     seen_synced = file.synced;
+    seen_file = counts;
     list_each(&waiting, link) {
         struct client *client = container_of(link, struct written, waiting)->client;
         /* False: it has a reply, or an error has ended its wait, or it is closed (its memory stays for this turn). */
@@ -226,7 +234,7 @@ size_t repl_good_replicas(void) {
 
 static enum filter_answer refuse_write(struct client *client, const struct command *command, int argc,
                                        const struct slice *argv, const char **error) {
-    if (client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || role_is_replica()) return FILTER_PASS;
+    if (role_is_replica()) return FILTER_PASS;
     if (repl_good_replicas() >= (size_t)min_replicas) return FILTER_PASS;
     *error = "NOREPLICAS Not enough good replicas to write.";
     return FILTER_REFUSE;
@@ -234,21 +242,16 @@ static enum filter_answer refuse_write(struct client *client, const struct comma
 static struct command_filter filter = {.order = FILTER_REPLICAS, .flags = CMD_WRITE, .ask = refuse_write};
 
 static const char *apply_min_replicas(void) {
-    if (repl_min_replicas_set() == list_is_linked(&filter.link)) return NULL;
-    if (repl_min_replicas_set())
-        dispatch_add_filter(&filter);
-    else
-        dispatch_remove_filter(&filter);
+    dispatch_set_filter(&filter, repl_min_replicas_set());
     return NULL;
 }
 
 void repl_wait_start(void) {
     apply_min_replicas();
-    repl_ack_received = set_acknowledged;
-    clients_watch(&watcher);
+    client_listen(&client_listener);
 }
 
-struct server_part wait_part = {.name = "wait", .before_wait = before_wait};
+const struct server_part wait_part = {.name = "wait", .before_wait = before_wait};
 
 static const char *const wait_tips[] = {"request_policy:all_shards", "response_policy:agg_min", NULL};
 
@@ -286,8 +289,7 @@ const struct config_option wait_options[] = {
      .initial = "0",
      .min = 0,
      .max = INT32_MAX,
-     .apply = apply_min_replicas,
-     .help = "Refuse writes while fewer replicas than this follow."},
+     .apply = apply_min_replicas},
     {.name = "min-replicas-max-lag",
      .alias = "min-slaves-max-lag",
      .type = CONFIG_INT,
@@ -295,8 +297,6 @@ const struct config_option wait_options[] = {
      .initial = "10",
      .min = 0,
      .max = INT32_MAX,
-     .apply = apply_min_replicas,
-     .help = "Seconds since a replica's last acknowledgement after which it does not count; 0: min-replicas-to-write "
-             "is off."},
+     .apply = apply_min_replicas},
     {.name = NULL},
 };

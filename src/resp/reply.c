@@ -5,8 +5,8 @@
  * is nearly every one, needs neither a loop nor a table: a table of preformatted heads would cost a load that can miss
  * the cache, to save four stores. */
 #include "resp/reply.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -64,7 +64,7 @@ void reply_status(struct reply *r, const char *text) {
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
     char *clean = NULL, buffer[512];
-    /* Names from a client may contain line breaks, which must not end the line. Drops trailing ones. */
+    /* Text from a client may contain line breaks, which must not end the line. Trailing ones are dropped. */
     while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
     if (memchr(text, '\r', len) || memchr(text, '\n', len)) {
         clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);

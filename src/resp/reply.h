@@ -5,14 +5,14 @@
  * elements. */
 #ifndef RESP_REPLY_H
 #define RESP_REPLY_H
-#include "lib/output.h"
+#include "lib/text/output.h"
 #include <stdint.h>
 
 struct reply {
     struct output *out;
     uint8_t protocol; /* 2 or 3 */
-    /* The failures that the call counts for INFO commandstats. An error that is written makes it at least 1; the caller
-     * clears it. */
+    /* Failures of the current call for INFO commandstats. Writing an error sets it to at least 1; the caller clears
+     * it. */
     uint32_t failed;
     /* Called with the text of each error, without '-' and CRLF, for error statistics. May be NULL. */
     void (*error_hook)(struct reply *reply, struct slice text);

@@ -3,8 +3,8 @@
  * Counting needs no stack: one number holds the missing elements of a whole reply over all nesting levels. An aggregate
  * of n adds n and subtracts itself; at zero the reply is complete. */
 #include "resp/reply_reader.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include <stdio.h>
 
 static bool is_type(char type) {

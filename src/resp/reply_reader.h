@@ -1,16 +1,16 @@
 /* reply_reader.h: client-side readers of RESP2 and RESP3 replies of any nesting.
  *
- * There are two readers. Both process bytes as they arrive, return how many they consumed, and continue from there:
- * their cost is linear for any fragmentation of the stream, and the input need not contain a whole reply.
+ * There are two readers. Both process bytes as they arrive, return the number of bytes consumed, and continue from
+ * there: the input need not contain a whole reply, and the cost is linear for any fragmentation of the stream.
  *
  *   reply_counter  skips over replies without building anything, for the benchmark, which only counts replies
  *   reply_reader   builds a tree of each reply, for the command line tool and other code that uses the content
  *
- * The readers do not trust announced sizes: memory grows with the bytes that arrived; nesting and lengths are limited.
- */
+ * The readers do not trust announced sizes: memory grows with the bytes that arrive; nesting and lengths are
+ * limited. */
 #ifndef RESP_REPLY_READER_H
 #define RESP_REPLY_READER_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 enum {
@@ -26,12 +26,12 @@ struct reply_counter {
     /* Private. */
     uint64_t missing; /* missing elements of the current reply; 0: between replies */
     uint64_t skip;    /* bytes of a bulk string still to skip */
-    size_t scanned;   /* bytes of the first line of the input already searched for its end */
+    size_t scanned;   /* bytes of the current line already searched for its end */
     bool aside;       /* in a push message or attribute, which is not a reply */
 };
 
-/* Skips at most `limit` replies. Returns how many ended in this input and sets *used to the bytes to consume; -1:
- * invalid RESP. Skips push messages without counting them. A zeroed struct is a new counter. */
+/* Skips at most `limit` replies. Returns the number of replies that end in this input and sets *used to the bytes to
+ * consume; -1: invalid RESP. Skips push messages without counting them. A zeroed struct is a new counter. */
 int64_t reply_count(struct reply_counter *counter, struct slice input, int64_t limit, size_t *used);
 
 /* --- Trees --- */
@@ -82,13 +82,13 @@ struct reply_reader {
     } * stack;
     int depth, stack_capacity;
     struct resp_value *bulk; /* the string being received */
-    uint64_t bulk_missing;   /* missing bytes of it, without CRLF */
+    uint64_t bulk_missing;   /* its missing bytes, without CRLF */
     size_t bulk_capacity;
     size_t scanned;
     bool tail, complete;
 };
 void reply_reader_init(struct reply_reader *reader);
 void reply_reader_free(struct reply_reader *reader);
-/* Reads up to the end of one reply. Sets *used to the bytes consumed, whatever it returns. */
+/* Reads up to the end of one reply. Sets *used to the bytes consumed, with every status. */
 enum reply_status reply_read(struct reply_reader *reader, struct slice input, size_t *used);
 #endif

@@ -9,14 +9,14 @@
  * pointers at the end, which costs a pass over argv for every request to avoid one for the rare request.
  *
  * Before a large argument is received into its blob, the input up to it is consumed; the arguments in it are copied to
- * `detached` first. Few requests have both a large argument and many bytes before it.
+ * `detached` first. The copy is cheap: few requests have both a large argument and many bytes before it.
  *
  * Line ends are checked, as Valkey 9.1 does: CR LF after a length and after the bytes of a bulk string. A client that
- * announces a wrong length is disconnected at once, before its data is parsed as requests. */
+ * announces a wrong length is disconnected immediately, before its data is parsed as requests. */
 #include "resp/request.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/output.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "lib/text/output.h"
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -101,7 +101,7 @@ void request_done(struct request_reader *reader) {
     if (__builtin_expect(reader->memory != 0, 0)) memory_trim(reader);
 }
 
-/* The allocation follows the arguments that have arrived, not the number that the client announced. */
+/* Memory grows with the arguments that have arrived, not with the number that the client announced. */
 static __attribute__((noinline)) bool argv_grow(struct request_reader *reader) {
     bool is_inline = reader->argv == reader->argv_inline;
     if (reader->argv_capacity > INT_MAX / 2) return false;
@@ -294,7 +294,7 @@ static bool larges_reserve(struct request_reader *reader) {
     return true;
 }
 
-/* The argument is large and incomplete: receive the rest into a blob. */
+/* Called for an argument that is large and incomplete: the rest is received into a blob. */
 static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
     if (!blob) return request_fail(reader, "not enough memory for the argument");
@@ -382,10 +382,9 @@ static char escape_read(const char **at, const char *end) {
 
 /* Finds the next word in [*at, end) and moves *at past it. A word without quotes is a slice of the line; a quoted word
  * is decoded into `buffer`, which must have space for the rest of the line. Text directly after a closing quote belongs
- * to the same word (`joins`: inline requests) or is an error (configuration files). In inline requests a quote at the
- * end of the line closes the word even behind a backslash, as in Valkey. Returns 1: a word; 0: no more; -1: unbalanced
- * quotes. */
-static int word_next(const char **at, const char *end, char *buffer, bool joins, struct slice *word) {
+ * to the same word. As in Valkey, a quote at the end of an inline request closes the word even after a backslash.
+ * Returns 1: a word; 0: no more; -1: unbalanced quotes. */
+static int word_next(const char **at, const char *end, char *buffer, bool in_request, struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;
     *at = p;
@@ -414,13 +413,11 @@ static int word_next(const char **at, const char *end, char *buffer, bool joins,
                 *out++ = *p++;
         } else if (*p == quote) {
             p++;
-            if (!joins && p < end && !is_space(*p)) return -1;
-            if (!joins) break;
             quote = 0;
-        } else if (quote == '"' && *p == '\\' && p + 1 + joins < end) {
+        } else if (quote == '"' && *p == '\\' && p + 1 + in_request < end) {
             p++;
             *out++ = escape_read(&p, end);
-        } else if (quote == '\'' && *p == '\\' && p + 1 + joins < end && p[1] == '\'') {
+        } else if (quote == '\'' && *p == '\\' && p + 1 + in_request < end && p[1] == '\'') {
             *out++ = '\'';
             p += 2;
         } else {
@@ -461,13 +458,16 @@ enum request_status request_read(struct request_reader *reader, struct slice inp
         if (reader->argc > reader->args_detached) arguments_move(reader, input.data);
         reader->base = input.data;
     }
+    enum request_status status = REQUEST_READY;
     if (reader->args_left == 0) {
         if (input.len == 0) return REQUEST_PARTIAL;
-        if (input.data[0] != '*') return inline_read(reader, input);
-        enum request_status status = head_read(reader, input, limits);
-        if (status != REQUEST_READY) return status;
+        status = input.data[0] != '*' ? inline_read(reader, input) : head_read(reader, input, limits);
+        if (status == REQUEST_READY && input.data[0] != '*') return status;
     }
-    return arguments_read(reader, input, limits);
+    if (status == REQUEST_READY) status = arguments_read(reader, input, limits);
+    if (__builtin_expect(status == REQUEST_FAILED, 0))
+        reader->unread = slice_make(input.data + reader->offset, input.len - reader->offset);
+    return status;
 }
 
 static size_t digits_of(size_t value) {
@@ -481,6 +481,21 @@ size_t request_wire_size(const struct request_reader *reader) {
     size_t size = 3 + digits_of((size_t)reader->argc);
     for (int i = 0; i < reader->argc; i++) size += 5 + digits_of(reader->argv[i].len) + reader->argv[i].len;
     return size;
+}
+
+struct request_figures request_figures(const struct request_reader *reader, size_t input, size_t sink) {
+    struct request_figures figures = {0};
+    for (int i = 0; i < reader->argc; i++) figures.arguments += reader->argv[i].len;
+    /* The running request, the requests before it and the complete arguments of a partial request are not waiting. */
+    size_t done = reader->args_left ? reader->offset : reader->size;
+    if (input > done) figures.waiting = input - done;
+    if (!reader->large) return figures;
+    /* A large argument that is being received counts as input until the line end after it has arrived. */
+    size_t large = reader->argv[reader->argc - 1].len;
+    figures.missing = sink < large ? sink : large;
+    figures.arguments -= large;
+    figures.waiting += large - figures.missing;
+    return figures;
 }
 
 struct blob *request_take_blob(struct request_reader *reader, int index) {
@@ -556,4 +571,31 @@ void request_write_blob(struct output *out, struct blob *argument) {
 void request_write(struct output *out, int argc, const struct slice *argv) {
     request_write_count(out, (size_t)argc);
     for (int i = 0; i < argc; i++) request_write_argument(out, argv[i]);
+}
+
+void word_write(struct output *out, struct slice word, bool always_quoted) {
+    bool plain = word.len && !always_quoted;
+    for (size_t i = 0; i < word.len && plain; i++) {
+        unsigned char c = (unsigned char)word.data[i];
+        plain = c > ' ' && c < 127 && c != '"' && c != '\'' && c != '\\' && (c != '#' || i);
+    }
+    if (plain) {
+        output_write(out, word);
+        return;
+    }
+    output_write(out, SLICE("\""));
+    for (size_t i = 0; i < word.len; i++) {
+        static const char special[] = "\n\r\t\a\b", letters[] = "nrtab";
+        unsigned char c = (unsigned char)word.data[i];
+        const char *found = c ? strchr(special, c) : NULL;
+        char text[8] = {(char)c};
+        if (c == '"' || c == '\\')
+            snprintf(text, sizeof text, "\\%c", c);
+        else if (found)
+            snprintf(text, sizeof text, "\\%c", letters[found - special]);
+        else if (c < ' ' || c > 126)
+            snprintf(text, sizeof text, "\\x%02x", c);
+        output_write(out, slice_of(text));
+    }
+    output_write(out, SLICE("\""));
 }

@@ -5,8 +5,8 @@
  * reader continues where it stopped and never starts over: the cost of a request is linear for any fragmentation.
  *
  * An incomplete bulk string of at least REQUEST_LARGE_MIN bytes is received straight into a blob (except from
- * unauthenticated peers, for whom the server does not allocate memory on an announced length). From 8 KiB on that costs
- * less than another copy of the bytes at the end of the receive buffer:
+ * unauthenticated peers, for whom the server does not allocate memory on an announced length). For 8 KiB and more this
+ * is cheaper than copying the bytes once more at the end of the receive buffer. The caller's loop:
  *
  *     switch (request_read(&reader, conn_peek(conn), limits)) {
  *     case REQUEST_READY:   execute reader.argv[0..argc); conn_consume(conn, reader.size); request_done(&reader)
@@ -22,8 +22,8 @@
  * nothing to execute. */
 #ifndef RESP_REQUEST_H
 #define RESP_REQUEST_H
-#include "lib/blob.h"
-#include "lib/slice.h"
+#include "lib/text/blob.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 enum { REQUEST_LARGE_MIN = 8 * 1024, REQUEST_INLINE_MAX = 64 * 1024 };
@@ -31,7 +31,7 @@ enum request_status { REQUEST_PARTIAL, REQUEST_READY, REQUEST_LARGE, REQUEST_FAI
 
 struct request_limits {
     int64_t multibulk_max; /* maximum number of arguments: 1024*1024*1024 as in Valkey; 10 before AUTH */
-    int64_t bulk_max;      /* maximum bytes of one: proto-max-bulk-len; 16384 before AUTH */
+    int64_t bulk_max;      /* maximum bytes of an argument: proto-max-bulk-len; 16384 before AUTH */
     bool unauthenticated;  /* selects the error text "unauthenticated multibulk length" */
 };
 
@@ -50,8 +50,10 @@ struct request_reader {
     /* REQUEST_LARGE: the blob to fill; its bytes [0, large_have) are already filled. */
     struct blob *large;
     size_t large_have;
-    char error[128]; /* REQUEST_FAILED */
-    /* Private. */
+    /* REQUEST_FAILED: the reason, and the input from the invalid byte on. */
+    char error[128];
+    struct slice unread;
+    /* Private, except for the numbers in CLIENT LIST. */
     int64_t args_left, bulk_len;
     const char *base; /* the input at the last call, into which argv[args_detached..argc) points */
     size_t offset;    /* bytes read */
@@ -71,12 +73,13 @@ enum request_status request_read(struct request_reader *reader, struct slice inp
                                  const struct request_limits *limits);
 /* Adjusts argv when a complete request is kept for later and the input has moved. Not for inline requests. */
 void request_moved(struct request_reader *reader, struct slice input);
-/* Pass a request that another reader has parsed, perhaps on another thread, to this reader, which must hold none.
+/* These functions pass a request that another reader has parsed, perhaps on another thread, to this reader, which must
+ * not hold a request.
  *
  * Lending: argv and the input it points into stay in place until request_give_back(), which restores the reader.
  *
- * Handing over: all memory of the request moves to the new reader, arguments in the input are copied, and `from` is as
- * after request_done(). False: out of memory for the copies; from->error says so. */
+ * Handing over: all memory of the request moves to the new reader, arguments in the input are copied, and `from` is in
+ * the state after request_done(). False: out of memory for the copies; from->error says so. */
 void request_release_argv(struct request_reader *reader); /* called by request_lend only */
 static inline void request_lend(struct request_reader *reader, struct slice *argv, int argc, size_t size) {
     if (__builtin_expect(reader->argv != reader->argv_inline, 0)) request_release_argv(reader);
@@ -95,6 +98,13 @@ size_t request_wire_size(const struct request_reader *reader); /* bytes of the w
 static inline bool request_is_detached(const struct request_reader *reader) {
     return reader->larges_count || reader->detached_len;
 }
+/* Memory of a connection's input for CLIENT LIST: bytes that are not parsed yet, bytes of complete arguments, and free
+ * space. The connection has `input` bytes of input, counted from the request in the reader, and receives `sink` more
+ * bytes into the reader's large argument. */
+struct request_figures {
+    size_t waiting, arguments, missing;
+};
+struct request_figures request_figures(const struct request_reader *reader, size_t input, size_t sink);
 void request_done(struct request_reader *reader); /* ends this request; releases its blobs */
 /* True: no part of a request was read, so that another reader can continue with the rest of the input. */
 static inline bool request_is_idle(const struct request_reader *reader) {
@@ -106,13 +116,15 @@ struct blob *request_take_blob(struct request_reader *reader, int index);
 /* Returns the blob that holds the bytes of `argument`, without a new reference; NULL: none. */
 struct blob *request_find_blob(const struct request_reader *reader, struct slice argument);
 /* Splits a line with the syntax of configuration files and the command line tool: "..." with \n \r \t \b \a \xHH, '...'
- * with \'. Text directly after a closing quote is an error. Returns the number of words, in a new array of new strings,
- * or -1 for unbalanced quotes. Free it with words_free(). */
+ * with \'. Quoted and plain text without space between them are one word, as in inline commands. Returns the number of
+ * words, in a new array of new strings, or -1 for unbalanced quotes. Free it with words_free(). */
 int words_split(struct slice line, struct slice **words);
 void words_free(struct slice *words, int count);
-/* Write a request in RESP (tools, propagation): all of it, or the number of arguments and then each argument. A blob is
- * written without a copy, as output_write_blob() does. */
+/* Writes a word so that words_split() reads it back: plain if possible, otherwise quoted with escapes. */
 struct output;
+void word_write(struct output *out, struct slice word, bool always_quoted);
+/* Write a request in RESP (tools, propagation): the whole request, or first the number of arguments and then each
+ * argument. A blob is written without a copy, as by output_write_blob(). */
 void request_write(struct output *out, int argc, const struct slice *argv);
 void request_write_count(struct output *out, size_t argc);
 void request_write_argument(struct output *out, struct slice argument);

@@ -1,12 +1,12 @@
 /* request_ahead.h: finds the keys of pipelined requests before they are executed.
  *
  * It returns the second argument, usually the key, of the following requests in the input, so that the server can
- * prefetch the memory they will need while it executes others. The result is a hint: the scan stops at anything unusual
- * (an inline request, a length of more than a few digits, an incomplete request), reports no errors and changes no
- * state; the reader of request.h validates the requests. */
+ * prefetch the memory that these requests need while it executes others. The result is a hint: the scan stops at
+ * anything unusual (an inline request, a length of more than a few digits, an incomplete request), reports no errors
+ * and changes no state; the reader of request.h validates the requests. */
 #ifndef RESP_REQUEST_AHEAD_H
 #define RESP_REQUEST_AHEAD_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 
 /* Reads up to `max` requests; sets *scanned to the bytes of input they take. Returns the number of keys, which is lower
  * when a request has no second argument. */

@@ -1,13 +1,13 @@
 /* function.c: see function.h.
  *
- * Libraries and functions are in a struct functions. Loading checks the whole new library before anything changes. A
- * restored set is built beside the present one, in an interpreter of its own, since its code may do anything while it
- * is loaded. */
+ * Libraries and functions are in a struct functions. Loading checks the whole new library before it changes anything. A
+ * restored set is built separately, in its own interpreter, because its code may do anything while it is loaded; then
+ * it replaces or joins the current set. */
 #include "script/function.h"
-#include "lib/background.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
-#include "lib/ticks.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "script/script_shebang.h"
 #include "server/server.h"
 #include <lauxlib.h>
@@ -43,7 +43,7 @@ static void set_init(struct functions *set) {
     list_init(&set->libraries);
 }
 
-static struct functions *present(void) {
+static struct functions *current_functions(void) {
     if (!current.vm) set_init(&current);
     return &current;
 }
@@ -55,7 +55,7 @@ static void function_free(lua_State *vm, struct function *function) {
     mem_free(function);
 }
 
-/* `vm` NULL: the interpreter is freed as a whole. */
+/* `vm` NULL: the whole interpreter is being freed. */
 static void library_free(lua_State *vm, struct library *library) {
     while (library->functions.len) {
         struct function *function = container_of(list_first(&library->functions), struct function, link);
@@ -86,13 +86,13 @@ static void set_free(struct functions *set, bool in_background) {
 }
 
 struct list *libraries_all(void) {
-    return &present()->libraries;
+    return &current_functions()->libraries;
 }
 struct function *function_find(struct slice name) {
     return current.vm ? hashtable_find(current.functions, name) : NULL;
 }
 lua_State *function_vm(void) {
-    return present()->vm;
+    return current_functions()->vm;
 }
 
 void function_stats(struct function_stats *stats) {
@@ -113,7 +113,7 @@ size_t libraries_code(const struct slice **out) {
     return count;
 }
 
-/* Loading */
+/* --- Loading --- */
 
 struct loading {
     struct lua_registration registration; /* must be first */
@@ -163,7 +163,7 @@ static void add_function(struct lua_registration *registration, const struct lua
     loading->library->bytes += mem_size(function) + mem_size(function->name);
 }
 
-/* The first function of the library whose name another library than `except` has; NULL: none. */
+/* The first function of the library whose name a library other than `except` uses; NULL: none. */
 static struct function *find_clash(struct functions *set, struct library *library, const struct library *except) {
     list_each(&library->functions, link) {
         struct function *function = container_of(link, struct function, link);
@@ -235,8 +235,8 @@ static const char *set_load(struct functions *set, struct slice code, int how, s
     return NULL;
 }
 
-const char *library_load(struct slice code, bool replaces, struct library **added) {
-    return set_load(present(), code, (replaces ? LOAD_REPLACES : 0) | (server.loading ? 0 : LOAD_LIMITED), added);
+const char *library_load(struct slice code, bool replaces, bool limited, struct library **added) {
+    return set_load(current_functions(), code, (replaces ? LOAD_REPLACES : 0) | (limited ? LOAD_LIMITED : 0), added);
 }
 
 bool library_delete(struct slice name) {
@@ -251,13 +251,13 @@ void libraries_flush(bool in_background) {
     set_free(&current, in_background);
 }
 
-const char *libraries_restore(const struct slice *texts, size_t count, enum library_restore policy) {
+const char *libraries_restore(const struct slice *texts, size_t count, enum library_restore policy, bool limited) {
     struct functions next;
-    int how = LOAD_RESTORES | (server.loading ? 0 : LOAD_LIMITED);
+    int how = LOAD_RESTORES | (limited ? LOAD_LIMITED : 0);
     const char *error = NULL;
     set_init(&next);
     if (policy != LIBRARY_RESTORE_FLUSH)
-        list_each(&present()->libraries, link) if (!error) error =
+        list_each(&current_functions()->libraries, link) if (!error) error =
             set_load(&next, container_of(link, struct library, link)->code, LOAD_RESTORES, NULL);
     for (size_t i = 0; i < count && !error; i++)
         error = set_load(&next, texts[i], how | (policy == LIBRARY_RESTORE_REPLACE ? LOAD_REPLACES : 0), NULL);

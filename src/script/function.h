@@ -1,10 +1,10 @@
-/* function.h: libraries of functions. A library is a text of code that registers functions under names, which are
- * unique over all libraries, whatever their case. Libraries are part of the data set: they are saved, loaded and
- * propagated. Main thread only. */
+/* function.h: libraries of functions. A library is code that registers functions. The names of functions are unique
+ * among all libraries, ignoring case. Libraries are part of the data set: they are saved, loaded and propagated. Main
+ * thread only. */
 #ifndef SCRIPT_FUNCTION_H
 #define SCRIPT_FUNCTION_H
-#include "lib/list.h"
-#include "lib/slice.h"
+#include "lib/structures/linked_list.h"
+#include "lib/text/slice.h"
 #include "script/lua_vm.h"
 
 struct library {
@@ -29,14 +29,16 @@ void function_stats(struct function_stats *stats);
 struct list *libraries_all(void);
 struct function *function_find(struct slice name);
 lua_State *function_vm(void);
-/* Adds a library. Returns NULL, with the library in *added (may be NULL), or the error, valid until the next call.
- * Nothing has changed then. */
-const char *library_load(struct slice code, bool replaces, struct library **added);
-bool library_delete(struct slice name); /* false: there is none */
+/* Adds a library. Returns NULL and sets *added (may be NULL), or returns the error, valid until the next call, and
+ * changes nothing. `limited`: the code may run for at most half a second, so that a client cannot block the server;
+ * libraries from the primary and from files are not limited. */
+const char *library_load(struct slice code, bool replaces, bool limited, struct library **added);
+bool library_delete(struct slice name); /* false: no such library */
 void libraries_flush(bool in_background);
 size_t libraries_code(const struct slice **codes); /* script_hooks.h */
 
 enum library_restore { LIBRARY_RESTORE_APPEND, LIBRARY_RESTORE_REPLACE, LIBRARY_RESTORE_FLUSH };
-/* A set of libraries that replaces or joins the present one as a whole: FUNCTION RESTORE. Returns NULL or the error. */
-const char *libraries_restore(const struct slice *codes, size_t count, enum library_restore policy);
+/* Replaces the current libraries by a set of libraries, or adds the set, as a whole: FUNCTION RESTORE. Returns NULL or
+ * the error. */
+const char *libraries_restore(const struct slice *codes, size_t count, enum library_restore policy, bool limited);
 #endif

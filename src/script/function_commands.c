@@ -1,23 +1,23 @@
 /* function_commands.c: FUNCTION, FCALL and FCALL_RO. */
 #include "commands/flush_mode.h"
 #include "commands/spec.h"
-#include "lib/crc64.h"
-#include "lib/glob.h"
-#include "lib/memory.h"
-#include "persist/rdb.h"
-#include "persist/rdb_opcodes.h"
-#include "persist/source.h"
+#include "formats/rdb.h"
+#include "formats/rdb_opcodes.h"
+#include "formats/source.h"
+#include "lib/hash/crc64.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include "script/function.h"
 #include "script/script.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
-#include "server/config/settings.h"
 #include "server/clients/monitor.h"
 #include "server/command/help.h"
+#include "server/config/settings.h"
 #include <endian.h>
 #include <stdio.h>
 
-/* FCALL */
+/* --- FCALL --- */
 
 static void fcall(struct call *call, bool read_only) {
     struct script_run run;
@@ -41,7 +41,7 @@ static void fcall_ro_run(struct call *call) {
     fcall(call, true);
 }
 
-/* Changes */
+/* --- Changes --- */
 
 static void refuse_arguments(struct call *call) {
     enum { SHOWN_MAX = 128 };
@@ -62,7 +62,8 @@ static void load_run(struct call *call) {
         }
         replaces = true;
     }
-    const char *error = library_load(call->argv[call->argc - 1], replaces, &library);
+    const char *error =
+        library_load(call->argv[call->argc - 1], replaces, !client_must_be_obeyed(call->client), &library);
     if (error) {
         reply_error(call->reply, error);
         return;
@@ -91,12 +92,12 @@ static void flush_run(struct call *call) {
         return;
     }
     libraries_flush(in_background);
-    call->dirty++; /* also where there was none: replicas may have some */
+    call->dirty++; /* also without libraries: replicas may have some */
     reply_ok(call->reply);
 }
 
-/* DUMP and RESTORE. A payload is the records of libraries as in an RDB file, the version of the format in 2 bytes, and
- * the CRC-64 of all that. */
+/* DUMP and RESTORE. A payload consists of the records of libraries as in an RDB file, the version of the format in 2
+ * bytes, and the CRC-64 of both. */
 
 static void dump_run(struct call *call) {
     struct memory_output payload;
@@ -173,7 +174,8 @@ static void restore_run(struct call *call) {
         return;
     }
     const char *error = "ERR given type is not a function";
-    if (payload_read(&source, &list)) error = libraries_restore(list.items, list.count, policy);
+    if (payload_read(&source, &list))
+        error = libraries_restore(list.items, list.count, policy, !client_must_be_obeyed(call->client));
     if (error) {
         reply_error(call->reply, error);
     } else {
@@ -184,13 +186,12 @@ static void restore_run(struct call *call) {
     source_free(&source);
 }
 
-/* Looking */
+/* --- FUNCTION LIST, STATS and DUMP --- */
 
 static void write_flag(void *context, const char *name) {
     reply_status(context, name);
 }
 static void count_flag(void *context, const char *name) {
-    (void)name;
     ++*(size_t *)context;
 }
 
@@ -277,7 +278,7 @@ static void reply_running(struct reply *reply) {
 static void stats_run(struct call *call) {
     struct function_stats stats;
     struct reply *reply = call->reply;
-    /* An EVAL that runs has no statistics here. */
+    /* A running EVAL is not shown here. */
     if (script_running && !script_running->is_function) {
         reply_error(
             reply,
@@ -345,7 +346,7 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "FUNCTION", lines);
 }
 
-/* Tables */
+/* --- Tables --- */
 
 #define CHANGES    (CMD_NOSCRIPT | CMD_WRITE)
 #define EVERYWHERE WORDS("request_policy:all_shards", "response_policy:all_succeeded")

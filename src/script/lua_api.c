@@ -1,8 +1,8 @@
 /* lua_api.c: the functions of the table `redis`, which scripts also find under the name `server`. */
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/sha1.h"
+#include "lib/hash/sha1.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "script/lua_vm.h"
 #include "script/script_debug.h"
 #include "script/script_run.h"
@@ -15,7 +15,7 @@
 
 enum { ARGUMENTS_KEPT = 64, NUMBER_TEXT = 40 };
 
-/* Errors */
+/* --- Errors --- */
 
 static void push_error(lua_State *lua, const char *error) {
     lua_createtable(lua, 0, 1);
@@ -23,7 +23,8 @@ static void push_error(lua_State *lua, const char *error) {
     lua_setfield(lua, -2, "err");
 }
 
-int lua_raise(lua_State *lua, const char *error) {
+/* Raises {err = error}. */
+static int lua_raise(lua_State *lua, const char *error) {
     push_error(lua, error);
     return lua_error(lua);
 }
@@ -42,9 +43,9 @@ static void push_error_text(lua_State *lua) {
     lua_concat(lua, 2);
 }
 
-/* Makes a new table of an error: the text, and where it was raised. A table that the script raises stays as it is,
- * since it may be one that scripts must not change. Its fields may come from its metatable, whose functions may raise
- * an error that takes the place of this one. */
+/* Makes a new table for an error: its text and its position. A table that the script raises is not changed, because it
+ * may be a table that scripts must not change. Reading its fields may call functions of its metatable, whose errors
+ * replace this error. */
 int lua_error_handler(lua_State *lua) {
     enum { RAISED = 1, ERROR };
     lua_Debug where;
@@ -71,9 +72,9 @@ int lua_error_handler(lua_State *lua) {
     return 1;
 }
 
-/* Calls */
+/* --- Calls --- */
 
-/* Arguments of commands. They lie in the strings on the stack, numbers in `texts`. */
+/* Arguments of commands. They point to the strings on the stack; numbers are formatted in `texts`. */
 static struct arguments {
     struct slice *items;
     char (*texts)[NUMBER_TEXT];
@@ -125,6 +126,7 @@ static int call_with(lua_State *lua, bool raises) {
     bool counted = !error;
     if (!error) error = script_call(argc, arguments.items, &reply);
     if (__builtin_expect(script_session != NULL, 0)) lua_debug_called(argc, arguments.items, reply, error);
+    lua_settop(lua, 0); /* the arguments may have filled the stack */
     if (error) {
         push_error(lua, error);
         if (counted) {
@@ -156,7 +158,7 @@ static int api_acl_check_cmd(lua_State *lua) {
     return 1;
 }
 
-/* Replies */
+/* --- Replies --- */
 
 static int single_field(lua_State *lua, const char *name) {
     if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TSTRING) {
@@ -175,7 +177,7 @@ static int api_status_reply(lua_State *lua) {
     return single_field(lua, "ok");
 }
 
-/* A text that has no code gets one; "-CODE text" is taken as the reply is written. */
+/* Adds a code to a text without one; "-CODE text" is used without the '-'. */
 static int api_error_reply(lua_State *lua) {
     if (lua_gettop(lua) == 1 && lua_type(lua, 1) == LUA_TSTRING) {
         const char *text = lua_tostring(lua, 1);
@@ -186,7 +188,7 @@ static int api_error_reply(lua_State *lua) {
     return single_field(lua, "err");
 }
 
-/* Others */
+/* --- Others --- */
 
 static int api_sha1hex(lua_State *lua) {
     unsigned char digest[SHA1_SIZE];
@@ -244,7 +246,7 @@ static int api_replicate_commands(lua_State *lua) {
     return 1;
 }
 
-/* Without a debugging session these do nothing. */
+/* Without a debugging session these functions do nothing. */
 static int api_breakpoint(lua_State *lua) {
     lua_pushboolean(lua, script_session != NULL);
     if (script_session) lua_debug_stop_soon();
@@ -255,7 +257,7 @@ static int api_debug(lua_State *lua) {
     return 0;
 }
 
-/* Registering functions */
+/* --- Registering functions --- */
 
 static void flags_read(lua_State *lua, struct lua_function *function) {
     if (!lua_istable(lua, -1)) {
@@ -275,7 +277,7 @@ static void flags_read(lua_State *lua, struct lua_function *function) {
     lua_pop(lua, 1);
 }
 
-/* Reads the table of named arguments at position 1. Strings stay valid: the table holds them. */
+/* Reads the table of named arguments at position 1. The strings stay valid, because the table references them. */
 static void named_arguments_read(lua_State *lua, struct lua_function *function) {
     for (lua_pushnil(lua); lua_next(lua, 1); lua_pop(lua, 1)) {
         const char *key = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
@@ -331,7 +333,7 @@ static int api_register_function(lua_State *lua) {
     return 0;
 }
 
-/* Opening */
+/* --- Opening --- */
 
 struct constant {
     const char *name;

@@ -22,7 +22,7 @@ static inline void lua_buffer_init(struct lua_buffer *buffer, lua_State *lua) {
     buffer->position = lua_gettop(lua);
 }
 
-/* Space for `len` more bytes; add what was written there to buffer->len. */
+/* Returns space for `len` more bytes; the caller adds the number of bytes written to buffer->len. */
 static inline char *lua_buffer_reserve(struct lua_buffer *buffer, size_t len) {
     if (__builtin_expect(buffer->capacity - buffer->len < len, 0)) {
         size_t capacity = buffer->capacity;

@@ -1,10 +1,10 @@
-/* lua_cjson.c: the library `cjson` of scripts: JSON texts from Lua values and back. Its functions, settings and errors
- * are those of lua-cjson 2.1.0; deps/README.md says why it is not used.
+/* lua_cjson.c: the library `cjson` of scripts: converts Lua values to JSON and back. Its functions, settings and errors
+ * are the same as in lua-cjson 2.1.0; deps/README.md explains why that library is not used.
  *
  * A module table has its settings in a userdata, which is the first upvalue of its functions. Texts are built in the
- * memory of the interpreter: a failed allocation is an error of the script. Nesting is bounded in both directions,
+ * memory of the interpreter, so a failed allocation is an error of the script. Nesting is limited in both directions,
  * and each level checks the Lua stack. */
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "script/lua_buffer.h"
 #include "script/lua_vm.h"
 #include <errno.h>
@@ -104,7 +104,7 @@ static void check_depth(struct encoder *encoder, int depth) {
     luaL_error(encoder->out.lua, "Cannot serialise, excessive nesting (%d)", depth);
 }
 
-/* The length of the table on the top as an array; -1: it is an object. */
+/* The length of the table on top of the stack as an array; -1: it is an object. */
 static int array_length(struct encoder *encoder) {
     lua_State *lua = encoder->out.lua;
     const struct settings *settings = encoder->settings;
@@ -173,7 +173,7 @@ static void append_table(struct encoder *encoder, int depth) {
     if (readonly) lua_pop(encoder->out.lua, 1);
 }
 
-/* Encodes the value on the top, which stays. */
+/* Encodes the value on top of the stack without popping it. */
 static void append_value(struct encoder *encoder, int depth) {
     lua_State *lua = encoder->out.lua;
     switch (lua_type(lua, -1)) {
@@ -238,7 +238,7 @@ struct parser {
     lua_State *lua;
     const struct settings *settings;
     const char *text, *at, *end;
-    char *string; /* of the size of the text: strings only become shorter */
+    char *string; /* as large as the text, because decoding only shortens strings */
     int depth;
 };
 
@@ -254,7 +254,7 @@ static int hex_value(char c) {
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
     return -1;
 }
-/* Four hexadecimal digits; -1: there are none. */
+/* Reads four hexadecimal digits; -1: they are missing. */
 static int hex_read(const char *at, const char *end) {
     int value = 0;
     if (end - at < 4) return -1;
@@ -289,7 +289,7 @@ static size_t utf8_put(char *out, uint32_t code) {
     return 4;
 }
 
-/* Reads "\uXXXX", and a second one that completes a pair, at p->at. Returns the length written; 0: invalid. */
+/* Reads "\uXXXX" at p->at, and a second one that completes a surrogate pair. Returns the length written; 0: invalid. */
 static size_t unicode_read(struct parser *p, char *out) {
     enum { ESCAPE = 6 };
     int code = hex_read(p->at + 2, p->end);
@@ -297,7 +297,7 @@ static size_t unicode_read(struct parser *p, char *out) {
     uint32_t value = (uint32_t)code;
     size_t used = ESCAPE;
     if ((code & 0xf800) == 0xd800) {
-        if (code & 0x400) return 0; /* the second half first */
+        if (code & 0x400) return 0; /* a low surrogate without a high one */
         if (p->end - p->at < 2 * ESCAPE || p->at[6] != '\\' || p->at[7] != 'u') return 0;
         int low = hex_read(p->at + 8, p->end);
         if (low < 0 || (low & 0xfc00) != 0xdc00) return 0;
@@ -347,7 +347,7 @@ static void string_read(struct parser *p, struct token *token) {
     token->string_len = len;
 }
 
-/* Numbers that JSON does not have: hexadecimal, leading zeros, inf, nan. */
+/* True: a number that JSON does not allow: hexadecimal, leading zeros, inf, nan. */
 static bool is_invalid_number(const char *at) {
     if (*at == '+') return true;
     if (*at == '-') at++;
@@ -383,7 +383,7 @@ static void token_next(struct parser *p, struct token *token) {
                                             TOKEN_ARRAY_END,    TOKEN_COLON,      TOKEN_COMMA};
     while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r')) p->at++;
     token->at = (size_t)(p->at - p->text);
-    if (p->at >= p->end || *p->at == '\0') { /* a NUL ends a text, too, as scripts know it */
+    if (p->at >= p->end || *p->at == '\0') { /* a NUL also ends the text, as scripts expect */
         token->kind = TOKEN_END;
         return;
     }
@@ -502,7 +502,7 @@ static int decode(lua_State *lua) {
 
 /* --- Settings --- */
 
-/* The argument at position 1, which may be missing; refuses more than `most` arguments. */
+/* Checks for at most `most` arguments, and makes a missing argument nil. Returns the settings. */
 static struct settings *settings_begin(lua_State *lua, int most) {
     luaL_argcheck(lua, lua_gettop(lua) <= most, most + 1, "found too many arguments");
     lua_settop(lua, most);
@@ -514,7 +514,7 @@ static void integer_setting(lua_State *lua, int index, int *value, int min, int 
         char text[64];
         int given = (int)luaL_checkinteger(lua, index);
         snprintf(text, sizeof text, "expected integer between %d and %d", min, max);
-        luaL_argcheck(lua, min <= given && given <= max, 1, text); /* the number that scripts know */
+        luaL_argcheck(lua, min <= given && given <= max, 1, text); /* the index that scripts expect */
         *value = given;
     }
     lua_pushinteger(lua, *value);
@@ -547,7 +547,7 @@ static int encode_number_precision(lua_State *lua) {
     integer_setting(lua, 1, &settings_begin(lua, 1)->precision, 1, PRECISION_MAX);
     return 1;
 }
-/* The buffer's memory is the interpreter's own: keeping it has no use, and the setting no effect. */
+/* The setting has no effect: the buffer is in the interpreter's memory, and keeping it has no advantage. */
 static int encode_keep_buffer(lua_State *lua) {
     boolean_setting(lua, 1, &settings_begin(lua, 1)->keep_buffer);
     return 1;

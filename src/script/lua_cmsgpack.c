@@ -1,8 +1,8 @@
-/* lua_cmsgpack.c: the library `cmsgpack` of scripts: MessagePack from Lua values and back.
+/* lua_cmsgpack.c: the library `cmsgpack` of scripts: converts Lua values to MessagePack and back.
  *
- * Packing writes the shortest form of a number: an integer where it has no fraction, a float of 32 bits where that is
- * exact. A table whose keys are 1 … n is an array, any other a map. Tables nested deeper than 16 become nil.
- * Unpacking reads everything but extension types, trusts no length, and checks the Lua stack at each level. */
+ * Packing writes the shortest form of a number: an integer if it has no fraction, a 32-bit float if that is exact. A
+ * table whose keys are 1 … n is an array, any other a map. Tables nested deeper than 16 become nil. Unpacking supports
+ * everything except extension types, does not trust lengths, and checks the Lua stack at each level. */
 #include "script/lua_buffer.h"
 #include "script/lua_vm.h"
 #include <endian.h>
@@ -13,7 +13,7 @@ enum { DEPTH_MAX = 16, STACK_NEEDED = 8 };
 
 /* --- Packing --- */
 
-/* A code, and the low `bytes` bytes of a value, big-endian. */
+/* Writes a code and the low `bytes` bytes of a value, big-endian. */
 static void put_coded(struct lua_buffer *out, unsigned code, uint64_t value, unsigned bytes) {
     uint64_t big = htobe64(value << (64 - 8 * bytes));
     lua_buffer_append_byte(out, code);
@@ -86,7 +86,7 @@ static void put_count(struct lua_buffer *out, size_t count, unsigned fixed, unsi
         put_coded(out, code + 1, count, 4);
 }
 
-/* Counts the items of the table on the top; *is_array: its keys are 1 … count. */
+/* Counts the items of the table on top of the stack; *is_array: its keys are 1 … count. */
 static size_t count_items(lua_State *lua, bool *is_array) {
     size_t count = 0;
     lua_Number highest = 0;
@@ -128,7 +128,7 @@ static void pack_table(struct lua_buffer *out, int depth) {
     if (read_only) lua_pop(lua, 1);
 }
 
-/* Packs the value on the top, which stays. What has no form in MessagePack becomes nil. */
+/* Packs the value on top of the stack without popping it. Values without a MessagePack form become nil. */
 static void pack_value(struct lua_buffer *out, int depth) {
     lua_State *lua = out->lua;
     switch (lua_type(lua, -1)) {
@@ -171,7 +171,7 @@ static void need(struct input *in, uint64_t len) {
     if ((uint64_t)(in->end - in->at) < len) luaL_error(in->lua, "Missing bytes in input.");
 }
 
-/* Reads a big-endian value behind the code, and moves behind it. */
+/* Reads the big-endian value after the code and moves past it. */
 static uint64_t take(struct input *in, unsigned bytes) {
     uint64_t value = 0;
     need(in, 1 + (uint64_t)bytes);
@@ -188,7 +188,7 @@ static void push_string(struct input *in, uint64_t len) {
 
 static void unpack_value(struct input *in);
 
-/* Tables grow with the items that are read: a count is only a claim. */
+/* The count is not trusted: tables grow with the items that are read. */
 static void unpack_array(struct input *in, uint64_t count) {
     luaL_checkstack(in->lua, STACK_NEEDED, "in function mp_decode_to_lua_array");
     lua_newtable(in->lua);
@@ -234,7 +234,7 @@ static void unpack_value(struct input *in) {
     case 0xcc: lua_pushnumber(lua, (lua_Number)take(in, 1)); return;
     case 0xcd: lua_pushnumber(lua, (lua_Number)take(in, 2)); return;
     case 0xce: lua_pushnumber(lua, (lua_Number)take(in, 4)); return;
-    case 0xcf: lua_pushnumber(lua, (lua_Number)(int64_t)take(in, 8)); return; /* as scripts are used to */
+    case 0xcf: lua_pushnumber(lua, (lua_Number)(int64_t)take(in, 8)); return; /* as scripts expect */
     case 0xd0: lua_pushnumber(lua, (int8_t)take(in, 1)); return;
     case 0xd1: lua_pushnumber(lua, (int16_t)take(in, 2)); return;
     case 0xd2: lua_pushnumber(lua, (int32_t)take(in, 4)); return;
@@ -265,8 +265,8 @@ static void unpack_value(struct input *in) {
     }
 }
 
-/* Unpacks at most `limit` values, 0: all, from an offset. With a limit the first result is the offset of the rest, -1
- * where there is none. */
+/* Unpacks at most `limit` values (0: all) from an offset. With a limit the first result is the offset of the rest, or
+ * -1 if there is no rest. */
 static int unpack_some(lua_State *lua, int limit, int offset, bool all) {
     size_t len;
     const unsigned char *bytes = (const unsigned char *)luaL_checklstring(lua, 1, &len);

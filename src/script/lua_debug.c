@@ -1,16 +1,16 @@
 /* lua_debug.c: the debugger of Lua scripts, within a session (script_debug.h).
  *
- * A hook is called for each line of the script. It stops the script if it is stepping, or the line has a breakpoint:
- * then it executes the client's commands until one lets the script go on. Only lines of the script itself count, not
- * those of code that it compiled with loadstring().
+ * A hook is called for each line of the script. It stops the script if the script is stepping or the line has a
+ * breakpoint; then it executes the client's commands until one of them continues the script. The debugger ignores lines
+ * of code that the script compiled with loadstring().
  *
  * The hook is also called every HOOK_INTERVAL instructions. A script that has run for busy-reply-threshold milliseconds
  * since its last stop stops at its next line, so that an endless loop can be examined. Code of the command `eval` that
- * runs for as long is aborted: it runs in a thread (coroutine) of its own, because a hook is not called within a
- * hook of the same thread. */
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/ticks.h"
+ * runs for as long is aborted: it runs in a thread (coroutine) of its own, because a hook is not called within a hook
+ * of the same thread. */
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "resp/reply_reader.h"
 #include "script/lua_vm.h"
 #include "script/script_debug.h"
@@ -23,10 +23,10 @@
 enum {
     BREAKPOINTS_MAX = 64,
     CONTEXT = 5,      /* lines that `list` shows before and after a line */
-    NESTING_MAX = 10, /* of tables that are shown */
+    NESTING_MAX = 10, /* maximum nesting of tables that are shown */
     LINE_MIN = 60,    /* `maxlen` */
     LINE_INITIAL = 256,
-    LINE_LIMIT = 4 * 1024 * 1024, /* where there is no maxlen */
+    LINE_LIMIT = 4 * 1024 * 1024, /* without maxlen */
     HOOK_INTERVAL = 100000,
     STACK_NEEDED = 8
 };
@@ -39,9 +39,9 @@ static struct {
     int current;          /* the line at which the script is stopped */
     bool step;            /* stop at the next line */
     bool at_breakpoint;   /* redis.breakpoint() was called */
-    bool too_long;        /* stop at the next line: the script does not come to an end */
-    bool detached;        /* there is no client: run to the end */
-    bool aborted, hinted; /* by `abort`; the hint about `maxlen` was shown */
+    bool too_long;        /* stop at the next line: the script has run for too long */
+    bool detached;        /* the client is gone: run to the end */
+    bool aborted, hinted; /* aborted: by `abort`; hinted: the hint about `maxlen` was shown */
     bool evaluating;
     size_t maxlen; /* 0: none */
     uint64_t resumed;
@@ -79,7 +79,7 @@ static void write_text(struct output *out, const char *text) {
 
 static void write_value(lua_State *lua, struct memory_output *line, int nesting);
 
-/* The table on the top: {1; 2; } or {[key]=value; }. */
+/* Writes the table on top of the stack: {1; 2; } or {[key]=value; }. */
 static void write_table(lua_State *lua, struct memory_output *line, int nesting) {
     int table = lua_gettop(lua);
     lua_Number expected = 1;
@@ -105,7 +105,7 @@ static void write_table(lua_State *lua, struct memory_output *line, int nesting)
     write_text(&line->out, "}");
 }
 
-/* The value on the top, which stays. */
+/* Writes the value on top of the stack, without popping it. */
 static void write_value(lua_State *lua, struct memory_output *line, int nesting) {
     char text[64];
     if (nesting == NESTING_MAX || !lua_checkstack(lua, STACK_NEEDED)) {
@@ -132,7 +132,7 @@ static void write_value(lua_State *lua, struct memory_output *line, int nesting)
     write_text(&line->out, text);
 }
 
-/* Shows the value on the top: "<label> name = value", or without a name. */
+/* Shows the value on top of the stack: "<label> name = value", or without a name. */
 static void show_value(lua_State *lua, const char *label, const char *name) {
     struct memory_output line;
     memory_output_init(&line);
@@ -225,7 +225,7 @@ static void show_reply(struct slice reply) {
     reply_reader_free(&reader);
 }
 
-/* An error without the code ERR, which says nothing. */
+/* The error without the code ERR, which has no information. */
 static const char *without_code(const char *error) {
     return strncmp(error, "ERR ", 4) == 0 ? error + 4 : error;
 }
@@ -289,7 +289,7 @@ static void split_lines(struct slice text) {
 
 /* --- The commands --- */
 
-/* An argument as a number; 0: it is none. */
+/* An argument as a number; 0: it is not a number. */
 static int64_t number_of(struct slice text) {
     int64_t number;
     return parse_int64(text, &number) ? number : 0;
@@ -330,7 +330,7 @@ static void command_maxlen(int argc, const struct slice *argv) {
         script_session_format("<error> Invalid maxlen value.");
         return;
     }
-    debugger.hinted = true; /* the user knows it */
+    debugger.hinted = true; /* the user knows the command */
     debugger.maxlen = wanted && wanted < LINE_MIN ? LINE_MIN : (size_t)wanted;
     if (debugger.maxlen)
         script_session_format("<value> replies are truncated at %zu bytes.", debugger.maxlen);
@@ -427,7 +427,7 @@ static void print_all(lua_State *lua) {
     if (!any) script_session_format("No local variables in the current context.");
 }
 
-/* Pushes the variable of this name that is nearest on the stack: of the innermost function, and in it the last. */
+/* Pushes the variable with this name that is in scope: the last one of the innermost function that has it. */
 static bool push_local(lua_State *lua, struct slice wanted) {
     lua_Debug frame;
     for (int level = 0; lua_getstack(lua, level, &frame); level++) {
@@ -464,9 +464,9 @@ static void command_print(lua_State *lua, lua_State *script, int argc, const str
 
 static uint64_t eval_started;
 
-/* Ends code that runs for too long; from then on at each instruction, whatever it catches. */
+/* Aborts code that runs for too long; from then on at each instruction, so that it cannot continue by catching the
+ * error. */
 static void eval_hook(lua_State *lua, lua_Debug *where) {
-    (void)where;
     int64_t limit = script_settings.busy_threshold_ms;
     if (!script_session_poll() && (!limit || milliseconds_since(eval_started) < (uint64_t)limit)) return;
     lua_sethook(lua, eval_hook, LUA_MASKCOUNT, 1);
@@ -474,7 +474,7 @@ static void eval_hook(lua_State *lua, lua_Debug *where) {
     lua_error(lua);
 }
 
-/* Pushes the code as a function: as an expression if it is one. Otherwise the error. */
+/* Compiles the code, as an expression if possible, and pushes the function or the error. */
 static int eval_compile(lua_State *lua, int argc, const struct slice *argv) {
     struct memory_output code;
     memory_output_init(&code);
@@ -496,8 +496,8 @@ static int eval_compile(lua_State *lua, int argc, const struct slice *argv) {
 
 static void command_eval(lua_State *lua, int argc, const struct slice *argv) {
     lua_State *thread = lua_newthread(lua);
-    /* The code may resume a coroutine of the script, which stops and evaluates code, and so on. The thread goes on with
-     * the count of nested C calls, so this ends before the stack of the process does. */
+    /* The code may resume a coroutine of the script, which stops and evaluates code, and so on. The thread inherits the
+     * count of nested C calls, so this recursion fails before the process runs out of stack. */
     lua_setlevel(lua, thread);
     lua_sethook(thread, eval_hook, LUA_MASKCOUNT, HOOK_INTERVAL);
     if (eval_compile(thread, argc, argv)) {
@@ -580,7 +580,7 @@ static void command_run(enum debug_command command, lua_State *lua, lua_State *s
     }
 }
 
-/* Executes commands until one lets the script go on. */
+/* Executes commands until one of them continues the script. */
 static void commands_run(lua_State *lua, lua_State *script) {
     const struct slice *argv;
     int argc;
@@ -597,7 +597,7 @@ static void commands_run(lua_State *lua, lua_State *script) {
 
 /* --- The hook --- */
 
-static lua_State *script_thread; /* the one that the script began in */
+static lua_State *script_thread; /* the thread in which the script started */
 
 static void stop_at(lua_State *lua, int line, const char *reason) {
     debugger.current = line;
@@ -644,7 +644,6 @@ void lua_debug_begin(lua_State *lua) {
 }
 
 void lua_debug_end(lua_State *lua) {
-    (void)lua;
     mem_free(debugger.lines);
     debugger.lines = NULL;
 }

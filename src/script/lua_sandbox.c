@@ -1,16 +1,16 @@
 /* lua_sandbox.c: the globals and libraries that scripts can use, and the restrictions on them.
  *
- * Scripts have the standard libraries without access to files, processes, modules and foreign environments (of `os`
- * only clock() is left), and cjson, cmsgpack, struct, bit, redis and its other name server.
+ * Scripts have the standard libraries without access to files, processes, modules and other functions' environments
+ * (`os` has only clock()). They also have cjson, cmsgpack, struct, bit and redis, which has the second name `server`.
  *
  * The globals and the libraries are read-only (lua_vm.h). A read-only table is empty; field 1 of its metatable is the
- * table that it protects, and the metatable is marked by a key that scripts cannot make. The functions of the standard
- * libraries that would see or change the empty table are replaced.
+ * table that it protects, and the metatable is marked by a key that scripts cannot create. The functions of the
+ * standard libraries that would read or change the empty table are replaced.
  *
- * Bytecode is refused, since the interpreter does not verify it: a text that begins like bytecode gets a space before
- * it and so becomes a syntax error. Patterns are bounded, because matching recurses for each of their items. Arguments
- * with which functions of the distribution's libraries would write outside of their memory are refused. */
-#include "lib/memory.h"
+ * Bytecode is rejected, because the interpreter does not verify it: a text that begins like bytecode is prefixed with a
+ * space, which makes it a syntax error. Patterns are limited, because matching recurses for each of their items.
+ * Functions of the distribution's libraries reject arguments for which they would write outside their memory. */
+#include "lib/system/memory.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"
 #include <lauxlib.h>
@@ -23,16 +23,16 @@ enum { PATTERN_ITEMS_MAX = 10000, GC_PAUSE = 200, GC_STEP = 200 };
 
 static char mark; /* key of the metatables of read-only tables */
 
-static char global_view; /* the same of _G */
+static char global_view; /* key of the metatable of _G */
 static bool collector_changed;
 
-/* Read-only tables */
+/* --- Read-only tables --- */
 
 static int refuse_write(lua_State *lua) {
     return luaL_error(lua, "Attempt to modify a readonly table");
 }
 
-/* The same without a position: for functions of the standard libraries. */
+/* The same error without a position, for functions of the standard libraries. */
 static int refuse_raw_write(lua_State *lua) {
     lua_pushliteral(lua, "Attempt to modify a readonly table");
     return lua_error(lua);
@@ -75,13 +75,12 @@ static bool is_protected(lua_State *lua, int index) {
     return true;
 }
 
-/* Replaces a read-only argument by the table behind it, for functions that only look at it. */
+/* Replaces a read-only argument by the table behind it, for functions that only read it. */
 static void see_through(lua_State *lua, int index) {
     if (lua_type(lua, index) == LUA_TTABLE && lua_push_protected(lua, index)) lua_replace(lua, index);
 }
 
-/* Functions of the standard libraries that are called from a replacement. Their names in error messages are those of
- * the replacement. */
+/* Functions of the standard libraries that a replacement calls. Error messages show the name of the replacement. */
 enum original {
     ORIGINAL_NEXT,
     ORIGINAL_PAIRS,
@@ -143,7 +142,7 @@ static int safe_getmetatable(lua_State *lua) {
     return 1;
 }
 
-/* A script may stop or tune the collector for itself only. */
+/* A script may stop or tune the collector only for itself. */
 static int safe_collectgarbage(lua_State *lua) {
     collector_changed = true;
     return originals[ORIGINAL_COLLECTGARBAGE](lua);
@@ -157,9 +156,9 @@ void lua_sandbox_reset(lua_State *lua) {
     lua_gc(lua, LUA_GCRESTART, 0);
 }
 
-/* Arguments that the distribution's libraries do not check */
+/* --- Arguments that the distribution's libraries do not check --- */
 
-/* The original computes the number of results as an int, which overflows: it would write behind the stack. */
+/* The original computes the number of results as an int, which may overflow: it would write past the stack. */
 static int safe_unpack(lua_State *lua) {
     luaL_checktype(lua, 1, LUA_TTABLE);
     int64_t first = luaL_optint(lua, 2, 1);
@@ -168,8 +167,8 @@ static int safe_unpack(lua_State *lua) {
     return originals[ORIGINAL_UNPACK](lua);
 }
 
-/* The original negates the number of digits, which the least integer does not survive: it would write outside of its
- * buffer. More than 8 digits are 8. */
+/* The original negates the number of digits, which overflows for INT_MIN: it would write outside its buffer. Numbers
+ * above 8 mean 8. */
 static int safe_tohex(lua_State *lua) {
     if (lua_isnumber(lua, 2)) {
         lua_pushcfunction(lua, originals[ORIGINAL_TOBIT]);
@@ -184,7 +183,7 @@ static int safe_tohex(lua_State *lua) {
     return originals[ORIGINAL_TOHEX](lua);
 }
 
-/* Patterns */
+/* --- Patterns --- */
 
 static void check_pattern(lua_State *lua) {
     size_t len = 0, items = 0;
@@ -210,7 +209,7 @@ static int safe_gsub(lua_State *lua) {
     return originals[ORIGINAL_GSUB](lua);
 }
 
-/* Loading code */
+/* --- Loading code --- */
 
 struct text_reader {
     struct slice text;
@@ -248,7 +247,7 @@ static int safe_loadstring(lua_State *lua) {
 }
 
 enum { LOAD_FUNCTION = 1, LOAD_NAME = 2, LOAD_PIECE = 3 };
-/* The piece stays on the stack while it is read. */
+/* The piece is on the stack while it is read, so that it is not collected. */
 static const char *read_pieces(lua_State *lua, void *context, size_t *size) {
     bool *first = context;
     const char *piece;
@@ -281,8 +280,8 @@ static int safe_load(lua_State *lua) {
     const char *name = luaL_optstring(lua, LOAD_NAME, "=(load)");
     luaL_checktype(lua, LOAD_FUNCTION, LUA_TFUNCTION);
     lua_settop(lua, LOAD_PIECE);
-    /* The parser has a string of this name, which nothing protects from the collector while the function runs that is
-     * called once more after its end. The name on the stack is the same string. */
+    /* The parser uses a string with this name. When the reader function is called once more after the end of the text,
+     * the collector could free that string. The name on the stack is the same string and keeps it alive. */
     lua_pushstring(lua, name);
     lua_replace(lua, LOAD_NAME);
     lua_pushboolean(lua, 0);
@@ -290,10 +289,10 @@ static int safe_load(lua_State *lua) {
     return loaded(lua, lua_load(lua, read_pieces, &first, name));
 }
 
-/* Errors */
+/* --- Errors --- */
 
-/* Errors of redis.call() are tables; to a script that catches one they are texts. What else the field `err` of an error
- * has, nil too, is a third result. */
+/* Errors of redis.call() are tables; a script that catches one receives the text in its field `err`. If `err` is not a
+ * string, its value, possibly nil, is an additional result. */
 static int safe_pcall(lua_State *lua) {
     if (lua_gettop(lua) == 0) lua_pushboolean(lua, 1);
     int status = lua_pcall(lua, lua_gettop(lua) - 1, LUA_MULTRET, 0);
@@ -306,7 +305,8 @@ static int safe_pcall(lua_State *lua) {
     return lua_gettop(lua);
 }
 
-/* math.random: the sequence of drand48(), which is the same everywhere. It goes on from script to script. */
+/* --- math.random: the generator of drand48(), which is the same on all systems; its state persists between scripts
+ * --- */
 
 static unsigned short random_state[3] = {0x330e, 0xabcd, 0x1234};
 
@@ -335,7 +335,7 @@ static int safe_randomseed(lua_State *lua) {
     return 0;
 }
 
-/* Opening */
+/* --- Opening --- */
 
 static void open_library(lua_State *lua, const char *name, lua_CFunction open) {
     lua_pushcfunction(lua, open);
@@ -343,7 +343,7 @@ static void open_library(lua_State *lua, const char *name, lua_CFunction open) {
     lua_call(lua, 1, 0);
 }
 
-/* Replaces a function of the table on the top and keeps the original. */
+/* Replaces a function of the table on top of the stack and stores the original. */
 static void replace(lua_State *lua, const char *name, lua_CFunction function, int original) {
     if (original >= 0) {
         lua_getfield(lua, -1, name);
@@ -369,7 +369,7 @@ static void open_base(lua_State *lua) {
     lua_getfield(lua, -1, "pairs");
     originals[ORIGINAL_PAIRS] = lua_tocfunction(lua, -1);
     lua_pop(lua, 1);
-    lua_getfield(lua, -1, "next"); /* the original's upvalue; it sees nothing of a read-only table */
+    lua_getfield(lua, -1, "next"); /* upvalue of the original, which would not see into a read-only table */
     lua_getfield(lua, -2, "next");
     originals[ORIGINAL_NEXT] = lua_tocfunction(lua, -1);
     lua_pop(lua, 1);
@@ -434,7 +434,7 @@ static void protect_libraries(lua_State *lua) {
     }
     lua_getglobal(lua, "redis");
     lua_setglobal(lua, "server");
-    /* What getmetatable("") returns is not the metatable of strings, but looks like it. */
+    /* getmetatable("") returns a read-only copy of the metatable of strings. */
     lua_pushliteral(lua, "");
     lua_getmetatable(lua, -1);
     lua_newtable(lua);
@@ -461,7 +461,7 @@ static void protect_globals(lua_State *lua, enum lua_vm_kind kind) {
     lua_rawset(lua, LUA_REGISTRYINDEX);
     lua_pushvalue(lua, LUA_GLOBALSINDEX);
     lua_insert(lua, -2);
-    lua_setmetatable(lua, -2); /* of the globals themselves */
+    lua_setmetatable(lua, -2); /* the metatable of the globals */
     lua_make_read_only(lua);
     lua_pushliteral(lua, "_G");
     lua_pushvalue(lua, -2);

@@ -1,4 +1,4 @@
-/* lua_struct.c: the library `struct` of scripts: C structs from Lua values and back.
+/* lua_struct.c: the library `struct` of scripts: converts Lua values to C structs and back.
  *
  * A format is a list of options:
  *
@@ -9,7 +9,7 @@
  *     i In       int, or an integer of n bytes (up to 32); I is unsigned
  *     f d        float, double
  *     s          a string that ends with a NUL
- *     cn         n characters; c0 all of a string, or as many as the number read before it says
+ *     cn         n characters; c0 all of a string, or the number of characters that was read before it
  *
  * Every size and offset is checked against the data. */
 #include "script/lua_buffer.h"
@@ -41,7 +41,7 @@ static size_t read_size(struct format *format, size_t unless) {
     return size;
 }
 
-/* The bytes of an option; moves behind the size in the format. */
+/* Returns the bytes of an option and moves past its size in the format. */
 static size_t option_size(struct format *format, char option) {
     switch (option) {
     case 'b':
@@ -66,8 +66,8 @@ static size_t option_size(struct format *format, char option) {
     }
 }
 
-/* Padding before an option of `size` bytes at `offset`. For sizes that are no power of 2 it is what this formula gives:
- * formats of scripts rely on it. */
+/* Padding before an option of `size` bytes at `offset`. Existing scripts rely on this formula, also for sizes that are
+ * not a power of 2. */
 static size_t padding(const struct format *format, char option, size_t size, size_t offset) {
     if (size == 0 || option == 'c' || option == 'x') return 0;
     size_t align = size < format->align ? size : format->align;
@@ -98,7 +98,7 @@ static void swap(char *bytes, size_t size) {
     }
 }
 
-/* The two's complement. Numbers beyond 64 bits become what the conversion of the CPU gives. */
+/* The two's complement. Numbers beyond 64 bits are converted as by the CPU. */
 static uint64_t integer_bits(lua_Number number) {
     if (number >= 0 && number < 0x1p64) return (uint64_t)number;
     if (number < 0 && number >= -0x1p63) return (uint64_t)(int64_t)number;
@@ -127,7 +127,7 @@ static void put_string(struct lua_buffer *out, const struct format *format, int 
     size_t len;
     const char *text = luaL_checklstring(format->lua, index, &len);
     if (size == 0) size = len;
-    luaL_argcheck(format->lua, len >= size, index + 1, "string too short"); /* the number that scripts know */
+    luaL_argcheck(format->lua, len >= size, index + 1, "string too short"); /* the index that scripts expect */
     lua_buffer_append(out, text, size);
     if (option == 's') lua_buffer_append_byte(out, 0);
 }
@@ -137,7 +137,7 @@ static int pack(lua_State *lua) {
     struct lua_buffer out;
     int index = 2;
     format_begin(&format, lua);
-    lua_pushnil(lua); /* a missing argument is nil, and not the buffer */
+    lua_pushnil(lua); /* so that a missing argument is nil, not the buffer */
     lua_buffer_init(&out, lua);
     while (*format.at) {
         char option = *format.at++;
@@ -187,7 +187,7 @@ static lua_Number get_float(const struct format *format, const char *at, size_t 
     return narrow;
 }
 
-/* Pushes the characters of 'c'. Returns their count. */
+/* Pushes the characters of 'c'. Returns their number. */
 static size_t push_characters(lua_State *lua, int results, const char *at, size_t left, size_t size) {
     if (size == 0) {
         if (!results || !lua_isnumber(lua, -1)) luaL_error(lua, "format 'c0' needs a previous size");

@@ -1,4 +1,4 @@
-/* lua_value.c: replies as Lua values, and Lua values as replies.
+/* lua_value.c: converts replies to Lua values and Lua values to replies.
  *
  *     reply            Lua value                              also read as a reply
  *     integer          number                                 yes; the fraction is cut off
@@ -13,12 +13,13 @@
  *     big number       {big_number = text}                    yes
  *     verbatim string  {verbatim_string = {format, string}}   yes
  *
- * Replies of commands come from this server and are well-formed. */
-#include "lib/memory.h"
-#include "lib/number.h"
+ * Replies of commands come from this server, so they are well-formed. */
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "resp/reply.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"
+#include "server/stats/errorstats.h"
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static const char *line_end(const char *at, const char *end) {
     return memchr(at, '\r', (size_t)(end - at));
 }
 
-/* The integer of a line; *at moves behind the line. */
+/* Reads the integer of a line and moves *at past the line. */
 static int64_t read_integer(const char **at) {
     const char *p = *at;
     bool negative = *p == '-';
@@ -57,7 +58,7 @@ static const char *push_line(lua_State *lua, const char *name, const char *at, c
 
 static const char *push_error(lua_State *lua, const char *at, const char *end) {
     at = push_line(lua, "err", at, end);
-    lua_pushliteral(lua, "ignore_error_stats_update"); /* the command's call has counted it */
+    lua_pushliteral(lua, "ignore_error_stats_update"); /* the call of the command has already counted the error */
     lua_pushboolean(lua, 1);
     lua_rawset(lua, -3);
     return at;
@@ -107,7 +108,7 @@ static const char *push_array(lua_State *lua, const char *at, const char *end) {
     return at;
 }
 
-/* A map, or a set, whose members are keys with the value true. */
+/* Pushes a map, or a set as a map with the value true for each member. */
 static const char *push_keyed(lua_State *lua, const char *name, bool is_map, const char *at, const char *end) {
     int64_t count = read_integer(&at);
     lua_createtable(lua, 0, 1);
@@ -131,7 +132,7 @@ static const char *push_double(lua_State *lua, const char *at, const char *end) 
     return line_end(at, end) + 2;
 }
 
-/* An attribute precedes the value it describes; scripts see the value only. */
+/* An attribute precedes the value it describes; scripts see only the value. */
 static const char *skip_attribute(lua_State *lua, const char *at, const char *end) {
     int64_t count = read_integer(&at) * 2;
     for (int64_t i = 0; i < count; i++) {
@@ -164,7 +165,7 @@ const char *lua_push_reply(lua_State *lua, const char *at, const char *end) {
 
 /* --- To replies --- */
 
-/* The text of a line. Line ends become spaces. */
+/* Writes the text of a line. Line breaks become spaces. */
 static void write_line_text(struct reply *reply, const char *text, size_t len,
                             void (*write)(struct reply *, struct slice)) {
     char *copy = mem_alloc(len + 1);
@@ -178,26 +179,28 @@ static void write_status(struct reply *reply, struct slice text) {
     reply_status(reply, text.data);
 }
 
-/* How many errors of commands the reply has so far. */
+/* Number of errors of commands in the reply so far. */
 static uint32_t command_errors;
 
 static void write_value(lua_State *lua, struct reply *reply);
 
-/* The statistics of errors have an error that a command has replied with already. The script fails once for each of
- * these, and once for all others together. */
+/* An error that a command replied with is already in the error statistics. The script counts as failed once for each of
+ * these, and once for all other errors together. */
 static void write_error(lua_State *lua, struct reply *reply, int table) {
     lua_pushliteral(lua, "ignore_error_stats_update");
     lua_rawget(lua, table);
     const char *text = lua_tostring(lua, -2);
-    if (lua_toboolean(lua, -1)) {
-        struct reply before = *reply;
+    bool counted = lua_toboolean(lua, -1);
+    struct reply before = *reply;
+    if (counted)
         reply->error_hook = NULL;
-        reply_error(reply, text);
-        reply->error_hook = before.error_hook;
+    else if (before.error_hook == errorstats_count)
+        reply->error_hook = errorstats_count_invented;
+    reply_error(reply, text);
+    reply->error_hook = before.error_hook;
+    if (counted) {
         reply->failed = before.failed;
         command_errors++;
-    } else {
-        reply_error(reply, text);
     }
     lua_pop(lua, 1);
 }
@@ -243,7 +246,7 @@ static void write_array(lua_State *lua, struct reply *reply) {
     }
 }
 
-/* Pushes a field of the table on the top, if it has the type; otherwise nothing. */
+/* Pushes a field of the table on top of the stack if it has the type; otherwise pushes nothing. */
 static bool push_typed(lua_State *lua, const char *name, int type) {
     lua_pushstring(lua, name);
     lua_rawget(lua, -2);
@@ -289,7 +292,7 @@ static void write_table(lua_State *lua, struct reply *reply) {
     lua_settop(lua, table);
 }
 
-/* Numbers that are no integer of 64 bits become the least one, as the conversion of the CPU gives it. */
+/* A number that is not a 64-bit integer becomes INT64_MIN, as with the CPU's conversion. */
 static int64_t integer_of(lua_Number number) {
     return number >= -0x1p63 && number < 0x1p63 ? (int64_t)number : INT64_MIN;
 }

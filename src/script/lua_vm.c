@@ -1,10 +1,10 @@
 /* lua_vm.c: see lua_vm.h. The bottom of a state's stack holds the error handler and the function that runs a script in
  * a protected call, so that a run creates neither. */
 #include "script/lua_vm.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/ticks.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "script/script_debug.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
@@ -23,7 +23,6 @@ enum {
 struct lua_registration *lua_registering;
 
 static void *allocate(void *context, void *block, size_t old_size, size_t size) {
-    (void)context, (void)old_size;
     if (size) return mem_try_realloc(block, size);
     mem_free(block);
     return NULL;
@@ -34,13 +33,13 @@ static int panic(lua_State *lua) {
     abort();
 }
 
-/* The hook: long scripts serve the event loop, killed ones end. */
+/* --- The hook: long scripts serve the event loop, killed scripts end --- */
 
-static const char *stopping; /* the error that ends the script; NULL: it goes on */
+static const char *stopping; /* the error that ends the script; NULL: it continues */
 
 static void hook(lua_State *lua, lua_Debug *where);
 
-/* From here on each instruction raises the error, so that pcall() does not keep the script alive. */
+/* Each further instruction raises the error, so that the script cannot continue by pcall(). */
 void lua_vm_stop(lua_State *lua, const char *error) {
     stopping = error;
     lua_sethook(lua, hook, LUA_MASKCOUNT, 1);
@@ -49,7 +48,6 @@ void lua_vm_stop(lua_State *lua, const char *error) {
 }
 
 static void hook(lua_State *lua, lua_Debug *where) {
-    (void)where;
     if (stopping) lua_vm_stop(lua, stopping);
     if (lua_registering) {
         if (lua_registering->deadline && ticks_now() >= lua_registering->deadline)
@@ -66,7 +64,7 @@ static void hook_set(lua_State *lua) {
     lua_sethook(lua, hook, LUA_MASKCOUNT, HOOK_INTERVAL);
 }
 
-/* Running */
+/* --- Running --- */
 
 struct run {
     enum lua_vm_kind kind;
@@ -112,10 +110,10 @@ static int runner(lua_State *lua) {
     return 0;
 }
 
-/* The text of the error on the top of the stack, with its position. */
+/* Writes the text of the error on top of the stack, with its position. */
 static void write_error(lua_State *lua, struct output *out, bool *counted) {
     *counted = false;
-    if (!lua_istable(lua, -1)) { /* raised without the handler: no memory, or an error in the handler */
+    if (!lua_istable(lua, -1)) { /* raised without the handler: out of memory, or an error in the handler */
         const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : NULL;
         output_write(out, SLICE("ERR "));
         output_write(out, slice_of(text ? text : "unknown error"));
@@ -151,7 +149,7 @@ static int error_writer(lua_State *lua) {
     return 0;
 }
 
-/* Pops the error and writes it; in a protected call, since there may be no memory. */
+/* Pops the error and writes it, in a protected call, because memory may be exhausted. */
 static void error_take(lua_State *lua, struct error_text *text) {
     memory_output_init(&text->out);
     text->counted = false;
@@ -205,7 +203,7 @@ void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const stru
     lua_pushvalue(lua, RUNNER);
     lua_pushlightuserdata(lua, &run);
     if (lua_pcall(lua, 1, 0, HANDLER)) {
-        if (run.replying) /* a part of the reply is written, and the rest is unknown */
+        if (run.replying) /* the reply is written in part, and the rest is unknown */
             client_free_after_reply(call->client);
         else
             reply_run_error(lua, call);
@@ -218,9 +216,9 @@ void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const stru
     lua_sandbox_reset(lua);
 }
 
-/* Compiling */
+/* --- Compiling --- */
 
-/* The error of a failed compilation stays in this memory. */
+/* Copies the error of a failed compilation to static memory. */
 static const char *keep_error(const char *text) {
     static char kept[1024];
     snprintf(kept, sizeof kept, "%s", text ? text : "unknown error");
@@ -240,8 +238,8 @@ void lua_vm_release(lua_State *lua, int reference) {
     luaL_unref(lua, LUA_REGISTRYINDEX, reference);
 }
 
-/* Libraries of functions: the globals that the code sees are those for loading; when it has run, the functions that it
- * registered see those for running, since both lie behind the same read-only table. */
+/* Libraries of functions: while a library is loaded, its code sees the globals for loading. Afterwards its functions
+ * see the globals for running, because both are behind the same read-only table. */
 
 static int refuse_unknown_global(lua_State *lua) {
     return luaL_error(lua, "Script attempted to access nonexistent global variable '%s'",
@@ -293,7 +291,7 @@ const char *lua_vm_load_library(lua_State *lua, struct slice text, struct lua_re
         return failure;
     }
     hook_set(lua);
-    /* Without the position: the message has it. */
+    /* The error without its position, which the message contains already. */
     const char *reason = NULL;
     if (lua_istable(lua, -1)) {
         lua_pushliteral(lua, "err");
@@ -307,7 +305,7 @@ const char *lua_vm_load_library(lua_State *lua, struct slice text, struct lua_re
     return failure;
 }
 
-/* Life */
+/* --- Life --- */
 
 static int open_all(lua_State *lua) {
     enum lua_vm_kind kind = (enum lua_vm_kind)lua_tointeger(lua, 1);

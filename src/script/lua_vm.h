@@ -1,20 +1,19 @@
 /* lua_vm.h: an interpreter of Lua 5.1 for scripts: its libraries, its sandbox, and calls into it.
  *
- * There are two, created when first used: one for EVAL, one for functions. A state lives until SCRIPT FLUSH or FUNCTION
- * FLUSH. From one script to the next it keeps only values that closures hold, and the state of the random number
+ * There are two interpreters, created at their first use: one for EVAL, one for functions. A state exists until SCRIPT
+ * FLUSH or FUNCTION FLUSH. Between scripts it keeps only values that closures hold, and the state of the random number
  * generator.
  *
- * The stock library has no read-only tables. A table that scripts must not change is therefore hidden behind an empty
- * one, whose metatable forwards reads (lua_sandbox.c). The functions that bypass metatables (rawset, next, getmetatable
- * and the like) are replaced by ones that know such tables.
+ * Stock Lua has no read-only tables. A table that scripts must not change is therefore hidden behind an empty table,
+ * whose metatable forwards reads (lua_sandbox.c). The functions that bypass metatables (rawset, next, getmetatable and
+ * others) are replaced by functions that support such tables.
  *
- * Lua code runs in protected calls only, whose error handler adds the position to the error. Memory that the allocator
- * cannot provide becomes the Lua error "not enough memory". Main thread only, but lua_vm_free() may be called from any
- * thread. */
+ * Lua code runs only in protected calls, whose error handler adds the position to the error. A failed allocation is the
+ * Lua error "not enough memory". Main thread only, except lua_vm_free(), which any thread may call. */
 #ifndef SCRIPT_LUA_VM_H
 #define SCRIPT_LUA_VM_H
-#include "lib/output.h"
-#include "lib/slice.h"
+#include "lib/text/output.h"
+#include "lib/text/slice.h"
 #include <lua.h>
 #include <stdint.h>
 
@@ -33,16 +32,16 @@ struct lua_arguments {
     int key_count, argument_count;
     const struct slice *keys, *arguments;
 };
-/* Reads the arguments of EVAL, FCALL and the like: argv[2] is the number of keys, which follow it. False: replied with
- * an error, which is `not_a_number` if argv[2] is none. */
+/* Reads the arguments of EVAL, FCALL and their variants: argv[2] is the number of keys, which follow it. False: replied
+ * with an error, which is `not_a_number` if argv[2] is not a number. */
 bool lua_arguments_read(struct call *call, const char *not_a_number, struct lua_arguments *arguments);
-/* Runs a compiled script and replies with what it returns, or with its error. Of a script for EVAL the arguments are
- * the globals KEYS and ARGV, of a function they are its two parameters. */
+/* Runs a compiled script and replies with its result or its error. A script of EVAL receives the arguments as the
+ * globals KEYS and ARGV, a function receives them as its two parameters. */
 void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const struct lua_arguments *arguments,
                 struct call *call);
 
-/* The registration of functions (FUNCTION LOAD): runs the code of a library. Each call of register_function passes what
- * it registers. Returns NULL, or the error. */
+/* Registration of functions (FUNCTION LOAD): runs the code of a library and calls `add` for each call of
+ * register_function. Returns NULL or the error. */
 struct lua_function {
     struct slice name, description; /* description.data NULL: none */
     uint32_t flags;                 /* script_flag */
@@ -56,28 +55,27 @@ struct lua_registration {
 const char *lua_vm_load_library(lua_State *lua, struct slice text, struct lua_registration *registration);
 extern struct lua_registration *lua_registering; /* NULL: no library is being loaded */
 
-/* --- Between the files of the interpreter --- */
+/* --- Shared by the files of the interpreter --- */
 
 /* lua_sandbox.c */
 void lua_sandbox_open(lua_State *lua, enum lua_vm_kind kind);
-void lua_make_read_only(lua_State *lua);            /* replaces the table on the stack's top by one that protects it */
-bool lua_push_protected(lua_State *lua, int index); /* pushes the table behind a read-only one; false: it is none */
+void lua_make_read_only(lua_State *lua);            /* replaces the table on top of the stack by a read-only one */
+bool lua_push_protected(lua_State *lua, int index); /* pushes the table behind a read-only one; false: not read-only */
 void lua_sandbox_reset(lua_State *lua);             /* after each run: the collector's settings */
-int lua_load_text(lua_State *lua, struct slice text, const char *chunk_name); /* refuses bytecode */
+int lua_load_text(lua_State *lua, struct slice text, const char *chunk_name); /* rejects bytecode */
 
 /* lua_api.c */
 void lua_api_open(lua_State *lua, enum lua_vm_kind kind); /* pushes the table `redis` */
-void lua_api_open_for_load(lua_State *lua);               /* the one that libraries see while they are loaded */
-int lua_raise(lua_State *lua, const char *error);         /* raises {err = error} */
+void lua_api_open_for_load(lua_State *lua);               /* the table that libraries see while they are loaded */
 int lua_error_handler(lua_State *lua);
 
-/* lua_vm.c: ends the running script with this error, whatever it catches. For hooks. */
+/* lua_vm.c: ends the running script with this error, even if the script catches errors. For hooks. */
 void lua_vm_stop(lua_State *lua, const char *error);
 
 /* lua_debug.c: while a debugging session runs. */
 void lua_debug_begin(lua_State *lua);
 void lua_debug_end(lua_State *lua);
-/* A command was called by the script: shows it, and its reply or the error with which it was refused. */
+/* Shows a command that the script called, and its reply, or the error if it was rejected. */
 void lua_debug_called(int argc, const struct slice *argv, struct slice reply, const char *error);
 void lua_debug_stop_soon(void);                /* redis.breakpoint() */
 void lua_debug_show_arguments(lua_State *lua); /* redis.debug() */

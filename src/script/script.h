@@ -1,6 +1,6 @@
 /* script.h: scripts (EVAL) and functions (FCALL).
  *
- *   script_run.h          a script while it runs: commands, busy scripts, kill
+ *   script_run.h          a running script: commands, busy scripts, kill
  *   script_eval.c         EVAL, EVALSHA and SCRIPT: the cache of scripts
  *   function.h            libraries of functions; function_commands.c: FUNCTION, FCALL
  *   script_shebang.h      the first line of a script or library
@@ -13,10 +13,10 @@
 #include "server/config/config.h"
 
 extern const struct command_spec script_commands[], function_commands[];
-extern const struct config_option script_options[];
-void script_init(void); /* at start: installs the hooks of the server (server/script_hooks.h) */
+struct feature;
+extern const struct feature script_feature;
 
-/* Between the files of the layer */
+/* --- Shared by the files of this directory --- */
 
 /* Shorthands for the tables of commands. */
 #define SCRIPTING    .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
@@ -37,8 +37,8 @@ struct script_cache_stats {
 };
 void script_cache_stats(struct script_cache_stats *stats);
 void script_cache_reset_stats(void);
-size_t script_vm_memory(void); /* of EVAL */
+size_t script_vm_memory(void); /* of the interpreter for EVAL */
 void script_cache_flush(bool in_background);
-/* script_flag; SCRIPT_WITHOUT_SHEBANG also for a script that is malformed or unknown. */
+/* A set of script_flag; SCRIPT_WITHOUT_SHEBANG for a malformed or unknown script. */
 uint32_t script_flags(struct slice text_or_digest, bool is_digest);
 #endif

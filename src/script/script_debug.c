@@ -1,22 +1,23 @@
 /* script_debug.c: see script_debug.h.
  *
  * A client in debugging mode has a struct debugger. EVAL copies its arguments into a session and takes the client over
- * (CLIENT_TAKEN_OVER), so that further requests come here.
+ * (CLIENT_TAKEN_OVER), so that this file receives further requests.
  *
- * Forked: EVAL forks and does not reply. The server writes requests to its end of the socket pair and passes the
- * bytes that arrive there to the client. The child executes the call of EVAL that was on the stack at the fork, and
+ * Forked: EVAL forks and does not reply. The server writes requests to its end of the socket pair and passes the bytes
+ * that it receives there to the client. The child executes the call of EVAL that was on the stack at the fork, and
  * exits. The session ends when the child has ended and all its output was passed on.
  *
- * In the server: EVAL does not reply, and a timer calls it again outside the client's turn. So the loop can run nested
- * in that call and the client's input may move. Requests wait in a queue. */
+ * In the server: EVAL does not reply, and a timer calls it again outside the client's turn, so that the event loop can
+ * run nested in that call and the client's input may move. Requests wait in a queue. */
 #include "script/script_debug.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/ticks.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
+#include "server/nested_turn.h"
 #include "server/process/child.h"
 #include "server/server.h"
 #include <errno.h>
@@ -29,7 +30,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINES_MAX = 8 * 1024 * 1024, READ_SIZE = 64 * 1024, RETRY_US = 10000 };
+enum { LINES_MAX = 8 * 1024 * 1024, READ_SIZE = 64 * 1024, RETRY_US = 10000, RETRY_HELD_US = 500 };
 
 struct request {
     struct list_link link;
@@ -39,27 +40,27 @@ struct request {
 
 struct script_session {
     struct list_link link; /* in `sessions` */
-    struct client *client; /* NULL: it has gone */
+    struct client *client; /* NULL: disconnected */
     bool forked;
     struct command *command;
     struct request *call; /* EVAL */
     void (*eval)(struct call *call);
-    struct request *current;     /* the last that the debugger read */
-    struct memory_output output; /* not yet passed on: of the server to the child, of the script to the client */
+    struct request *current;     /* the last one that the debugger read */
+    struct memory_output output; /* not sent yet: requests for the child, or lines for the client */
     size_t lines, dropped;       /* lines in `output`; lines that did not fit */
 
-    /* Forked */
+    /* Forked sessions. */
     struct child_process process;
     struct child_job job;
     struct call *running; /* in the child: the call of EVAL */
     int fd;               /* this process's end of the socket pair; -1: closed */
-    struct event_watch watch;
-    bool held, failed;            /* the client, while the child takes no more; the child has crashed */
+    struct event_io io;
+    bool held, failed;            /* held: the client waits for the child; failed: the child has crashed */
     struct request_reader reader; /* in the child */
     struct memory_output input;
     size_t used; /* bytes of `input` that were read */
 
-    /* In the server */
+    /* Sessions in the server. */
     struct event_timer start;
     struct list requests;
 };
@@ -71,10 +72,10 @@ struct debugger {
 };
 
 struct script_session *script_session;
-/* All of them, so that a session whose child still runs when the server stops is not a leak. */
-static struct list sessions = {.head = {&sessions.head, &sessions.head}};
+/* All sessions, so that leak checkers find a session whose child still runs when the server stops. */
+static struct list sessions = LIST_INIT(sessions);
 
-/* Requests */
+/* --- Requests --- */
 
 static struct request *request_copy(int argc, const struct slice *argv) {
     size_t bytes = 0, count = (size_t)argc;
@@ -90,7 +91,7 @@ static struct request *request_copy(int argc, const struct slice *argv) {
     return request;
 }
 
-/* Sessions */
+/* --- Sessions --- */
 
 static struct debugger *debugger_of(const struct client *client);
 
@@ -107,7 +108,7 @@ static void session_free(struct script_session *session) {
     mem_free(session);
 }
 
-/* The connection closes once its output is sent. */
+/* Ends the session; the connection closes after its output was sent. */
 static void session_end(struct script_session *session) {
     if (session->client) {
         debugger_of(session->client)->session = NULL;
@@ -152,7 +153,7 @@ void script_session_format(const char *format, ...) {
     script_session_line((struct slice){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
 }
 
-/* In the child: ends it. The connection and its client belong to the server. */
+/* Ends the child. The connection and its client belong to the server. */
 static _Noreturn void child_leave(void) {
     log_notice("Lua debugging session child exiting");
     _exit(0);
@@ -208,7 +209,7 @@ static void child_receive(struct script_session *session) {
 }
 
 static struct request *child_read(struct script_session *session) {
-    /* The server has checked the request and writes it again. */
+    /* Generous limits: the server has validated the request and forwards it. */
     static const struct request_limits limits = {
         .multibulk_max = INT32_MAX, .bulk_max = INT32_MAX, .unauthenticated = true};
     for (;;) {
@@ -228,12 +229,11 @@ static struct request *child_read(struct script_session *session) {
     }
 }
 
-/* In the server: other clients are served meanwhile, with the error BUSY. */
+/* In the server: other clients are served meanwhile; their commands get the error BUSY. */
 static struct request *server_read(struct script_session *session) {
     while (!session->requests.len) {
         if (!session->client || script_running->killed) return NULL;
-        clients_flush();
-        event_loop_turn(server.loop, -1);
+        nested_turn(-1);
     }
     struct request *request = container_of(list_first(&session->requests), struct request, link);
     list_remove(&session->requests, &request->link);
@@ -258,8 +258,7 @@ bool script_session_poll(void) {
         if (poll(&peer, 1, 0) > 0 && peer.revents & (POLLRDHUP | POLLHUP | POLLERR)) child_leave();
         return false;
     }
-    event_loop_turn(server.loop, 0);
-    clients_flush();
+    nested_turn(0);
     return script_running->killed;
 }
 
@@ -272,15 +271,16 @@ bool script_session_blocks_server(void) {
 
 /* --- Running --- */
 
-/* Executes EVAL. Its reply comes behind the last lines. */
+/* Executes EVAL. Its reply follows the last lines. */
 static void session_run(struct script_session *session, struct call *call) {
     struct client *client = call->client;
     struct memory_output bytes;
-    struct reply reply = client->reply; /* a struct of its own: the loop may change where the client's replies go */
+    struct reply reply = client->reply; /* a copy, because the loop may redirect the client's replies */
     memory_output_init(&bytes);
     reply.out = &bytes.out;
     call->reply = &reply;
     script_session = session;
+    if (!session->forked) reply_barrier_call_replies_elsewhere(client);
     session->eval(call);
     script_session_line(SLICE("<endsession>"));
     send_lines(session);
@@ -291,7 +291,7 @@ static void session_run(struct script_session *session, struct call *call) {
     }
     call->reply = &client->reply;
     call->reply->failed = reply.failed;
-    if (reply_barrier_armed) reply_barrier_before_call(client, dispatch_flags(client, call->command));
+    if (reply_barrier_armed) reply_barrier_before_call(client, dispatch_flags(client, call->command, call->argv));
     output_write(call->reply->out, memory_output_slice(&bytes));
     memory_output_free(&bytes);
 }
@@ -300,6 +300,8 @@ static uint64_t start_in_server(struct event_timer *timer) {
     struct script_session *session = container_of(timer, struct script_session, start);
     struct client *client = session->client;
     if (dispatch_running()) return RETRY_US; /* a long command runs the loop */
+    /* The lines of the session do not wait for a reply barrier, so replies that wait for one must be sent first. */
+    if (reply_barrier_holds_replies(client)) return RETRY_HELD_US;
     log_notice("Valkey synchronous debugging eval session started");
     client->flags |= CLIENT_CALLED_AGAIN;
     dispatch_ticks = ticks_now();
@@ -322,7 +324,7 @@ static int run_in_child(struct child_job *job) {
 }
 
 static void relay_close(struct script_session *session) {
-    event_watch_remove(server.loop, &session->watch);
+    event_io_remove(server.loop, &session->io);
     close(session->fd);
     session->fd = -1;
 }
@@ -341,9 +343,9 @@ static void child_done(struct child_job *job, int status, int signal) {
     relay_finish(session);
 }
 
-static void relay_ready(struct event_watch *watch, int mask);
+static void relay_ready(struct event_io *io, int mask);
 
-/* Passes requests to the child. While it takes no more, the client executes nothing. */
+/* Passes requests to the child. While the child accepts no more, the client is held. */
 static void relay_send(struct script_session *session) {
     struct slice bytes = memory_output_slice(&session->output);
     while (bytes.len > session->used) {
@@ -352,7 +354,7 @@ static void relay_send(struct script_session *session) {
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) break; /* the child has ended */
         if (sent < 0) {
             set_held(session, true);
-            event_watch_set(server.loop, &session->watch, session->fd, EVENT_READ | EVENT_WRITE, relay_ready);
+            event_io_set(server.loop, &session->io, session->fd, EVENT_READ | EVENT_WRITE, relay_ready);
             return;
         }
         session->used += (size_t)sent;
@@ -361,11 +363,11 @@ static void relay_send(struct script_session *session) {
     session->used = 0;
     if (!session->held) return;
     set_held(session, false);
-    event_watch_set(server.loop, &session->watch, session->fd, EVENT_READ, relay_ready);
+    event_io_set(server.loop, &session->io, session->fd, EVENT_READ, relay_ready);
 }
 
-static void relay_ready(struct event_watch *watch, int mask) {
-    struct script_session *session = container_of(watch, struct script_session, watch);
+static void relay_ready(struct event_io *io, int mask) {
+    struct script_session *session = container_of(io, struct script_session, io);
     char bytes[READ_SIZE];
     if (mask & EVENT_WRITE && session->held) relay_send(session);
     if (!(mask & EVENT_READ)) return;
@@ -397,7 +399,7 @@ static int start_in_child(struct script_session *session, struct call *call) {
     session->fd = ends[0];
     int result = pid < 0 ? (int)pid : 0;
     if (!result && fcntl(session->fd, F_SETFL, O_NONBLOCK) < 0) result = -errno;
-    if (!result) result = event_watch_set(server.loop, &session->watch, session->fd, EVENT_READ, relay_ready);
+    if (!result) result = event_io_set(server.loop, &session->io, session->fd, EVENT_READ, relay_ready);
     if (result < 0) close(session->fd);
     if (result < 0 && pid > 0) { /* the session stays until its child has ended */
         session->fd = -1;
@@ -413,17 +415,17 @@ static void client_freed(struct client *client);
 static void client_was_reset(struct client *client);
 static void client_request(struct client *client, int argc, const struct slice *argv);
 static void client_add_memory(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {
+static struct client_listener client_listener = {
     .freed = client_freed, .reset = client_was_reset, .request = client_request, .report = client_add_memory};
 
 static struct debugger *debugger_of(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
 static void client_was_reset(struct client *client) {
     struct debugger *debugger = debugger_of(client);
     if (!debugger || debugger->session) return;
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     mem_free(debugger);
 }
 
@@ -431,7 +433,7 @@ static void client_freed(struct client *client) {
     struct debugger *debugger = debugger_of(client);
     if (!debugger) return;
     struct script_session *session = debugger->session;
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     mem_free(debugger);
     if (!session) return;
     session->client = NULL;
@@ -439,7 +441,7 @@ static void client_freed(struct client *client) {
         child_kill_session(&session->process);
         if (session->fd >= 0) relay_close(session);
         relay_finish(session);
-    } else if (session != script_session) { /* not begun */
+    } else if (session != script_session) { /* not started */
         event_timer_cancel(server.loop, &session->start);
         session_free(session);
     }
@@ -448,7 +450,7 @@ static void client_freed(struct client *client) {
 static void client_request(struct client *client, int argc, const struct slice *argv) {
     enum { QUEUE_MAX = 64 };
     struct script_session *session = debugger_of(client)->session;
-    if (!session || (session->forked && session->fd < 0)) return; /* it has ended */
+    if (!session || (session->forked && session->fd < 0)) return; /* the session has ended */
     if (session->forked) {
         request_write(&session->output.out, argc, argv);
         relay_send(session);
@@ -458,7 +460,7 @@ static void client_request(struct client *client, int argc, const struct slice *
     if (session->requests.len >= QUEUE_MAX) set_held(session, true);
 }
 
-/* EVAL, requests that wait for the debugger, and what is not yet passed on. */
+/* Adds the memory of the EVAL, of waiting requests and of output that is not sent yet. */
 static void client_add_memory(const struct client *client, struct client_report *report) {
     const struct debugger *debugger = debugger_of(client);
     const struct script_session *session = debugger->session;
@@ -484,7 +486,7 @@ void script_debug_set(struct call *call, struct slice mode) {
     if (on) {
         struct debugger *debugger = mem_calloc(1, sizeof *debugger);
         debugger->mode = slice_is(mode, "sync") ? IN_SERVER : FORKED;
-        client_set_state(client, &watcher, debugger);
+        client_set_state(client, &client_listener, debugger);
     }
     reply_ok(call->reply);
 }
@@ -510,7 +512,7 @@ bool script_debug_takes(struct call *call, void (*eval)(struct call *call)) {
     session->command = (struct command *)call->command;
     session->call = request_copy(call->argc, call->argv);
     session->eval = eval;
-    session->fd = session->watch.fd = -1;
+    session->fd = session->io.fd = -1;
     memory_output_init(&session->output);
     list_init(&session->requests);
     list_append(&sessions, &session->link);

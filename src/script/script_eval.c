@@ -1,15 +1,15 @@
 /* script_eval.c: EVAL, EVALSHA, their read-only forms, and SCRIPT.
  *
- * The cache holds every script that was executed or loaded, compiled. A script is found by its digest and by its
- * text: EVAL of a cached script computes no digest. The number of scripts known only from EVAL is bounded: beyond
- * EVAL_SCRIPTS_MAX the least recently executed one is evicted. Scripts of SCRIPT LOAD stay, since clients rely on their
- * digests. */
+ * The cache holds every script that was executed or loaded, in compiled form. A script is found by its digest or by its
+ * text, so EVAL of a cached script computes no digest. Of the scripts from EVAL at most EVAL_SCRIPTS_MAX are kept;
+ * beyond that the least recently executed one is evicted. Scripts of SCRIPT LOAD are never evicted, because clients
+ * rely on their digests. */
 #include "commands/flush_mode.h"
 #include "commands/spec.h"
-#include "lib/background.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
-#include "lib/sha1.h"
+#include "lib/hash/sha1.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
+#include "lib/system/memory.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
 #include "script/script_debug.h"
@@ -28,14 +28,14 @@ struct script {
     uint32_t flags;
     int reference;         /* in the interpreter */
     bool loaded;           /* by SCRIPT LOAD: never evicted */
-    struct list_link used; /* unless loaded: by when it was last executed */
+    struct list_link used; /* unless loaded: in the list ordered by last execution */
     size_t len;
     char text[];
 };
 
 static lua_State *vm;
 static struct hashtable *by_digest, *by_text;
-static struct list evictable = {.head = {&evictable.head, &evictable.head}};
+static struct list evictable = LIST_INIT(evictable);
 static struct script_cache_stats stats;
 
 static struct slice script_digest(const void *entry) {
@@ -45,7 +45,7 @@ static struct slice script_text(const void *entry) {
     const struct script *script = entry;
     return (struct slice){script->text, script->len};
 }
-/* Scripts belong to by_digest. */
+/* by_digest owns the scripts. */
 static const struct hashtable_type digest_type = {.key = script_digest, .ignore_case = true, .free_entry = mem_free};
 static const struct hashtable_type text_type = {.key = script_text};
 
@@ -66,7 +66,7 @@ static void open_vm(void) {
     by_text = hashtable_new(&text_type);
 }
 
-/* The cache */
+/* --- The cache --- */
 
 static void script_remove(struct script *script) {
     hashtable_pop(by_digest, script_digest(script));
@@ -78,7 +78,7 @@ static void script_remove(struct script *script) {
     mem_free(script);
 }
 
-/* Keeps the cache within its bound. */
+/* Evicts scripts until the cache is within its limit. */
 static void make_space(void) {
     while (evictable.len >= EVAL_SCRIPTS_MAX) {
         script_remove(container_of(list_first(&evictable), struct script, used));
@@ -143,7 +143,7 @@ void script_cache_flush(bool in_background) {
     vm = NULL;
 }
 
-/* EVAL */
+/* --- EVAL --- */
 
 static bool arguments_read(struct call *call, struct lua_arguments *arguments) {
     return lua_arguments_read(call, "ERR value is not an integer or out of range", arguments);
@@ -207,7 +207,7 @@ static void evalsha_ro_run(struct call *call) {
     evalsha(call, true);
 }
 
-/* SCRIPT */
+/* --- SCRIPT --- */
 
 static void load_run(struct call *call) {
     struct slice text = call->argv[2];
@@ -288,7 +288,7 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "SCRIPT", lines);
 }
 
-/* Tables */
+/* --- Tables --- */
 
 #define SUBCOMMAND CMD_NOSCRIPT
 

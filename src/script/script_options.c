@@ -1,8 +1,10 @@
-/* script_options.c: options, and the hooks through which INFO and persistence reach scripts. */
+/* script_options.c: options, and the hooks that INFO and persistence use. */
 #include "script/function.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
 #include "script/script_run.h"
+#include "server/debug/debug.h"
+#include "server/feature.h"
 #include "server/script_hooks.h"
 
 static void usage(struct script_usage *usage) {
@@ -32,12 +34,12 @@ static enum script_access access_of(const char *command, struct slice script) {
     return flags & SCRIPT_NO_WRITES ? SCRIPT_ACCESS_READ : SCRIPT_ACCESS_WRITE;
 }
 
-static const char *load_library(struct slice code) {
-    return library_load(code, true, NULL);
+static const char *load_library(struct slice code, bool replace) {
+    return library_load(code, replace, false, NULL);
 }
 
 static const char *replace_libraries(const struct slice *codes, size_t count) {
-    return libraries_restore(codes, count, LIBRARY_RESTORE_FLUSH);
+    return libraries_restore(codes, count, LIBRARY_RESTORE_FLUSH, false);
 }
 
 static const struct script_hooks hooks = {.usage = usage,
@@ -47,31 +49,37 @@ static const struct script_hooks hooks = {.usage = usage,
                                           .load_library = load_library,
                                           .replace_libraries = replace_libraries};
 
-void script_init(void) {
+static void init(void) {
     script_hooks = &hooks;
 }
 
-/* The interpreter has its functions from its creation on. */
+/* The functions of an interpreter are set at its creation. */
 static const char *apply_insecure_api(void) {
     if (!script_running) script_cache_flush(false);
     return NULL;
 }
 
-const struct config_option script_options[] = {
+static const struct config_option script_options[] = {
     {.name = "busy-reply-threshold",
      .alias = "lua-time-limit",
      .type = CONFIG_INT64,
      .value = &script_settings.busy_threshold_ms,
      .initial = "5000",
      .min = 0,
-     .max = INT64_MAX,
-     .help = "Milliseconds after which a script is busy: other clients get an error and may end it. 0: never."},
+     .max = INT64_MAX},
     {.name = "lua-enable-insecure-api",
      .type = CONFIG_BOOL,
      .flags = CONFIG_HIDDEN | CONFIG_PROTECTED,
      .value = &script_settings.insecure_api,
      .initial = "no",
-     .apply = apply_insecure_api,
-     .help = "Scripts have getfenv, setfenv and newproxy, by which they can leave the sandbox."},
+     .apply = apply_insecure_api},
     {.name = NULL},
+};
+
+const struct feature script_feature = {
+    .name = "script",
+    .options = OPTIONS(script_options),
+    .commands = COMMANDS(script_commands, function_commands),
+    .init = init,
+    .debug = DEBUG_SUBCOMMANDS(script_debug_subcommands),
 };

@@ -1,15 +1,17 @@
 /* script_run.c: see script_run.h. */
 #include "script/script_run.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "script/script_debug.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/ticks.h"
 #include "server/clients/client.h"
-#include "server/config/settings.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
-#include "server/eviction.h"
+#include "server/config/settings.h"
+#include "server/debug/debug.h"
+#include "server/maxmemory.h"
+#include "server/nested_turn.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
@@ -20,7 +22,7 @@ enum { REPLY_KEPT_MAX = 64 * 1024, UNKNOWN_SUBCOMMAND_SHOWN = 128 };
 
 struct script_run *script_running;
 struct script_settings script_settings;
-static struct client *caller; /* of commands */
+static struct client *caller; /* the client that calls the script's commands */
 static struct memory_output replies;
 
 static const struct {
@@ -44,9 +46,9 @@ void script_flags_each(uint32_t flags, void (*visit)(void *context, const char *
         if (flags & flag_names[i].flag) visit(context, flag_names[i].name);
 }
 
-/* Begin and end */
+/* --- Begin and end --- */
 
-/* The error for a script that declares by its shebang that it may write, where writes are refused. */
+/* Returns the error if writes are rejected now, for a script whose shebang declares that it may write. */
 static const char *refuse_writer(const struct call *call) {
     enum {
         ORDERS = FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) | FILTER_BIT(FILTER_READONLY),
@@ -56,11 +58,11 @@ static const char *refuse_writer(const struct call *call) {
 }
 
 static const char *refuse_run(const struct script_run *run, bool read_only_command) {
-    uint32_t flags = run->flags, client_flags = run->call->client->flags;
-    bool declared = !(flags & SCRIPT_WITHOUT_SHEBANG), obeys = client_flags & (CLIENT_PRIMARY | CLIENT_LOADER);
+    uint32_t flags = run->flags;
+    bool declared = !(flags & SCRIPT_WITHOUT_SHEBANG);
     if (read_only_command && declared && !(flags & SCRIPT_NO_WRITES))
         return "ERR Can not execute a script with write flag using *_ro command.";
-    if (obeys) return NULL;
+    if (client_must_be_obeyed(run->call->client)) return NULL;
     if (!(flags & SCRIPT_ALLOW_STALE) && role_is_stale())
         return "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     if (!declared || flags & SCRIPT_NO_WRITES) return NULL;
@@ -104,7 +106,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
     return true;
 }
 
-/* Busy: while clients are served, the calling client is not read from, so that its arguments stay where they are. */
+/* --- Busy scripts: the calling client is not read from, so that its arguments do not move --- */
 
 static enum filter_answer busy_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
@@ -114,7 +116,7 @@ static enum filter_answer busy_ask(struct client *client, const struct command *
     *error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
     return FILTER_REFUSE;
 }
-static struct command_filter busy_filter = {.order = FILTER_BUSY, .ask = busy_ask};
+static struct command_filter busy_filter = {.order = FILTER_BUSY, .asks_obeyed = true, .ask = busy_ask};
 
 static void busy_begin(struct script_run *run) {
     struct client *client = run->call->client;
@@ -127,7 +129,8 @@ static void busy_begin(struct script_run *run) {
     if (client->conn) conn_set_reading(client->conn, false);
 }
 
-/* A debugged script is busy from its begin. The arguments of its call are copies, so the client can be read from. */
+/* A debugged script is busy from its start. The arguments of its call are copies, so the server may read from the
+ * client. */
 static void session_begin(struct script_run *run) {
     run->busy = true;
     dispatch_add_filter(&busy_filter);
@@ -153,8 +156,7 @@ bool script_poll(void) {
             return false;
         busy_begin(run);
     }
-    event_loop_turn(server.loop, 0);
-    clients_flush();
+    nested_turn(0);
     return run->killed;
 }
 
@@ -163,7 +165,7 @@ void script_kill(struct call *call, bool function) {
     const char *error = NULL;
     if (!run || !run->busy)
         error = "NOTBUSY No scripts in execution right now.";
-    else if (run->call->client->flags & CLIENT_PRIMARY)
+    else if (client_must_be_obeyed(run->call->client))
         error = "UNKILLABLE The busy script was sent by a master instance in the context of replication and cannot be "
                 "killed.";
     else if (run->wrote)
@@ -186,12 +188,12 @@ void script_end(struct script_run *run) {
         memory_output_free(&replies);
         memory_output_init(&replies);
     }
-    /* The effects have been propagated; the script itself is not. */
+    /* The effects have been propagated instead of the call. */
     call_propagate_nothing(run->call);
     script_running = NULL;
 }
 
-/* Commands */
+/* --- Commands --- */
 
 static const char *refuse_unknown(struct command *parent, const struct slice *argv) {
     static char text[UNKNOWN_SUBCOMMAND_SHOWN + 128];
@@ -219,31 +221,52 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     static char text[512];
     struct script_run *run = script_running;
     uint32_t flags = command->spec->flags;
-    bool obeys = caller->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
     const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
         while (*error && *error != ' ') error++; /* the script's own error has another code */
         snprintf(text, sizeof text, "ERR ACL failure in script:%s", error);
         return text;
     }
-    if (obeys) return NULL;
+    if (client_must_be_obeyed(caller)) return NULL;
     if (!(flags & CMD_STALE) && role_is_stale()) return "ERR Can not execute the command on a stale replica";
     enum {
         ORDERS = FILTER_BIT(FILTER_CLUSTER) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
                  FILTER_BIT(FILTER_READONLY)
     };
-    error = dispatch_ask(caller, command, flags, argc, argv, ORDERS);
+    /* A script that has begun to write may continue, because half of its writes would be worse. */
+    uint32_t orders = run->wrote ? FILTER_BIT(FILTER_CLUSTER) : ORDERS;
+    error = dispatch_ask(caller, command, flags, argc, argv, orders);
     if (error) return error;
-    /* A script that has begun to write goes on: half of its writes would be worse. */
     if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM))
         return "OOM command not allowed when used memory > 'maxmemory'.";
     return NULL;
 }
 
+/* DEBUG SET-DISABLE-DENY-SCRIPTS 1 ignores CMD_NOSCRIPT, so that tests can call DEBUG or CLIENT from a script. It does
+ * not affect commands on scripts and commands on the state of a connection, which the internal client does not have. */
+static bool deny_disabled;
+static bool is_denied(const struct command *command) {
+    uint32_t flags = command->spec->flags;
+    enum { ALWAYS = CMD_NO_MULTI | CMD_NOT_QUEUED | CMD_RUNS_SCRIPT | CMD_NO_AUTH | CMD_PUBSUB };
+    bool always = flags & ALWAYS || command->spec->group == GROUP_SCRIPTING;
+    return flags & CMD_NOSCRIPT && (always || !deny_disabled);
+}
+
+static void debug_set_deny(struct call *call) {
+    deny_disabled = !slice_equal(call->argv[2], SLICE("0"));
+    reply_ok(call->reply);
+}
+
+const struct debug_subcommand script_debug_subcommands[] = {
+    {"set-disable-deny-scripts", 1, 1, debug_set_deny,
+     (const char *const[]){"SET-DISABLE-DENY-SCRIPTS <0|1>",
+                           "    Allow scripts to call commands that they are denied, or deny them again.", NULL}},
+    {.name = NULL}};
+
 static const char *refuse(struct command *command, int argc, const struct slice *argv) {
     uint32_t flags = command->spec->flags;
     if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
-    if (flags & CMD_NOSCRIPT) return "ERR This Valkey command is not allowed from script";
+    if (is_denied(command)) return "ERR This Valkey command is not allowed from script";
     if (flags & (CMD_WRITE | CMD_MAY_REPLICATE) && script_running->read_only)
         return "ERR Write commands are not allowed from read-only scripts.";
     return refuse_by_state(command, argc, argv);

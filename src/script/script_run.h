@@ -1,17 +1,18 @@
-/* script_run.h: a script while it runs: what it may do, the commands it calls, and how it is stopped. Knows no
- * language: lua_*.c calls it, and script_eval.c and function_commands.c begin and end a run.
+/* script_run.h: a running script: its permissions, the commands that it calls, and how it is stopped. Independent of
+ * the script language: lua_*.c calls it; script_eval.c and function_commands.c begin and end a run.
  *
  * One script runs at a time. Its commands are calls of an internal client, which takes database, user and role from the
- * client that called the script. They pass the same filters and the same execution as commands of clients, nested in
- * the call of EVAL or FCALL; so their effects are propagated as one group, and the time is that of the call.
+ * client that called the script. They pass the same filters and run in the same way as commands of clients, nested in
+ * the call of EVAL or FCALL. So their effects are propagated as one group, and all of them see the time of that call.
  *
  * A script that has run for busy-reply-threshold milliseconds is busy: from then on script_poll() serves the event
- * loop. Clients get the error BUSY, except for the commands with the flag allow_busy. The calling client itself is not
- * read from until the script ends. SCRIPT KILL and FUNCTION KILL end a script that has written nothing. Main thread
- * only. */
-#ifndef SCRIPT_RUN_H
-#define SCRIPT_RUN_H
+ * loop. Clients get the error BUSY, except for commands with the flag allow_busy. The server does not read from the
+ * calling client until the script ends. SCRIPT KILL and FUNCTION KILL end a script that has not written anything. Main
+ * thread only. */
+#ifndef SCRIPT_SCRIPT_RUN_H
+#define SCRIPT_SCRIPT_RUN_H
 #include "server/command/command.h"
+#include "server/debug/debug.h"
 
 enum script_flag {
     SCRIPT_NO_WRITES = 1 << 0,
@@ -19,7 +20,7 @@ enum script_flag {
     SCRIPT_ALLOW_STALE = 1 << 2,
     SCRIPT_NO_CLUSTER = 1 << 3,
     SCRIPT_ALLOW_CROSS_SLOT = 1 << 4,
-    SCRIPT_WITHOUT_SHEBANG = 1 << 5 /* declares nothing: each of its commands is checked by itself */
+    SCRIPT_WITHOUT_SHEBANG = 1 << 5 /* no declared flags: each command is checked separately */
 };
 /* The flag with this name, as in a shebang line; 0: unknown. */
 uint32_t script_flag_parse(struct slice name);
@@ -29,12 +30,12 @@ void script_flags_each(uint32_t flags, void (*visit)(void *context, const char *
 struct script_run {
     struct call *call;  /* of EVAL or FCALL */
     const char *name;   /* digest or function: for the log and FUNCTION STATS */
-    struct db *db;      /* of the caller, when the run began */
+    struct db *db;      /* the caller's database at the start of the run */
     uint32_t flags;     /* script_flag */
     bool is_function;   /* FUNCTION KILL stops it, not SCRIPT KILL */
-    bool read_only;     /* its writes are refused */
-    bool out_of_memory; /* at its begin */
-    bool wrote;         /* called a command that writes: can no longer be killed */
+    bool read_only;     /* its writes are rejected */
+    bool out_of_memory; /* at its start */
+    bool wrote;         /* it called a command that writes, so it can no longer be killed */
     bool busy, killed;
     bool redirected; /* script_set_targets() was used */
     int targets;     /* to restore */
@@ -42,26 +43,29 @@ struct script_run {
 };
 extern struct script_run *script_running; /* NULL: none */
 
-/* Begins a run; `read_only_command` for EVAL_RO and the like. False: the script may not run now, replied with an error.
- */
+/* Begins a run; `read_only_command` is true for the _RO commands. False: the script may not run now; replied with an
+ * error. */
 bool script_begin(struct script_run *run, struct call *call, const char *name, uint32_t flags, bool read_only_command);
 void script_end(struct script_run *run);
 
-/* Calls a command for the running script. Returns NULL, and the reply in *reply, valid until the next call; or the
- * error, a complete text, with which the command was refused before it ran; the error statistics have it. */
+/* Calls a command for the running script. Returns NULL and sets *reply, which is valid until the next call. If the
+ * command is rejected before it runs, returns the complete error text, which is already counted in the error
+ * statistics. */
 const char *script_call(int argc, const struct slice *argv, struct slice *reply);
-/* May the caller of the running script run this command? 1, 0, or -1: there is no such command. */
+/* Checks whether the caller of the running script may run this command: 1: yes; 0: no; -1: no such command. */
 int script_may_call(int argc, const struct slice *argv);
 void script_set_protocol(int protocol); /* of the replies to commands: 2, the default, or 3 */
 int script_protocol(void);
-void script_set_targets(int targets); /* a set of propagation_target: where the following effects are propagated to */
+void script_set_targets(int targets); /* a set of propagation_target: targets for the following effects */
 
-/* Called every now and then while a script runs, from a state in which any client may be served. True: the script was
- * killed and must end. */
+/* Called periodically while a script runs, at points where any client may be served. True: the script was killed and
+ * must end. */
 bool script_poll(void);
 /* SCRIPT KILL (function false) and FUNCTION KILL. */
 void script_kill(struct call *call, bool function);
 uint64_t script_running_ms(void); /* since the script began */
+
+extern const struct debug_subcommand script_debug_subcommands[];
 
 struct script_settings {
     int64_t busy_threshold_ms; /* 0: never busy */

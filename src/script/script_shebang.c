@@ -1,5 +1,7 @@
 /* script_shebang.c: see script_shebang.h. */
 #include "script/script_shebang.h"
+#include "lib/system/memory.h"
+#include "resp/request.h"
 #include "script/script_run.h"
 #include <stdio.h>
 
@@ -11,57 +13,65 @@ static const char *fail(const char *format, struct slice shown) {
     return error_text;
 }
 
-/* The next word of the line; len 0: none. */
-static struct slice next_word(struct slice *line) {
-    while (line->len && line->data[0] == ' ') line->data++, line->len--;
-    struct slice word = {line->data, 0};
-    while (word.len < line->len && word.data[word.len] != ' ') word.len++;
-    line->data += word.len;
-    line->len -= word.len;
-    return word;
-}
-
 static bool has_prefix(struct slice word, struct slice prefix, struct slice *rest) {
     if (word.len < prefix.len || strncasecmp(word.data, prefix.data, prefix.len) != 0) return false;
     *rest = (struct slice){word.data + prefix.len, word.len - prefix.len};
     return true;
 }
 
-static bool split(struct slice text, struct slice *line, struct slice *code) {
+/* The words of the line, in the syntax of inline requests. The first word is "#!" followed by the engine. */
+struct line {
+    struct slice *words, engine;
+    int count; /* negative: unbalanced quotes */
+};
+
+/* False: the line has no newline. */
+static bool line_open(struct slice text, struct line *line, struct slice *code) {
     const char *end = text.len ? memchr(text.data, '\n', text.len) : NULL;
     if (!end) return false;
-    *line = (struct slice){text.data + 2, (size_t)(end - text.data) - 2};
     *code = (struct slice){end, text.len - (size_t)(end - text.data)};
-    if (line->len && line->data[line->len - 1] == '\r') line->len--;
+    line->count = words_split((struct slice){text.data, (size_t)(end - text.data)}, &line->words);
+    if (line->count > 0) line->engine = (struct slice){line->words[0].data + 2, line->words[0].len - 2};
     return true;
 }
 
+static void line_close(struct line *line) {
+    if (line->count >= 0) words_free(line->words, line->count);
+}
+
 static const char *flags_read(struct slice list, uint32_t *flags) {
-    while (list.len) {
-        const char *comma = memchr(list.data, ',', list.len);
+    for (bool more = list.len; more;) {
+        const char *comma = list.len ? memchr(list.data, ',', list.len) : NULL;
         struct slice name = {list.data, comma ? (size_t)(comma - list.data) : list.len};
         uint32_t flag = script_flag_parse(name);
         if (!flag) return fail("ERR Unexpected flag in script shebang: %.*s", name);
         *flags |= flag;
-        size_t used = name.len + (comma != NULL);
-        list.data += used;
-        list.len -= used;
+        more = comma;
+        list.data += name.len + more;
+        list.len -= name.len + more;
     }
     return NULL;
 }
 
-const char *script_shebang_read(struct slice text, struct script_shebang *shebang) {
-    struct slice line, rest;
-    *shebang = (struct script_shebang){.name = {NULL, 0}};
-    if (!split(text, &line, &shebang->code)) return "ERR Invalid script shebang";
-    struct slice engine = next_word(&line);
-    if (!slice_is(engine, "lua")) return fail("ERR Could not find scripting engine '%.*s'", engine);
-    for (struct slice word; (word = next_word(&line)).len;) {
-        if (!has_prefix(word, SLICE("flags="), &rest)) return fail("ERR Unknown lua shebang option: %.*s", word);
+static const char *script_line_read(const struct line *line, struct script_shebang *shebang) {
+    struct slice rest;
+    if (line->count <= 0) return "ERR Invalid engine in script shebang";
+    for (int i = 1; i < line->count; i++) {
+        if (!has_prefix(line->words[i], SLICE("flags="), &rest))
+            return fail("ERR Unknown lua shebang option: %.*s", line->words[i]);
         const char *error = flags_read(rest, &shebang->flags);
         if (error) return error;
     }
-    return NULL;
+    return slice_is(line->engine, "lua") ? NULL : fail("ERR Could not find scripting engine '%.*s'", line->engine);
+}
+
+const char *script_shebang_read(struct slice text, struct script_shebang *shebang) {
+    struct line line;
+    *shebang = (struct script_shebang){.name = {NULL, 0}};
+    if (!line_open(text, &line, &shebang->code)) return "ERR Invalid script shebang";
+    const char *error = script_line_read(&line, shebang);
+    line_close(&line);
+    return error;
 }
 
 static bool name_ok(struct slice name) {
@@ -72,21 +82,33 @@ static bool name_ok(struct slice name) {
     return name.len > 0;
 }
 
-const char *library_shebang_read(struct slice text, struct script_shebang *shebang) {
-    struct slice line, rest;
-    *shebang = (struct script_shebang){.name = {NULL, 0}};
-    if (!script_has_shebang(text)) return "ERR Missing library metadata";
-    if (!split(text, &line, &shebang->code)) return "ERR Invalid library metadata";
-    struct slice engine = next_word(&line);
-    for (struct slice word; (word = next_word(&line)).len;) {
-        if (!has_prefix(word, SLICE("name="), &rest)) return fail("ERR Invalid metadata value given: %.*s", word);
-        if (shebang->name.data) return "ERR Invalid metadata value, name argument was given multiple times";
-        shebang->name = rest;
+static const char *library_line_read(const struct line *line, struct script_shebang *shebang) {
+    static char *name;
+    struct slice rest, given = {NULL, 0};
+    if (line->count <= 0) return "ERR Invalid library metadata";
+    for (int i = 1; i < line->count; i++) {
+        if (!has_prefix(line->words[i], SLICE("name="), &rest))
+            return fail("ERR Invalid metadata value given: %.*s", line->words[i]);
+        if (given.data) return "ERR Invalid metadata value, name argument was given multiple times";
+        given = rest;
     }
-    if (!shebang->name.data) return "ERR Library name was not given";
-    if (!name_ok(shebang->name))
+    if (!given.data) return "ERR Library name was not given";
+    if (!name_ok(given))
         return "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one "
                "character long";
-    if (!slice_is(engine, "lua")) return fail("ERR Engine '%.*s' not found", engine);
+    if (!slice_is(line->engine, "lua")) return fail("ERR Engine '%.*s' not found", line->engine);
+    mem_free(name);
+    name = mem_strndup(given.data, given.len);
+    shebang->name = (struct slice){name, given.len};
     return NULL;
+}
+
+const char *library_shebang_read(struct slice text, struct script_shebang *shebang) {
+    struct line line;
+    *shebang = (struct script_shebang){.name = {NULL, 0}};
+    if (!script_has_shebang(text)) return "ERR Missing library metadata";
+    if (!line_open(text, &line, &shebang->code)) return "ERR Invalid library metadata";
+    const char *error = library_line_read(&line, shebang);
+    line_close(&line);
+    return error;
 }

@@ -3,5 +3,5 @@
 #ifndef SERVER_ABSENT_FEATURES_H
 #define SERVER_ABSENT_FEATURES_H
 #include "server/command/command.h"
-extern const struct command_spec absent_features_commands[];
+void modules_reply(struct reply *reply); /* the array of modules in the replies of MODULE LIST and HELLO */
 #endif

@@ -2,7 +2,7 @@
  * exist: 4 bytes of database number, then the key's name. */
 #ifndef SERVER_DB_KEY_H
 #define SERVER_DB_KEY_H
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/server.h"
 #include "store/keyspace.h"
 #include <stdint.h>

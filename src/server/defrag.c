@@ -1,9 +1,10 @@
 /* defrag.c: see defrag.h. */
 #include "server/defrag.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "server/command/dispatch.h"
+#include "server/feature.h"
 #include "server/process/child.h"
 #include "server/stats/latency_monitor.h"
 #include "store/relocate_keys.h"
@@ -11,7 +12,8 @@
 enum {
     EVALUATE_US = 1000 * 1000,     /* the statistics of the allocator are not free */
     IN_VAIN_US = 60 * 1000 * 1000, /* pause after a walk that moved nothing */
-    STEPS = 16,                    /* between two looks at the clock */
+    STEPS = 16,                    /* buckets between two looks at the clock */
+    PART = 32,                     /* blocks of a large value: a zset's node costs a search, in memory out of cache */
     ALL = 100
 };
 
@@ -70,21 +72,22 @@ static void evaluate(uint64_t now) {
 }
 
 static bool may_work(void) {
-    return !server.loading && !server.async_loading && !dispatch_running() && !child_active();
+    return !server_is_loading() && !dispatch_running() && !child_active();
 }
 
 /* Returns the microseconds until the next piece of work. */
 static uint64_t fire(struct event_timer *self) {
-    (void)self;
     uint64_t now = clock_monotonic_us();
     if (!may_work()) return EVALUATE_US / 10;
     if (now - state.evaluated_us >= EVALUATE_US) evaluate(now);
     if (!state.walking) return EVALUATE_US;
     uint64_t until = now + (uint64_t)cycle_us, ended;
     bool more = true;
-    walk.blocks.limit = (uint64_t)max_scan_fields;
+    walk.blocks.limit = max_scan_fields < PART ? (uint64_t)max_scan_fields : PART;
     do {
-        for (int i = 0; i < STEPS && more; i++) more = relocate_walk_step(&walk, server.keyspace);
+        int i = 0;
+        do more = relocate_walk_step(&walk, server.keyspace);
+        while (more && !walk.large_count && ++i < STEPS);
         ended = clock_monotonic_us();
     } while (more && ended < until);
     latency_event("active-defrag-cycle", ended - now);
@@ -98,11 +101,12 @@ static uint64_t fire(struct event_timer *self) {
     return worked * (uint64_t)(ALL - state.percent) / (uint64_t)state.percent + 1;
 }
 
+/* Also after a change of the thresholds and shares, which take effect at once. */
 static void switch_on_or_off(void) {
-    if (enabled && !timer.heap_index) {
+    if (enabled) {
         state.evaluated_us = state.rest_until_us = 0;
         event_timer_set(server.loop, &timer, 1, fire);
-    } else if (!enabled) {
+    } else {
         event_timer_cancel(server.loop, &timer);
         if (state.walking) walk_end(clock_monotonic_us());
     }
@@ -115,7 +119,7 @@ static const char *apply(void) {
 static void start(void) {
     switch_on_or_off();
 }
-struct server_part defrag_part = {.name = "defrag", .start = start};
+static const struct server_part defrag_part = {.name = "defrag", .start = start};
 
 struct defrag_stats defrag_stats(void) {
     struct defrag_stats stats = past;
@@ -137,67 +141,67 @@ void defrag_reset_stats(void) {
 }
 
 static const char *check_enabled(const struct config_option *option, struct slice text) {
-    (void)option;
     if (!slice_is(text, "yes") || relocate_is_supported()) return NULL;
     return "Active defragmentation cannot be enabled: it needs jemalloc 5.3 or later, which tells how full its slabs "
            "are";
 }
 
-const struct config_option defrag_options[] = {
-    {.name = "activedefrag",
-     .type = CONFIG_BOOL,
-     .value = &enabled,
-     .initial = "no",
-     .check = check_enabled,
-     .apply = apply,
-     .help = "Move values together while the server runs, so that pages become free."},
-    {.name = "active-defrag-ignore-bytes",
-     .type = CONFIG_MEMORY,
-     .value = &ignore_bytes,
-     .initial = "100mb",
-     .min = 1,
-     .max = INT64_MAX,
-     .help = "Fragmentation below which nothing is moved."},
-    {.name = "active-defrag-threshold-lower",
-     .type = CONFIG_INT,
-     .value = &threshold_lower,
-     .initial = "10",
-     .min = 0,
-     .max = 1000,
-     .help = "Fragmentation in percent below which nothing is moved."},
-    {.name = "active-defrag-threshold-upper",
-     .type = CONFIG_INT,
-     .value = &threshold_upper,
-     .initial = "100",
-     .min = 0,
-     .max = 1000,
-     .help = "Fragmentation in percent from which values are moved with active-defrag-cycle-max."},
-    {.name = "active-defrag-cycle-min",
-     .type = CONFIG_INT,
-     .value = &cycle_min,
-     .initial = "1",
-     .min = 1,
-     .max = 99,
-     .help = "Percent of a CPU at the lower threshold."},
-    {.name = "active-defrag-cycle-max",
-     .type = CONFIG_INT,
-     .value = &cycle_max,
-     .initial = "25",
-     .min = 1,
-     .max = 99,
-     .help = "Percent of a CPU at the upper threshold."},
-    {.name = "active-defrag-cycle-us",
-     .type = CONFIG_INT,
-     .value = &cycle_us,
-     .initial = "500",
-     .min = 0,
-     .max = 100000,
-     .help = "Microseconds of work at a time, between commands of clients."},
-    {.name = "active-defrag-max-scan-fields",
-     .type = CONFIG_INT64,
-     .value = &max_scan_fields,
-     .initial = "1000",
-     .min = 1,
-     .max = INT64_MAX,
-     .help = "Items of a value that are looked at in one piece."},
-    {.name = NULL}};
+static const struct config_option defrag_options[] = {{.name = "activedefrag",
+                                                       .type = CONFIG_BOOL,
+                                                       .value = &enabled,
+                                                       .initial = "no",
+                                                       .check = check_enabled,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-ignore-bytes",
+                                                       .type = CONFIG_MEMORY,
+                                                       .value = &ignore_bytes,
+                                                       .initial = "100mb",
+                                                       .min = 1,
+                                                       .max = INT64_MAX,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-threshold-lower",
+                                                       .type = CONFIG_INT,
+                                                       .value = &threshold_lower,
+                                                       .initial = "10",
+                                                       .min = 0,
+                                                       .max = 1000,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-threshold-upper",
+                                                       .type = CONFIG_INT,
+                                                       .value = &threshold_upper,
+                                                       .initial = "100",
+                                                       .min = 0,
+                                                       .max = 1000,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-cycle-min",
+                                                       .type = CONFIG_INT,
+                                                       .value = &cycle_min,
+                                                       .initial = "1",
+                                                       .min = 1,
+                                                       .max = 99,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-cycle-max",
+                                                       .type = CONFIG_INT,
+                                                       .value = &cycle_max,
+                                                       .initial = "25",
+                                                       .min = 1,
+                                                       .max = 99,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-cycle-us",
+                                                       .type = CONFIG_INT,
+                                                       .value = &cycle_us,
+                                                       .initial = "500",
+                                                       .min = 0,
+                                                       .max = 100000,
+                                                       .apply = apply},
+                                                      {.name = "active-defrag-max-scan-fields",
+                                                       .type = CONFIG_INT64,
+                                                       .value = &max_scan_fields,
+                                                       .initial = "1000",
+                                                       .min = 1,
+                                                       .max = INT64_MAX,
+                                                       .apply = apply},
+                                                      {.name = NULL}};
+
+const struct feature defrag_feature = {
+    .name = "defrag", .options = OPTIONS(defrag_options), .parts = PARTS(&defrag_part)};

@@ -5,17 +5,16 @@
  * If the difference exceeds active-defrag-ignore-bytes and active-defrag-threshold-lower percent, it walks over all
  * keys (store/relocate_keys.h), for active-defrag-cycle-us at a time, and takes between active-defrag-cycle-min and
  * active-defrag-cycle-max percent of a CPU: the more, the nearer the difference is to active-defrag-threshold-upper.
+ * Changes of these options take effect at once. Of a large value a few blocks move between two looks at the clock.
  * There is no work while data is loaded, while a child process shares the memory (each move would copy pages), and
  * while a script serves the loop.
  *
- * It needs an allocator that reports how full its slabs are (lib/relocate.h): jemalloc 5.3 as distributions ship it. */
+ * It needs an allocator that reports how full its slabs are (lib/system/relocate.h): jemalloc 5.3 as distributions ship
+ * it. */
 #ifndef SERVER_DEFRAG_H
 #define SERVER_DEFRAG_H
 #include "server/config/config.h"
 #include "server/server.h"
-
-extern const struct config_option defrag_options[];
-extern struct server_part defrag_part;
 
 /* For INFO. Hits are moved blocks and keys with moved blocks; misses those that stayed. */
 struct defrag_stats {

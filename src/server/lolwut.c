@@ -1,10 +1,11 @@
 /* lolwut.c: LOLWUT: a text picture, different each time, and the version. The picture is a landscape: the hills are
  * sums of waves under a sky with stars. */
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "server/command/command.h"
 #include "server/config/settings.h"
+#include "server/feature.h"
 #include "server/server.h"
 #include <math.h>
 #include <stdio.h>
@@ -70,12 +71,14 @@ static void run_lolwut(struct call *call) {
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
-const struct command_spec lolwut_commands[] = {{.name = "lolwut",
-                                                .run = run_lolwut,
-                                                .arity = -1,
-                                                .flags = CMD_READONLY | CMD_FAST,
-                                                .group = GROUP_SERVER,
-                                                .since = "5.0.0",
-                                                .summary = "Draws a picture in text and tells the version.",
-                                                .syntax = "[VERSION version:integer]"},
-                                               {.name = NULL}};
+static const struct command_spec lolwut_commands[] = {{.name = "lolwut",
+                                                       .run = run_lolwut,
+                                                       .arity = -1,
+                                                       .flags = CMD_READONLY | CMD_FAST,
+                                                       .group = GROUP_SERVER,
+                                                       .since = "5.0.0",
+                                                       .summary = "Draws a picture in text and tells the version.",
+                                                       .syntax = "[VERSION version:integer]"},
+                                                      {.name = NULL}};
+
+const struct feature lolwut_feature = {.name = "lolwut", .commands = COMMANDS(lolwut_commands)};

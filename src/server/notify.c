@@ -1,32 +1,32 @@
-/* notify.c: hands keyspace events to the registered receivers. See notify.h. */
+/* notify.c: hands keyspace events to the listeners. See notify.h. */
 #include "server/notify.h"
 
-static struct list receivers = {.head = {&receivers.head, &receivers.head}};
+static struct list listeners = LIST_INIT(listeners);
 uint32_t notify_wanted;
 
 static void wanted_update(void) {
     notify_wanted = 0;
-    list_each(&receivers, link) notify_wanted |= container_of(link, struct notify_receiver, link)->classes;
+    list_each(&listeners, link) notify_wanted |= container_of(link, struct notify_listener, link)->classes;
 }
 
-void notify_listen(struct notify_receiver *receiver) {
-    list_append(&receivers, &receiver->link);
+void notify_listen(struct notify_listener *listener) {
+    list_add_listener(&listeners, &listener->link);
     wanted_update();
 }
 
-void notify_unlisten(struct notify_receiver *receiver) {
-    list_remove(&receivers, &receiver->link);
+void notify_unlisten(struct notify_listener *listener) {
+    list_remove_listener(&listeners, &listener->link);
     wanted_update();
 }
 
-void notify_set_classes(struct notify_receiver *receiver, uint32_t classes) {
-    receiver->classes = classes;
+void notify_set_classes(struct notify_listener *listener, uint32_t classes) {
+    listener->classes = classes;
     wanted_update();
 }
 
 void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key) {
-    list_each(&receivers, link) {
-        struct notify_receiver *receiver = container_of(link, struct notify_receiver, link);
-        if (receiver->classes & class) receiver->event(receiver, db, class, event, key);
+    list_each(&listeners, link) {
+        struct notify_listener *listener = container_of(link, struct notify_listener, link);
+        if (listener->classes & class) listener->event(listener, db, class, event, key);
     }
 }

@@ -1,13 +1,13 @@
 /* notify.h: keyspace events: what happened to a key, under Valkey's event names ("set", "expire", "rename_from" …).
  *
  * A handler reports each event right after the change, in the order in which Valkey does; the server reports "expired"
- * and "evicted" from the hooks of the store. A receiver registers with the classes of events it wants. While no
- * receiver wants a class, reporting an event of that class costs one test of a word. A receiver must not change the
+ * and "evicted" from the hooks of the store. A listener names the classes of events that it wants. While no
+ * listener wants a class, reporting an event of that class costs one test of a flag. A listener must not change the
  * keyspace. Main thread only. */
 #ifndef SERVER_NOTIFY_H
 #define SERVER_NOTIFY_H
-#include "lib/list.h"
-#include "lib/slice.h"
+#include "lib/structures/linked_list.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 struct db;
@@ -27,17 +27,17 @@ enum notify_class {
     NOTIFY_NEW = 1 << 11,      /* n; not part of A */
     NOTIFY_ALL = (1 << 10) - 1 /* A */
 };
-struct notify_receiver {
+struct notify_listener {
     struct list_link link;
     uint32_t classes; /* the events it receives; change it with notify_set_classes */
-    void (*event)(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+    void (*event)(struct notify_listener *self, struct db *db, enum notify_class class, const char *event,
                   struct slice key);
 };
-void notify_listen(struct notify_receiver *receiver);
-void notify_unlisten(struct notify_receiver *receiver);
-void notify_set_classes(struct notify_receiver *receiver, uint32_t classes); /* of a registered receiver */
+void notify_listen(struct notify_listener *listener);
+void notify_unlisten(struct notify_listener *listener);
+void notify_set_classes(struct notify_listener *listener, uint32_t classes); /* of one that listens */
 
-extern uint32_t notify_wanted; /* the classes of all receivers */
+extern uint32_t notify_wanted; /* the classes of all listeners */
 void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key);
 static inline void notify(struct db *db, enum notify_class class, const char *event, struct slice key) {
     if (__builtin_expect((notify_wanted & class) != 0, 0)) notify_dispatch(db, class, event, key);

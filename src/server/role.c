@@ -1,13 +1,14 @@
 /* role.c: see role.h. role_apply() installs the command filters and changes the settings that depend on the role, once,
  * whenever the role, the link or an option changes. A primary therefore pays nothing for them. */
 #include "server/role.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
-#include "server/script_hooks.h"
+#include "server/feature.h"
+#include "server/repl_hooks.h"
 #include "server/server.h"
 #include "server/stats/info.h"
 #include <string.h>
@@ -16,7 +17,7 @@ static struct role current;
 const struct role *const role = &current;
 struct role_sync role_sync;
 static bool read_only, serve_stale, ignore_maxmemory, started;
-static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+static struct list listeners = LIST_INIT(listeners);
 static const char *const link_names[] = {[ROLE_LINK_CONNECT] = "connect",
                                          [ROLE_LINK_CONNECTING] = "connecting",
                                          [ROLE_LINK_HANDSHAKE] = "handshake",
@@ -24,53 +25,34 @@ static const char *const link_names[] = {[ROLE_LINK_CONNECT] = "connect",
                                          [ROLE_LINK_CONNECTED] = "connected"};
 
 void role_listen(struct role_listener *listener) {
-    list_append(&listeners, &listener->link);
+    list_add_listener(&listeners, &listener->link);
 }
 
-/* Commands the role refuses */
-
-/* EXEC writes if a queued command does, and a script if it declares that it may. A script that declares nothing is
- * refused when it calls a command that writes. */
-static bool writes(const struct client *client, const struct command *command, const struct slice *argv) {
-    if (dispatch_flags(client, command) & CMD_WRITE) return true;
-    return command->spec->flags & CMD_RUNS_SCRIPT && script_hooks &&
-           script_hooks->access(command->spec->name, argv[1]) == SCRIPT_ACCESS_WRITE;
-}
+/* --- Commands the role refuses --- */
 
 static enum filter_answer write_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    (void)argc;
-    if (client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || !writes(client, command, argv)) return FILTER_PASS;
+    if (!(dispatch_flags(client, command, argv) & CMD_WRITE)) return FILTER_PASS;
     *error = "READONLY You can't write against a read only replica.";
     return FILTER_REFUSE;
 }
 
 static enum filter_answer stale_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    (void)argc, (void)argv;
-    if (command->spec->flags & CMD_STALE || client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)) return FILTER_PASS;
+    if (dispatch_flags(client, command, argv) & CMD_STALE) return FILTER_PASS;
     *error = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     return FILTER_REFUSE;
 }
 
-static struct command_filter write_filter = {
-    .order = FILTER_READONLY, .flags = CMD_WRITE | CMD_RUNS_SCRIPT, .ask = write_ask};
+static struct command_filter write_filter = {.order = FILTER_READONLY, .flags = CMD_WRITE, .ask = write_ask};
 static struct command_filter stale_filter = {.order = FILTER_STALE, .ask = stale_ask};
-
-static void filter_switch(struct command_filter *filter, bool on) {
-    if (on == list_is_linked(&filter->link)) return;
-    if (on)
-        dispatch_add_filter(filter);
-    else
-        dispatch_remove_filter(filter);
-}
 
 static const char *role_apply(void) {
     bool replica = current.is_replica;
     if (started) log_set_role(replica ? 'S' : 'M');
     server_pause_deletion(DELETION_PAUSE_REPLICA, replica);
-    filter_switch(&write_filter, replica && read_only);
-    filter_switch(&stale_filter, replica && !serve_stale && current.link != ROLE_LINK_CONNECTED);
+    dispatch_set_filter(&write_filter, replica && read_only);
+    dispatch_set_filter(&stale_filter, replica && !serve_stale && current.link != ROLE_LINK_CONNECTED);
     return NULL;
 }
 
@@ -86,11 +68,11 @@ bool role_ignores_maxmemory(void) {
     return current.is_replica && ignore_maxmemory;
 }
 
-/* Changes */
+/* --- Changes --- */
 
 static void changed(void) {
     role_apply();
-    list_each(&listeners, link) container_of(link, struct role_listener, link)->changed();
+    listeners_call(&listeners, struct role_listener, changed);
 }
 
 void role_start(void) {
@@ -101,14 +83,14 @@ void role_start(void) {
 void role_follow(struct slice host, int port) {
     char *copy = mem_strndup(host.data, host.len);
     mem_free(current.host);
-    current = (struct role){.is_replica = true, .host = copy, .port = port, .offset = current.offset};
+    current = (struct role){.is_replica = true, .position = current.position, .host = copy, .port = port};
     changed();
 }
 
 void role_lead(void) {
     if (!current.is_replica) return;
     mem_free(current.host);
-    current = (struct role){.offset = current.offset};
+    current = (struct role){.position = current.position};
     changed();
 }
 
@@ -120,15 +102,27 @@ void role_set_link(enum role_link link) {
     role_apply();
 }
 
+void role_set_position(const struct stream_position *position) {
+    current.position = *position;
+}
+
 void role_set_offset(int64_t offset) {
-    current.offset = offset;
+    current.position.offset = offset;
+}
+
+void role_set_stream_db(int db) {
+    current.position.db = db;
+}
+
+void role_set_position_known(bool known) {
+    current.position.known = known;
 }
 
 void role_heard(void) {
     current.heard_ms = clock_ms();
 }
 
-/* ROLE and INFO */
+/* --- ROLE and INFO --- */
 
 static long long seconds_since(int64_t now, int64_t since_ms) {
     return since_ms ? (long long)(now - since_ms) / 1000 : -1LL;
@@ -146,7 +140,7 @@ static void write_sync(struct output *out, int64_t now) {
 /* Without a position in a history the offsets are 1, as Valkey shows them. */
 static void write_info_of_replica(struct output *out) {
     bool up = current.link == ROLE_LINK_CONNECTED;
-    int64_t now = clock_ms(), offset = role_sync.known_offset ? current.offset : 1;
+    int64_t now = clock_ms(), offset = current.position.known ? current.position.offset : 1;
     info_line(out, "role:slave\r\nmaster_host:%s\r\nmaster_port:%d\r\nmaster_link_status:%s", current.host,
               current.port, up ? "up" : "down");
     info_line(out, "master_last_io_seconds_ago:%lld", up ? seconds_since(now, current.heard_ms) : -1LL);
@@ -168,31 +162,29 @@ void role_write_info(struct output *out) {
         info_line(out, "role:master");
 }
 
-void (*role_write_replicas)(struct reply *reply);
+const struct repl_hooks *repl_hooks;
 
 static void role_run(struct call *call) {
     struct reply *reply = call->reply;
     if (!current.is_replica) {
         reply_array(reply, 3);
         reply_bulk_text(reply, "master");
-        reply_integer(reply, current.offset);
-        if (role_write_replicas)
-            role_write_replicas(reply);
+        reply_integer(reply, current.position.offset);
+        if (repl_hooks)
+            repl_hooks->write_replicas(reply);
         else
             reply_array(reply, 0);
         return;
     }
-    bool rdma = role_sync.transport && strcmp(role_sync.transport, "rdma") == 0;
-    reply_array(reply, rdma ? 6 : 5);
+    reply_array(reply, 5);
     reply_bulk_text(reply, "slave");
     reply_bulk_text(reply, current.host);
     reply_integer(reply, current.port);
     reply_bulk_text(reply, link_names[current.link]);
-    reply_integer(reply, current.link == ROLE_LINK_CONNECTED ? current.offset : -1);
-    if (rdma) reply_bulk_text(reply, role_sync.transport);
+    reply_integer(reply, current.link == ROLE_LINK_CONNECTED ? current.position.offset : -1);
 }
 
-/* For tests */
+/* --- For tests --- */
 
 static bool link_parse(struct slice name, enum role_link *link) {
     for (size_t i = 0; i < sizeof link_names / sizeof *link_names; i++) {
@@ -223,7 +215,7 @@ static void run_debug_role(struct call *call) {
     reply_ok(call->reply);
 }
 
-const struct debug_subcommand role_debug_subcommands[] = {
+static const struct debug_subcommand role_debug_subcommands[] = {
     {"role", 1, 3, run_debug_role,
      (const char *const[]){
          "ROLE <PRIMARY|REPLICA <host> <port>|LINK <state>|AS-PRIMARY>",
@@ -231,31 +223,28 @@ const struct debug_subcommand role_debug_subcommands[] = {
          "    this connection sends as the stream of the primary.", NULL}},
     {NULL, 0, 0, NULL, NULL}};
 
-const struct config_option role_options[] = {
+static const struct config_option role_options[] = {
     {.name = "replica-read-only",
      .alias = "slave-read-only",
      .type = CONFIG_BOOL,
      .value = &read_only,
      .initial = "yes",
-     .apply = role_apply,
-     .help = "A replica refuses writes of its clients."},
+     .apply = role_apply},
     {.name = "replica-serve-stale-data",
      .alias = "slave-serve-stale-data",
      .type = CONFIG_BOOL,
      .value = &serve_stale,
      .initial = "yes",
-     .apply = role_apply,
-     .help = "A replica serves its data while it is not connected to its primary."},
+     .apply = role_apply},
     {.name = "replica-ignore-maxmemory",
      .alias = "slave-ignore-maxmemory",
      .type = CONFIG_BOOL,
      .value = &ignore_maxmemory,
-     .initial = "yes",
-     .help = "A replica leaves eviction to its primary."},
+     .initial = "yes"},
     {.name = NULL},
 };
 
-const struct command_spec role_commands[] = {
+static const struct command_spec role_commands[] = {
     {.name = "role",
      .run = role_run,
      .arity = 1,
@@ -267,3 +256,8 @@ const struct command_spec role_commands[] = {
      .summary = "Tells whether the server is a primary or a replica, and how far it is."},
     {.name = NULL},
 };
+
+const struct feature role_feature = {.name = "role",
+                                     .options = OPTIONS(role_options),
+                                     .commands = COMMANDS(role_commands),
+                                     .debug = DEBUG_SUBCOMMANDS(role_debug_subcommands)};

@@ -10,7 +10,7 @@
  * thread only. */
 #ifndef SERVER_ROLE_H
 #define SERVER_ROLE_H
-#include "lib/list.h"
+#include "lib/structures/linked_list.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
@@ -25,16 +25,26 @@ enum role_link {
     ROLE_LINK_SYNC,     /* the full copy is being transferred or loaded */
     ROLE_LINK_CONNECTED /* up: the data follows the primary's */
 };
+/* A position in a replication stream: everything that is needed to continue the stream from there, kept as one. RDB
+ * files name it (AUX fields repl-id, repl-offset and repl-stream-db), PSYNC asks for it, and it survives a lost link
+ * and a change of roles. There is no open transaction at a position: the bytes of a transaction count when its EXEC has
+ * been executed, so a stream that breaks within one continues in front of it. */
+enum { REPL_ID_LEN = 40, STREAM_DB_NONE = -1 };
+struct stream_position {
+    char id[REPL_ID_LEN + 1]; /* of the history */
+    int64_t offset; /* bytes of the stream: written by a primary, executed by a replica. Nothing else counts */
+    int db;         /* selected in the stream; STREAM_DB_NONE: the next command is preceded by SELECT */
+    bool known;     /* of a replica: the data are those of this position, so that PSYNC can ask for it */
+};
 struct role {
     bool is_replica;
+    struct stream_position position; /* kept by replication */
     /* Replica only. */
     char *host;
     int port;
     enum role_link link;
     int64_t link_since_ms; /* wall clock: when link_down last changed; 0: the link was never up */
     int64_t heard_ms;      /* wall clock: last bytes from the primary; 0: none yet. Kept by replication */
-    int64_t offset;        /* bytes of the replication stream: sent by a primary, executed by a replica. Kept by
-                              replication */
 };
 extern const struct role *const role; /* read only */
 
@@ -46,7 +56,6 @@ void role_lead(void);                          /* becomes a primary */
 void role_set_link(enum role_link link);
 /* What INFO shows of a replica's link besides. Kept by replication. */
 struct role_sync {
-    bool known_offset;          /* the replica has a position in a history: offsets are shown as they are */
     int64_t read_ahead;         /* bytes of the stream received and not executed (a transaction that is not complete) */
     int64_t total, read;        /* the full copy: bytes, those received; total -1: unknown */
     int64_t heard_ms;           /* wall clock: last bytes of the full copy */
@@ -56,7 +65,10 @@ struct role_sync {
     uint64_t errors;            /* commands of the stream that failed: unexpected_error_replies */
 };
 extern struct role_sync role_sync;
-void role_set_offset(int64_t offset);
+void role_set_position(const struct stream_position *position);
+void role_set_offset(int64_t offset); /* the stream goes on: its id and what is known stay as they are */
+void role_set_stream_db(int db);
+void role_set_position_known(bool known);
 void role_heard(void);             /* bytes have arrived from the primary */
 bool role_is_stale(void);          /* a replica that refuses commands on its data: the link is down */
 bool role_is_read_only(void);      /* the option replica-read-only */
@@ -69,12 +81,7 @@ struct role_listener {
 };
 void role_listen(struct role_listener *listener);
 
-/* Writes the array of replicas in a primary's reply to ROLE. Set by replication; NULL: there are none. */
-extern void (*role_write_replicas)(struct reply *reply);
 void role_start(void); /* at start, once the role is known: the log shows the role from here on */
 struct output;
 void role_write_info(struct output *out); /* the first lines of INFO replication, up to the list of replicas */
-extern const struct config_option role_options[];
-extern const struct command_spec role_commands[];
-extern const struct debug_subcommand role_debug_subcommands[];
 #endif

@@ -2,10 +2,14 @@
  * (src/script). That layer installs these hooks; without them there are no scripts. Main thread only. */
 #ifndef SERVER_SCRIPT_HOOKS_H
 #define SERVER_SCRIPT_HOOKS_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* The Lua engine as a module: its name and version in HELLO, MODULE LIST, INFO and the log. */
+#define SCRIPT_MODULE "lua"
+enum { SCRIPT_MODULE_VERSION = 1 };
 
 struct script_usage {
     size_t vm_eval, vm_functions;          /* bytes of the interpreters */
@@ -22,8 +26,9 @@ struct script_hooks {
     enum script_access (*access)(const char *command, struct slice script);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
-    /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */
-    const char *(*load_library)(struct slice code);
+    /* Loads a library; `replace`: in place of the one of its name, which is an error otherwise. Returns NULL, or the
+     * error. */
+    const char *(*load_library)(struct slice code, bool replace);
     /* Replaces all libraries. Returns NULL, or the error; nothing has changed then. */
     const char *(*replace_libraries)(const struct slice *codes, size_t count);
 };

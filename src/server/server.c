@@ -1,46 +1,55 @@
 /* server.c: start-up, the cron, and the work of each loop turn. */
 #include "server/server.h"
-#include "lib/background.h"
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/hash/sha256.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/system/ticks.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/config/config.h"
-#include "server/stats/latency_monitor.h"
+#include "server/feature.h"
+#include "server/nested_turn.h"
+#include "server/process/child.h"
+#include "server/process/crash.h"
 #include "server/process/process.h"
 #include "server/process/shutdown.h"
+#include "server/stats/latency_monitor.h"
 #include "server/stats/stats.h"
 #include "server/store_events.h"
-#include "lib/ticks.h"
-#include "server/process/child.h"
 #include <stdlib.h>
 
 enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
 
 struct server server = {.mode = "standalone"};
-static struct list parts = {.head = {&parts.head, &parts.head}};
+struct turn_stats turn_stats;
+static const struct server_part **parts; /* ends with NULL */
 static struct event_timer cron_timer;
 static uint32_t stands_still;
 static int databases, hz;
+static struct slice hash_seed; /* as configured */
 static bool keyspace_per_slot;
 
-void server_add_part(struct server_part *part) {
-    list_append(&parts, &part->link);
+void server_add_part(const struct server_part *part) {
+    static size_t count;
+    parts = mem_realloc(parts, (count + 2) * sizeof *parts);
+    parts[count++] = part;
+    parts[count] = NULL;
 }
-struct list *server_parts(void) {
-    return &parts;
+const struct server_part *const *server_parts(void) {
+    static const struct server_part *const none = NULL;
+    return parts ? parts : &none;
 }
 
-#define each_part(call)                                                                                                \
-    list_each(&parts, link) {                                                                                          \
-        struct server_part *part = container_of(link, struct server_part, link);                                       \
-        if (part->call) part->call();                                                                                  \
+#define call_parts(hook)                                                                                               \
+    each_part(part) {                                                                                                  \
+        if (part->hook) part->hook();                                                                                  \
     }
 
 void server_pause_deletion(enum deletion_pause reason, bool on) {
@@ -58,12 +67,14 @@ bool server_deletion_paused_for(int reasons) {
     return stands_still & (uint32_t)reasons;
 }
 
-/* The cron and the loop turn */
+/* --- The cron and the loop turn --- */
 
 static uint64_t cron(struct event_timer *timer) {
-    (void)timer;
     /* A script that serves the loop must not see its keys expire. */
-    if (server.cron_paused || dispatch_running()) return 1000000 / (uint64_t)server.hz;
+    bool waits = server.cron_paused || dispatch_running();
+    if (!waits && !server.loading && !server.async_loading) watchdog_cron();
+    if (waits) return 1000000 / (uint64_t)server.hz;
+    uint64_t started = ticks_now();
     stats_sample();
     clients_cron(server.hz);
     if (!stands_still && !server.loading) {
@@ -72,29 +83,39 @@ static uint64_t cron(struct event_timer *timer) {
         latency_event("expire-cycle", ticks_to_us(ticks_now() - began));
     }
     if (store_settings.active_rehashing && !server.loading) keyspace_rehash(server.keyspace, REHASH_US);
-    each_part(cron);
+    call_parts(cron);
     shutdown_continue();
+    turn_stats.cron_ticks += ticks_now() - started;
     return 1000000 / (uint64_t)server.hz;
 }
 
+static void commands_note(void) {
+    static uint64_t before;
+    /* CONFIG RESETSTAT starts the count anew. */
+    uint64_t executed = dispatch_commands < before ? 0 : dispatch_commands - before;
+    if (executed > turn_stats.most_commands) turn_stats.most_commands = executed;
+    before = dispatch_commands;
+}
+
 static void before_wait(void *context) {
-    (void)context;
+    if (__builtin_expect(dispatch_running() != NULL, 0)) { /* a file that is being loaded runs a script */
+        nested_turn_before_wait();
+        return;
+    }
+    commands_note();
     shutdown_on_signal();
     if (!stands_still && !server.loading) keyspace_expire_cycle(server.keyspace, true, server.hz);
     if (blocking_ready) blocking_serve(); /* what is served is propagated, which the parts then send and write */
-    each_part(before_wait);
+    call_parts(before_wait);
     if (reply_barrier_pending) reply_barrier_flush();
     clients_flush();
     if (__builtin_expect(io_threads_moving, 0)) io_threads_move();
     clients_evict();
 }
 
-/* Start */
+/* --- Start --- */
 
 void server_init(const char *executable) {
-    uint8_t seed[16];
-    random_bytes(seed, sizeof seed);
-    hashtable_set_seed(seed);
     random_hex(server.run_id, 40);
     server.executable = executable;
     clock_update();
@@ -109,13 +130,22 @@ static const char *apply_hz(void) {
     return NULL;
 }
 
+/* Equal texts give equal seeds, of whatever length they are: servers with the same one SCAN in the same order. */
+static void seed_tables(void) {
+    if (!hash_seed.len) return;
+    unsigned char digest[SHA256_SIZE];
+    sha256_digest(hash_seed, digest);
+    hashtable_set_seed(digest);
+}
+
 void server_start(void) {
+    seed_tables();
     server.loop = event_loop_new(); /* after daemonizing, which changes the descriptors */
     server.keyspace =
         keyspace_per_slot ? keyspace_new_per_slot(databases, &store_events) : keyspace_new(databases, &store_events);
     apply_hz();
     client_eviction_start();
-    each_part(start);
+    call_parts(start);
     static const struct event_hooks hooks = {.before_wait = before_wait};
     event_loop_set_hooks(server.loop, &hooks);
     event_timer_set(server.loop, &cron_timer, 1000, cron);
@@ -139,34 +169,33 @@ void server_run(void) {
 
 void server_flushed_all(void) {
     if (child_is_self()) return; /* a debugged script: its changes are not those of the server */
-    each_part(flushed_all);
+    call_parts(flushed_all);
 }
 
-const struct config_option server_options[] = {
+static const struct config_option server_options[] = {
     {.name = "databases",
      .type = CONFIG_INT,
      .flags = CONFIG_IMMUTABLE,
      .value = &databases,
      .initial = "16",
      .min = 1,
-     .max = INT32_MAX,
-     .help = "Number of databases."},
+     .max = INT32_MAX},
     {.name = "keyspace-per-slot", /* for tests, until there is a cluster mode */
      .type = CONFIG_BOOL,
      .flags = CONFIG_IMMUTABLE | CONFIG_HIDDEN,
      .value = &keyspace_per_slot,
-     .initial = "no",
-     .help = "Keep the keys of each hash slot in a table of its own."},
-    {.name = "hz",
-     .type = CONFIG_INT,
-     .value = &hz,
-     .initial = "10",
-     .min = 0,
-     .max = INT32_MAX,
-     .apply = apply_hz,
-     .help = "Frequency per second of background work; 1 to 500."},
+     .initial = "no"},
+    {.name = "hash-seed",
+     .type = CONFIG_BYTES,
+     .flags = CONFIG_IMMUTABLE | CONFIG_SENSITIVE,
+     .value = &hash_seed,
+     .initial = ""},
+    {.name = "hz", .type = CONFIG_INT, .value = &hz, .initial = "10", .min = 0, .max = INT32_MAX, .apply = apply_hz},
     {.name = NULL},
 };
 int server_configured_hz(void) {
     return hz;
 }
+
+const struct feature server_feature = {
+    .name = "server", .options = OPTIONS(server_options), .commands = COMMANDS(server_commands)};

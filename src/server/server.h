@@ -1,14 +1,14 @@
 /* server.h: identity, life cycle, and state that all of server/ shares. Other state belongs to its own module. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
-#include "lib/version.h"
+#include "lib/system/version.h"
 #include "net/event_loop.h"
 #include "store/keyspace.h"
 
 #define SERVER_VERSION       PROJECT_VERSION /* valkey_version */
 #define SERVER_REDIS_VERSION "7.2.4"         /* the version that clients compare with */
 #define SERVER_NAME          "valkey"
-#define SERVER_RELEASE_STAGE "ga" /* valkey_release_stage */
+#define SERVER_RELEASE_STAGE "dev" /* valkey_release_stage: "ga" from the first release on */
 
 struct server {
     struct event_loop *loop;
@@ -16,17 +16,28 @@ struct server {
     char run_id[41];
     int64_t started_ms;
     const char *executable; /* absolute path */
-    const char *mode;       /* "standalone" */
-    bool loading;           /* a data set is being loaded; clients cannot use the data */
-    bool async_loading;     /* a data set is being loaded into other databases; clients use the old data */
-    bool cron_paused;       /* DEBUG PAUSE-CRON */
+    const char *git_commit; /* lib/system/version.h; NULL in tests */
+    int git_dirty;
+    const char *mode;   /* "standalone" */
+    bool loading;       /* a data set is being loaded; clients cannot use the data */
+    bool async_loading; /* a data set is being loaded into other databases; clients use the old data. Code that
+                           asks whether a data set is being loaded at all calls server_is_loading() */
+    bool cron_paused;   /* DEBUG PAUSE-CRON */
     int hz;
     uint64_t dirty; /* changes since the last save */
 };
 extern struct server server;
+/* What the turns of the loop spent their time on, for INFO debug. */
+extern struct turn_stats {
+    uint64_t cron_ticks, aof_ticks; /* lib/system/ticks.h */
+    uint64_t most_commands;         /* executed in one turn */
+} turn_stats;
 
-/* How the server stops. SHUTDOWN and signals use these flags. server_shutdown() returns false if the shutdown was
- * refused (the reason was logged). */
+static inline bool server_is_loading(void) {
+    return server.loading || server.async_loading;
+}
+
+/* How the server stops. SHUTDOWN and signals use these flags. */
 enum shutdown_flag {
     SHUTDOWN_SAVE = 1,
     SHUTDOWN_NOSAVE = 2,
@@ -35,25 +46,26 @@ enum shutdown_flag {
     SHUTDOWN_SAFE = 16,
     SHUTDOWN_FAILOVER = 32 /* for cluster nodes; no effect on other servers */
 };
-bool server_shutdown(int flags);
 struct client;
 void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: replies only on failure */
 bool server_shutdown_abort(void);                           /* SHUTDOWN ABORT; false: none is in progress */
 
-/* Hooks of other modules into the server's life cycle, registered in main.c. Any may be NULL. */
+/* Hooks of other modules into the server's life cycle, registered by features (server/feature.h). Any may be NULL. */
 struct server_part {
-    struct list_link link;
     const char *name;
     void (*start)(void);                 /* after configuration, before listening */
     void (*cron)(void);                  /* hz times a second */
     void (*before_wait)(void);           /* each loop turn */
+    bool in_call;                        /* before_wait is also called in turns within a call (nested_turn.h) */
     bool (*prepare_shutdown)(int flags); /* false: refuses the shutdown */
     bool (*ready_to_stop)(void);         /* false: not yet (replicas lag behind); called again until shutdown-timeout */
     void (*stop)(void);
     void (*flushed_all)(void); /* FLUSHALL emptied all databases; before its reply */
 };
-void server_add_part(struct server_part *part);
-struct list *server_parts(void);
+void server_add_part(const struct server_part *part);
+const struct server_part *const *server_parts(void); /* ends with NULL */
+#define each_part(part)                                                                                                \
+    for (const struct server_part *const *part##_at = server_parts(), *part; (part = *part##_at); part##_at++)
 void server_flushed_all(void);  /* calls the hook of each part */
 int server_configured_hz(void); /* the value of the option; server.hz is the value in force */
 

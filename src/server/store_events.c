@@ -1,26 +1,20 @@
 /* store_events.c: see store_events.h. */
 #include "server/store_events.h"
-#include "lib/memory.h"
-#include "server/notify.h"
+#include "lib/system/memory.h"
 #include "server/command/propagate.h"
+#include "server/notify.h"
 
-static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+static struct list listeners = LIST_INIT(listeners);
 
 void store_events_listen(struct store_listener *listener) {
-    list_append(&listeners, &listener->link);
+    list_add_listener(&listeners, &listener->link);
 }
 void store_events_unlisten(struct store_listener *listener) {
-    list_remove(&listeners, &listener->link);
+    list_remove_listener(&listeners, &listener->link);
 }
 
-#define each_listener(hook, ...)                                                                                       \
-    list_each(&listeners, link) {                                                                                      \
-        struct store_listener *listener = container_of(link, struct store_listener, link);                             \
-        if (listener->hooks.hook) listener->hooks.hook(__VA_ARGS__);                                                   \
-    }
-
 static void changed(struct db *db, struct slice key) {
-    each_listener(changed, db, key);
+    listeners_call(&listeners, struct store_listener, hooks.changed, db, key);
 }
 
 static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
@@ -36,7 +30,7 @@ static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_
 
 static void expired(struct db *db, struct slice key) {
     key_deleted(db, key, store_settings.lazy_expire, NOTIFY_EXPIRED, "expired");
-    each_listener(expired, db, key);
+    listeners_call(&listeners, struct store_listener, hooks.expired, db, key);
 }
 
 static void fields_expired(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {
@@ -51,19 +45,22 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
         mem_free(argv);
     }
     propagation_set_targets(before);
-    each_listener(fields_expired, db, key, fields, count, all);
+    listeners_call(&listeners, struct store_listener, hooks.fields_expired, db, key, fields, count, all);
 }
 
 static void evicted(struct db *db, struct slice key) {
     key_deleted(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
-    each_listener(evicted, db, key);
+    listeners_call(&listeners, struct store_listener, hooks.evicted, db, key);
 }
 
 static void flushed(struct db *db, size_t keys) {
-    each_listener(flushed, db, keys);
+    listeners_call(&listeners, struct store_listener, hooks.flushed, db, keys);
+}
+static void slot_left(struct db *db, unsigned slot) {
+    listeners_call(&listeners, struct store_listener, hooks.slot_left, db, slot);
 }
 static void swapped(struct db *a, struct db *b) {
-    each_listener(swapped, a, b);
+    listeners_call(&listeners, struct store_listener, hooks.swapped, a, b);
 }
 
 const struct store_hooks store_events = {.changed = changed,
@@ -71,4 +68,5 @@ const struct store_hooks store_events = {.changed = changed,
                                          .fields_expired = fields_expired,
                                          .evicted = evicted,
                                          .flushed = flushed,
+                                         .slot_left = slot_left,
                                          .swapped = swapped};

@@ -2,7 +2,7 @@
  * and notified here; features that watch keys (WATCH, tracking, blocking) listen. Main thread only. */
 #ifndef SERVER_STORE_EVENTS_H
 #define SERVER_STORE_EVENTS_H
-#include "lib/list.h"
+#include "lib/structures/linked_list.h"
 #include "store/keyspace.h"
 struct store_listener {
     struct list_link link;

@@ -4,7 +4,7 @@
  * 8-bit logarithmic counter: a use increments it with probability 1 / ((counter - LFU_START) * lfu_log_factor + 1). New
  * keys start at LFU_START, so that they are not evicted before they can collect uses. Every lfu_decay_time minutes
  * decrement the counter by one. */
-#include "lib/random.h"
+#include "lib/system/random.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
 

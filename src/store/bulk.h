@@ -1,8 +1,8 @@
-/* bulk.h: adds many keys at once while a data set is loaded.
+/* bulk.h: adds keys to databases fast while a data set is loaded.
  *
  * A loader creates entries that belong to no database yet and passes them to a `struct bulk`. The bulk holds some of
  * them back while it prefetches their buckets, so that the cache miss of one bucket overlaps with reading the next
- * keys. Entries held back are in no database until bulk_flush().
+ * keys. Entries that are held back are in no database until bulk_flush().
  *
  * The bulk calls no hook: nothing observes a data set that is being loaded. */
 #ifndef STORE_BULK_H
@@ -10,11 +10,12 @@
 #include "store/key_tables.h"
 #include "store/keyspace.h"
 
-/* Create entries outside any database. The key is copied. expire_at: ms since the epoch, -1: never. */
+/* These functions create entries outside any database and copy the key. expire_at: ms since the epoch, -1: never. */
 struct entry *entry_new_int64(struct slice key, int64_t expire_at, int64_t value);
-/* Selects int, embedded or blob. `blob` may hold the value's bytes; the call always takes over its reference. */
+/* Stores the value as an int, embedded or as a blob. `blob` may hold the value's bytes; the call always takes over its
+ * reference. */
 struct entry *entry_new_string(struct slice key, int64_t expire_at, struct slice value, struct blob *blob);
-/* An entry of another type, which takes over the structure. */
+/* Creates an entry of another type; the entry takes over the structure. */
 struct entry *entry_new_value(struct slice key, int64_t expire_at, enum value_type type, enum value_encoding encoding,
                               void *value);
 void entry_discard(struct entry *entry); /* frees an entry outside any database, with its value */

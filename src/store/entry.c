@@ -1,8 +1,8 @@
 /* entry.c: creates, reshapes and reads entries; see entry.h and entry_layout.h. */
 #include "store/entry.h"
-#include "lib/background.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/background.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -120,6 +120,17 @@ static void value_free_job(void *arg) {
     atomic_fetch_add_explicit(&store_lazyfree.freed, 1, memory_order_relaxed);
 }
 
+static void memory_free_job(void *memory) {
+    mem_free(memory);
+    atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store_lazyfree.freed, 1, memory_order_relaxed);
+}
+
+void store_free_later(void *memory) {
+    atomic_fetch_add_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    background_submit(BACKGROUND_LAZY_FREE, memory_free_job, memory);
+}
+
 static bool has_pointer(const struct entry *e) {
     return !(e->flags & ENTRY_EMBEDDED) && e->encoding != ENCODING_INT;
 }
@@ -128,7 +139,7 @@ void entry_free_value(struct entry *e, bool lazy) {
     if (!has_pointer(e)) return;
     struct value_free freed = {entry_pointer(e), e->type, e->encoding};
     const struct value_ops *ops = value_ops[e->type];
-    /* The number 0: the entry refers to nothing until it has its new shape and value. */
+    /* Set it to the number 0: the entry must not refer to a value until it has its new shape and value. */
     e->type = TYPE_STRING;
     e->encoding = ENCODING_INT;
     *(int64_t *)entry_value_word(e) = 0;

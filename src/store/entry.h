@@ -4,19 +4,19 @@
  *
  *     header 8 bytes | [expiry int64] | [word] | key bytes | [value bytes]
  *
- * The header tells the form of the value: an int64 in the word (ENCODING_INT), the bytes of a string of up to
- * ENTRY_EMBED_MAX bytes at the end, or a pointer in the word to a blob (longer strings) or to the structure of another
- * type. Because the value may be inside, an entry moves when its value or expiry changes size: the functions of
- * keyspace.h that change an entry return its new address and invalidate earlier pointers.
+ * The header determines the form of the value: an int64 in the word (ENCODING_INT); a string of up to ENTRY_EMBED_MAX
+ * bytes at the end; or a pointer in the word, to a blob (longer strings) or to the structure of another type. An entry
+ * may move when its value changes size or when it gains or loses an expiry: the functions of keyspace.h that change an
+ * entry return its new address and invalidate earlier pointers.
  *
  * OBJECT ENCODING of a string (raw, embstr) follows Valkey's rules, which are independent of the memory layout here.
  *
  * Entries and structures are not reference counted: a structure belongs to exactly one entry. */
 #ifndef STORE_ENTRY_H
 #define STORE_ENTRY_H
-#include "lib/blob.h"
-#include "lib/relocate.h"
-#include "lib/slice.h"
+#include "lib/system/relocate.h"
+#include "lib/text/blob.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 enum value_type { TYPE_STRING, TYPE_LIST, TYPE_SET, TYPE_ZSET, TYPE_HASH, TYPE_STREAM, VALUE_TYPES };
@@ -38,11 +38,11 @@ const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr
 struct entry; /* members are private to store/ */
 struct slice entry_key(const struct entry *entry);
 enum value_type entry_type(const struct entry *entry);
-enum value_encoding entry_encoding(const struct entry *entry); /* as reported by OBJECT ENCODING */
-int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
-void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
-void entry_prefetch_value(const struct entry *entry); /* starts fetching what the entry points at from memory */
-size_t entry_header_size(void);                       /* bytes of an entry without its key and value */
+enum value_encoding entry_encoding(const struct entry *entry);  /* as reported by OBJECT ENCODING */
+int64_t entry_expire_at(const struct entry *entry);             /* ms since the epoch, -1: never */
+void *entry_value(const struct entry *entry);                   /* the structure of a type other than string */
+void entry_prefetch_value(const struct entry *entry);           /* prefetches the memory that the entry points to */
+size_t entry_header_size(void);                                 /* bytes of an entry without its key and value */
 size_t entry_memory(const struct entry *entry, size_t samples); /* as reported by MEMORY USAGE */
 /* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */
 uint32_t entry_idle_seconds(const struct entry *entry);
@@ -67,9 +67,10 @@ struct value_ops {
                                                             the background thread */
     void *(*copy)(const void *value, enum value_encoding encoding);
     size_t (*memory)(const void *value, enum value_encoding encoding, size_t samples);
-    /* Relocates blocks of a value (lib/relocate.h), and replaces the pointer to it if it moves. One call looks at about
-     * r->limit blocks, from the cursor on: 0 is the beginning. Returns the cursor of the next call; 0: done. The value
-     * may change between calls, and may be another one: any cursor is valid for any value. NULL: the value stays. */
+    /* Relocates blocks of a value (lib/system/relocate.h) and updates *value if the value itself moves. One call
+     * examines about r->limit blocks from the cursor on; 0 is the beginning. Returns the cursor of the next call; 0:
+     * done. The value may change or be replaced by another value between calls: any cursor is valid for any value. A
+     * NULL function: values of this type do not move. */
     uint64_t (*relocate)(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r);
 };
 void value_ops_register(enum value_type type, const struct value_ops *ops);

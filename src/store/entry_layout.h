@@ -2,7 +2,7 @@
  *
  *     bytes 0-3   access field (24 bits), type (4), encoding (4)
  *     bytes 4-5   length of an embedded string
- *     byte  6     flags: number of words before the key, and which
+ *     byte  6     flags: number and kinds of the words before the key
  *     byte  7     length of the key if it is below 256
  *     words       [expiry] [value word: number or pointer] [length of a long key], 8 bytes each
  *     then        the key, followed by the embedded string
@@ -11,7 +11,7 @@
  * 16-byte value an entry takes 40 bytes. */
 #ifndef STORE_ENTRY_LAYOUT_H
 #define STORE_ENTRY_LAYOUT_H
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 #include "store/entry.h"
 
 enum entry_flags {
@@ -78,8 +78,9 @@ void entry_check_embstr(struct entry *entry, size_t text_len);
 struct entry *entry_make(struct slice key, struct entry_shape shape);
 /* True: the entry can take the shape in place. */
 bool entry_fits(const struct entry *entry, struct entry_shape shape);
-/* Gives the entry the shape, in place if it fits, otherwise in a new allocation. Keeps what both shapes have: the
- * expiry, the value word, and the beginning of embedded strings. Does not free what the value word points to. */
+/* Gives the entry the shape, in place if it fits, otherwise in a new allocation. Keeps the parts that both shapes have:
+ * the expiry, the value word, and the beginning of embedded strings. Does not free the memory to which the value word
+ * points. */
 struct entry *entry_reshape(struct entry *entry, struct entry_shape shape);
 static inline struct entry_shape entry_shape_of(const struct entry *e) {
     return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};

@@ -1,18 +1,18 @@
 /* evict.c: approximated LRU, LFU and TTL eviction; see evict.h.
  *
- * An exact order would cost every entry two pointers and every access a relinking. Instead, each eviction samples a few
- * entries of each database and keeps the best candidates in a small sorted pool across evictions, so the choice is made
- * among far more entries than one call samples. The pool holds copies of keys, because entries may move or disappear in
- * the meantime; a candidate that no longer exists is skipped. A candidate used since it was sampled may still be
- * evicted: detecting that would need a second lookup, and it is rare. */
+ * Rejected: an exact order, which would cost two pointers per entry and relinking at every access. Instead, each
+ * eviction samples a few entries of each database and keeps the best candidates in a small sorted pool across
+ * evictions, so the choice is made among far more entries than one call samples. The pool holds copies of keys, because
+ * entries may move or be deleted before they are chosen; a candidate that no longer exists is skipped. A candidate used
+ * since it was sampled may still be evicted: this is rare, and detecting it would need a second lookup. */
 #include "store/evict.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "store/keyspace_layout.h"
 
 enum { POOL_SIZE = 16, SAMPLES_MAX = 64, KEY_KEPT = 255, CHECK_EVERY = 16 };
 
 struct candidate {
-    uint64_t score; /* higher: better candidate */
+    uint64_t score; /* higher: evict first */
     int db;
     size_t len;
     char *key;
@@ -138,18 +138,30 @@ static struct entry *choose_any(struct keyspace *k, bool volatile_only, struct d
     return NULL;
 }
 
-static void evict(struct db *db, struct entry *e) {
+static size_t decrease(size_t from, size_t to) {
+    return from > to ? from - to : 0;
+}
+
+/* Returns the bytes that the key released. Memory that the eviction itself takes (messages to clients that track the
+ * key, the replication stream) is not subtracted: otherwise it would cause the next eviction. */
+static size_t evict(struct db *db, struct entry *e) {
     store_stats.evicted_keys++;
     db->keyspace->hooks.evicted(db, entry_key_inline(e));
+    size_t before = mem_used();
     db_unlink(db, e);
+    size_t unlinked = mem_used();
     hook_changed(db, e);
+    size_t notified = mem_used();
     entry_dispose(e, store_settings.lazy_eviction);
+    return decrease(before, unlinked) + decrease(notified, mem_used());
 }
 
 enum eviction_result keyspace_evict(struct keyspace *k, const struct eviction *eviction) {
     bool volatile_only = eviction->volatile_only || eviction->kind == EVICT_TTL;
     uint64_t start = clock_monotonic_us();
-    for (unsigned evicted = 0; eviction->excess(eviction->context); evicted++) {
+    size_t freed = 0, needed = eviction->excess(eviction->context);
+    /* `freed` does not include values that are freed in the background. */
+    for (unsigned evicted = 0; freed < needed && eviction->excess(eviction->context); evicted++) {
         if (eviction->limit_us && evicted && evicted % CHECK_EVERY == 0 &&
             clock_monotonic_us() - start > eviction->limit_us)
             return EVICTION_UNDONE;
@@ -157,7 +169,7 @@ enum eviction_result keyspace_evict(struct keyspace *k, const struct eviction *e
         struct entry *e = eviction->kind == EVICT_RANDOM ? choose_any(k, volatile_only, &db)
                                                          : choose_best(k, eviction, volatile_only, &db);
         if (!e) return EVICTION_NO_KEYS;
-        evict(db, e);
+        freed += evict(db, e);
     }
     return EVICTION_DONE;
 }

@@ -1,7 +1,8 @@
 /* evict.h: evicts keys when memory use exceeds a limit.
  *
- * The caller measures memory and sets the limit: evict calls `excess` before each eviction to learn how many bytes to
- * free. Each eviction calls hooks->evicted, then hooks->changed. */
+ * The caller measures memory and sets the limit: evict calls `excess` before each eviction, which returns the number of
+ * bytes to free. It ends when keys have released the excess measured at its start, or when `excess` returns 0. Each
+ * eviction calls hooks->evicted, then hooks->changed. */
 #ifndef STORE_EVICT_H
 #define STORE_EVICT_H
 #include "store/keyspace.h"

@@ -1,14 +1,14 @@
 /* expire.c: active expiry.
  *
  * A lookup deletes a key that has expired. For other keys a cycle scans the tables of expiring keys: it samples a few
- * buckets, deletes the expired keys, and continues with the same database while more than a tolerated share of the
- * sample had expired, within a time limit. So the effort follows the number of expired keys, and the share of expired
- * keys that still use memory stays near the tolerance (10 % minus active_expire_effort).
+ * buckets, deletes the expired keys, and continues with the same database, within a time limit, while more than a
+ * tolerated share of the sample had expired. So the CPU time follows the number of expired keys, and the share of
+ * expired keys that still use memory stays near the tolerance (10 % minus active_expire_effort).
  *
  * The slow cycle runs in the cron and may use 25 % of the time between two calls. The fast cycle runs before the loop
  * sleeps and takes a millisecond, but only after a slow cycle ran out of time.
  *
- * Hash fields need no scan: a heap gives the expired ones. They are deleted first, in at most a quarter of the cycle's
+ * Hash fields need no scan: a heap yields the expired ones. They are deleted first, in at most a quarter of the cycle's
  * time, so that neither keys nor fields starve the other. */
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
@@ -60,7 +60,8 @@ static bool cycle_is_over(struct cycle *cycle) {
     return cycle->timed_out;
 }
 
-/* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round pays. */
+/* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round is
+ * worthwhile. */
 static bool cycle_round(struct db *db, struct cycle *cycle) {
     struct batch batch = {.now = clock_ms()};
     size_t sampled = 0, expired = 0;

@@ -1,13 +1,14 @@
 /* hash.c: see hash.h. */
 #include "store/hash.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "store/hash_field.h"
 #include "store/types_private.h"
 
 /* --- Fields of the table --- */
 
-struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires) {
+/* Takes over the blob's reference; the caller sets the time. */
+static struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires) {
     bool in_blob = value.len > HASH_EMBED_MAX, is_long = name.len > SHORT_FIELD_MAX;
     size_t words = 2 * (size_t)expires + in_blob + is_long;
     struct hash_field *f = mem_alloc(sizeof *f + words * WORD + name.len + (in_blob ? 0 : value.len));
@@ -33,7 +34,7 @@ void field_free(void *entry) {
     mem_free(entry);
 }
 
-/* Replaces the value in place if its block has a suitable size. The value may be in the field itself. */
+/* Replaces the value in place if the field's block has a suitable size. `value` may point into the field itself. */
 static inline bool field_take(struct hash_field *f, struct slice value, struct blob *blob) {
     struct slice name = field_name(f);
     size_t needed = sizeof *f + field_words(f) + name.len + value.len, usable = mem_size(f);
@@ -43,8 +44,8 @@ static inline bool field_take(struct hash_field *f, struct slice value, struct b
     if (blob) blob_release(blob);
     return true;
 }
-/* Allocates the field again with another value, which may be in the field. If the field has an expiry before and after,
- * its words stay unchanged. */
+/* Reallocates the field with another value, which may point into the old field. If the field has an expiry before and
+ * after, its words stay unchanged. */
 static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value,
                                                                  struct blob *blob, bool expires) {
     struct hash_field *new = field_make(field_name(f), value, blob, expires);

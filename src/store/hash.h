@@ -6,22 +6,22 @@
  * in a blob. A hash becomes a table when it exceeds hash-max-listpack-entries fields, when a field or value exceeds
  * hash-max-listpack-value bytes, or when a field gets an expiry. hash_field.h describes the layout of a field.
  *
- * ENCODING_EXPIRING_HASHTABLE: a hash with field expiration. Beside its table it has a heap of the fields with an
- * expiry, ordered by time, and the hash itself is in the database's heap of such hashes, ordered by its earliest time
- * (keyspace_layout.h). So expired fields are found without a scan, and fields without an expiry cost nothing extra.
- * When the last expiry is removed, the hash becomes a plain table again.
+ * ENCODING_EXPIRING_HASHTABLE: a hash with field expiration. In addition to its table it has a heap of the fields with
+ * an expiry, ordered by time. The hash itself is in the database's heap of such hashes, ordered by its earliest expiry
+ * (keyspace_layout.h). So expired fields are found without a scan, and fields without an expiry take no additional
+ * memory. When the last expiry is removed, the hash becomes a plain table again.
  *
- * An expired field is missing for reads and iterations, except for iterations over all fields and for hash_len(), which
- * counts it until it is deleted: by the expiry cycle, or by hash_drop_expired() when a command is about to set it.
- * Commands that delete fields or change their expiry leave an expired one unchanged.
+ * Reads and iterations do not see an expired field. Exceptions are hash_len(), which counts it, and hash_iterate_all().
+ * The field is deleted by the expiry cycle, or by hash_drop_expired() when a command is about to set it. Commands that
+ * delete fields or change their expiry do not change an expired field.
  *
  * The functions take the entry of the key. They change the structure only: the caller reports the change with
  * db_changed(), once per command, and deletes an empty hash. Returned values point into the hash and are valid until it
  * changes. */
 #ifndef STORE_HASH_H
 #define STORE_HASH_H
-#include "lib/hashtable.h"
-#include "lib/listpack.h"
+#include "lib/structures/hashtable.h"
+#include "lib/structures/listpack.h"
 #include "store/keyspace.h"
 
 enum { HASH_EMBED_MAX = 1024 };
@@ -40,7 +40,8 @@ struct hash_item {
 
 /* Adds the key, which must not exist, with an empty hash. */
 struct entry *hash_create(struct db *db, struct slice key);
-/* About this number of fields will be set: converts at once if a listpack would not hold them. */
+/* Announces that about this number of fields will be set: converts the hash immediately if a listpack would not hold
+ * them. */
 void hash_expect(struct db *db, struct entry *entry, size_t fields);
 size_t hash_len(const struct entry *entry);     /* including expired fields that are not deleted yet */
 size_t hash_len_now(const struct entry *entry); /* without expired fields */
@@ -62,14 +63,16 @@ int64_t hash_expire_at(const struct entry *entry,
 void hash_set_expire(struct db *db, struct entry *entry, struct slice field,
                      int64_t at);                 /* the field must exist; HASH_NEVER: none */
 bool hash_is_volatile(const struct entry *entry); /* true: a field has an expiry */
-/* Deletes the field if it has expired, and counts it as expired. For a command that is about to set the field, which
- * then is a new one. Calls no hook, and leaves an empty hash if it was the last field. */
+/* True: the field has expired, but is not deleted yet. */
+bool hash_holds_expired(const struct entry *entry, struct slice field);
+/* Deletes the field if it has expired, and counts it as expired. For a command that is about to set the field, so that
+ * the field is a new one. Calls no hook. The hash may be empty afterwards. */
 bool hash_drop_expired(struct db *db, struct entry *entry, struct slice field);
-/* Deletes the expired fields of a new copy without calling a hook; `dropping` gets their names before, in batches. If
- * all fields have expired, the hash stays as it is. */
+/* Deletes the expired fields of a new copy without calling a hook. `dropping` receives their names first, in batches.
+ * If all fields have expired, the call changes nothing. */
 typedef void hash_dropping(void *context, const struct slice *names, size_t count);
 void hash_drop_all_expired(struct db *db, struct entry *entry, hash_dropping *dropping, void *context);
-/* Deletes some of the expired fields. Returns their number; if no field is left, it deletes the key, too. */
+/* Deletes some of the expired fields and returns their number. If no field is left, it also deletes the key. */
 size_t hash_expire_due(struct db *db, struct entry *entry);
 
 /* Iteration: the hash must not change meanwhile. */
@@ -79,16 +82,16 @@ struct hash_iterator {
     struct hashtable_iterator table;
 };
 void hash_iterate(struct hash_iterator *it, const struct entry *entry);
-void hash_iterate_all(struct hash_iterator *it, const struct entry *entry); /* expired fields too */
+void hash_iterate_all(struct hash_iterator *it, const struct entry *entry); /* also expired fields */
 bool hash_next(struct hash_iterator *it, struct hash_item *item);
 void hash_iterate_end(struct hash_iterator *it);
-/* Has the guarantees of SCAN. A listpack is visited whole in one call. */
+/* Has the guarantees of SCAN. One call visits all of a listpack. */
 uint64_t hash_scan(const struct entry *entry, uint64_t cursor,
                    void (*visit)(void *context, const struct hash_item *item), void *context);
 
 void hash_random(const struct entry *entry, struct hash_item *item); /* uniform; hash_len_now() must not be 0 */
-/* Draws `count` random fields, possibly with repetition. If most fields have expired, it collects the others once
- * instead of searching them for each draw. `visit` returns false to stop. */
+/* Draws `count` random fields, possibly with repetition. If most fields have expired, it collects the other fields once
+ * instead of searching for one at each draw. `visit` returns false to stop. */
 void hash_draw(const struct entry *entry, size_t count, bool (*visit)(void *context, const struct hash_item *item),
                void *context);
 /* Visits `count` distinct random fields, uniformly; count must be less than hash_len_now(). */

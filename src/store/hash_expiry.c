@@ -1,5 +1,5 @@
 /* hash_expiry.c: hashes with field expiration; see hash.h and hash_field.h. */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "store/hash_field.h"
 
 static int64_t field_number(const void *field) {
@@ -29,7 +29,7 @@ static void expiring_hash_end(struct db *db, struct entry *e) {
     db_set_value(db, e, ENCODING_HASHTABLE, hash->table);
     expiring_hash_free(hash);
 }
-/* Updates the database's heap after the first field changed or got another time. */
+/* Updates the database's heap after the earliest expiry of the hash changed. */
 static void expiring_hash_update(struct db *db, struct entry *e) {
     struct expiring_hash *hash = expiring_hash_of(e);
     if (hash->fields.len)
@@ -94,7 +94,7 @@ size_t expiring_hash_memory(const struct expiring_hash *hash) {
 
 enum { BATCH = 64 };
 
-/* True: no field is left, and the key is deleted, too. */
+/* Deletes fields. True: no field was left, and the key is deleted as well. */
 static bool expire_fields(struct db *db, struct entry *e, const struct slice *names, size_t count) {
     bool last = count == hash_len(e);
     store_stats.expired_fields += count;
@@ -111,10 +111,17 @@ bool hash_is_volatile(const struct entry *e) {
     return __builtin_expect(entry_is_timed(e), 0);
 }
 
+bool hash_holds_expired(const struct entry *e, struct slice field) {
+    if (!hash_is_volatile(e)) return false;
+    const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, field);
+    return f && field_is_expired(f);
+}
+
 bool hash_drop_expired(struct db *db, struct entry *e, struct slice field) {
     if (!hash_is_volatile(e)) return false;
     const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, field);
-    /* Readers still see a field in the millisecond of its time; a command that sets it does not keep that time. */
+    /* In the millisecond of its expiry, a field is still visible to readers, but already expired for a command that
+     * sets it. */
     if (!f || !field_expires(f) || store_settings.show_expired || clock_ms() < field_time(f)) return false;
     expiring_hash_delete(db, e, field);
     store_stats.expired_fields++;

@@ -1,14 +1,14 @@
 /* hash_field.h: the layout of a field of a hash table, and the structure of a hash with field expiration; see hash.h.
  * For store/ only.
  *
- *     byte  0     flags: number of words before the field's name, and which
+ *     byte  0     flags: number and kinds of the words before the field's name
  *     byte  1     length of the name if it is below 256
  *     bytes 2-3   length of the value if it is not in a blob
  *     words       [expiry, and index in the heap] [blob] [length of a long name], 8 bytes each
  *     then        the name, followed by the value */
 #ifndef STORE_HASH_FIELD_H
 #define STORE_HASH_FIELD_H
-#include "lib/heap.h"
+#include "lib/structures/heap.h"
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
 
@@ -58,8 +58,6 @@ static inline bool field_is_expired(const struct hash_field *f) {
     return __builtin_expect(field_expires(f), 0) && time_is_over(field_time(f));
 }
 
-struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob,
-                              bool expires); /* takes over the blob's reference; the caller sets the time */
 void field_free(void *field);
 
 /* ENCODING_EXPIRING_HASHTABLE: at least one field has an expiry. */
@@ -71,17 +69,17 @@ struct expiring_hash {
 static inline struct expiring_hash *expiring_hash_of(const struct entry *e) {
     return entry_value(e);
 }
-/* The table now holds `field` in place of an earlier version, or as a new field. `expired`: the earlier version had an
- * expiry. at: the new expiry; HASH_KEEP: unchanged. */
+/* Updates the heaps after `field` was stored in the table, as a new field or in place of an earlier version. `expired`:
+ * the earlier version had an expiry. at: the new expiry; HASH_KEEP: unchanged. */
 void hash_field_expiry_added(struct db *db, struct entry *entry, struct hash_field *field, bool expired, int64_t at);
 void hash_field_expiry_removed(struct db *db, struct entry *entry,
-                               struct hash_field *field); /* the field had an expiry, and loses it or is removed */
+                               struct hash_field *field); /* the field loses its expiry or is removed */
 
 bool expiring_hash_delete(struct db *db, struct entry *entry, struct slice field); /* hash_delete() of such a hash */
 size_t expiring_hash_due(const struct expiring_hash *hash);                        /* number of expired fields */
 struct expiring_hash *
 expiring_hash_copy(const struct expiring_hash *hash,
-                   struct hashtable *table);         /* with another table that holds copies of the fields */
+                   struct hashtable *table);         /* the copy uses `table`, which holds copies of the fields */
 void expiring_hash_free(struct expiring_hash *hash); /* does not free the table */
 void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *field); /* a field with an expiry has moved */
 size_t expiring_hash_memory(const struct expiring_hash *hash);

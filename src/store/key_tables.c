@@ -1,11 +1,10 @@
 /* key_tables.c: see key_tables.h. */
 #include "store/key_tables.h"
-#include "lib/clock.h"
-#include "lib/fenwick.h"
-#include "lib/memory.h"
-#include "lib/random.h"
-
-#define likely(x) __builtin_expect(!!(x), 1)
+#include "lib/structures/fenwick.h"
+#include "lib/system/clock.h"
+#include "lib/system/likely.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 
 enum { WORD_BITS = 64 };
 
@@ -15,6 +14,7 @@ struct slot_tables {
     uint64_t rehashing[HASH_SLOTS / WORD_BITS]; /* bitmap: tables that are being resized */
     int rehashing_count;
     unsigned rehash_slot; /* where key_tables_rehash_for() continues */
+    unsigned resize_slot; /* where key_tables_resize_where_needed() continues */
     size_t memory;        /* of the tables, without this structure */
 };
 
@@ -74,6 +74,25 @@ static void slot_table_free(struct slot_tables *slots, unsigned slot) {
     slots->tables[slot] = NULL;
 }
 
+struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot) {
+    struct slot_tables *slots = tables->slots;
+    struct hashtable *table = slots ? slots->tables[slot] : NULL;
+    if (!table) return NULL;
+    fenwick_add(slots->sums, HASH_SLOTS, slot, 0 - hashtable_size(table));
+    slots->memory -= hashtable_memory(table);
+    uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
+    if (*word & bit) *word ^= bit, slots->rehashing_count--;
+    slots->tables[slot] = NULL;
+    return table;
+}
+
+void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hashtable *table) {
+    if (!tables->slots) tables->slots = mem_calloc(1, sizeof(*tables->slots));
+    tables->slots->tables[slot] = table;
+    fenwick_add(tables->slots->sums, HASH_SLOTS, slot, hashtable_size(table));
+    slot_changed(tables->slots, slot, 0);
+}
+
 /* --- All tables --- */
 
 void key_tables_free(struct key_tables *tables) {
@@ -94,6 +113,19 @@ int key_tables_rehashing(const struct key_tables *tables) {
     return tables->slots ? tables->slots->rehashing_count : 0;
 }
 
+static unsigned slot_rehashing(const struct slot_tables *slots, unsigned slot);
+
+size_t key_tables_rehashing_memory(const struct key_tables *tables) {
+    if (key_tables_is_single(tables)) return hashtable_rehashing_memory(tables->table);
+    size_t bytes = 0;
+    unsigned slot = 0;
+    for (int left = tables->slots ? tables->slots->rehashing_count : 0; left; left--, slot++) {
+        slot = slot_rehashing(tables->slots, slot);
+        bytes += hashtable_rehashing_memory(tables->slots->tables[slot]);
+    }
+    return bytes;
+}
+
 static struct hashtable *single_table(struct key_tables *tables) {
     if (!tables->table) tables->table = hashtable_new(tables->type);
     return tables->table;
@@ -111,7 +143,7 @@ void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t key
     slot_changed(tables->slots, slot, before);
 }
 
-/* The first table that is being resized, from this slot on and around to slot 0. There must be one. */
+/* The first table that is being resized, from this slot on, wrapping around to slot 0. There must be one. */
 static unsigned slot_rehashing(const struct slot_tables *slots, unsigned slot) {
     enum { WORDS = HASH_SLOTS / WORD_BITS };
     unsigned at = slot / WORD_BITS;
@@ -136,6 +168,23 @@ bool key_tables_rehash_for(struct key_tables *tables, uint64_t microseconds) {
         now = clock_monotonic_us();
     }
     return false;
+}
+
+void key_tables_resize_where_needed(struct key_tables *tables) {
+    enum { SLOTS_A_CALL = 16 };
+    if (key_tables_is_single(tables)) {
+        hashtable_resize_where_needed(tables->table);
+        return;
+    }
+    struct slot_tables *slots = tables->slots;
+    for (int i = 0; slots && i < SLOTS_A_CALL; i++) {
+        unsigned slot = slot_with_keys(slots, slots->resize_slot);
+        slots->resize_slot = slot < HASH_SLOTS ? slot + 1 : 0;
+        if (slot >= HASH_SLOTS) return;
+        size_t before = hashtable_memory(slots->tables[slot]);
+        hashtable_resize_where_needed(slots->tables[slot]);
+        slot_changed(slots, slot, before);
+    }
 }
 
 void key_tables_stats(const struct key_tables *tables, struct hashtable_stats stats[2]) {
@@ -207,7 +256,7 @@ void **key_tables_find_at(const struct key_tables *tables, struct slice key, con
     return table ? hashtable_find_at(table, key, &position->hash) : NULL;
 }
 
-/* Step by step for all keys: the tables, their buckets, the entries. */
+/* Prefetches in steps, each for all keys: the tables, their buckets, the entries. */
 void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count) {
     struct hashtable *of_keys[HASHTABLE_PREFETCH_MAX];
     struct hashtable_position positions[HASHTABLE_PREFETCH_MAX];
@@ -314,7 +363,7 @@ void *key_tables_random(const struct key_tables *tables) {
     return hashtable_random(tables->slots->tables[slot_of_random_key(tables->slots)]);
 }
 
-/* From the table of a random key on, around to slot 0. */
+/* Samples from the table of a random key on, wrapping around to slot 0. */
 static size_t slots_sample(const struct slot_tables *slots, void **entries, size_t count) {
     size_t got = 0;
     if (count > slot_tables_size(slots)) count = slot_tables_size(slots);

@@ -4,15 +4,16 @@
  * listed, moved and deleted without a search of all keys. A table is created with its first key, or when it is
  * expanded. The table of a slot is freed with its last key.
  *
- * An array of 16384 pointers leads to the tables of the slots. A Fenwick tree over the sizes of the tables gives the
- * table that holds the n-th key, so that a random key is uniform over all keys, and the next table with keys. Both take
- * 256 KiB and are allocated with the first key of the database. A bitmap has the tables that are being resized.
+ * An array of 16384 pointers leads to the tables of the slots. A Fenwick tree over the sizes of the tables finds the
+ * table that holds the n-th key, so that a random key is uniform over all keys; it also finds the next table with keys.
+ * Array and tree take 256 KiB and are allocated with the first key of the database. A bitmap marks the tables that are
+ * being resized.
  *
- * The entries are those of keyspace.h; other comments are those of lib/hashtable.h. */
+ * The entries are those of keyspace.h. Functions without a comment work as in lib/structures/hashtable.h. */
 #ifndef STORE_KEY_TABLES_H
 #define STORE_KEY_TABLES_H
-#include "lib/hash_slot.h"
-#include "lib/hashtable.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/structures/hashtable.h"
 
 struct slot_tables; /* private */
 struct key_tables {
@@ -33,27 +34,32 @@ static inline struct key_tables key_tables_init(const struct hashtable_type *typ
 }
 /* Frees all tables, and their entries if the type says so; any thread. The struct then has no keys. */
 void key_tables_free(struct key_tables *tables);
-size_t key_tables_memory(const struct key_tables *tables); /* bytes of the tables, without the entries */
-int key_tables_rehashing(const struct key_tables *tables); /* tables that are being resized */
-/* Resize once for this number of keys: a single table, or the table of a slot. For the other kind they do nothing. */
+size_t key_tables_memory(const struct key_tables *tables);           /* bytes of the tables, without the entries */
+int key_tables_rehashing(const struct key_tables *tables);           /* tables that are being resized */
+size_t key_tables_rehashing_memory(const struct key_tables *tables); /* bytes of their old arrays */
+/* Resize once for this number of keys: the first function a single table, the second the table of a slot. Each does
+ * nothing if the database has the other kind. */
 void key_tables_expand(struct key_tables *tables, size_t keys);
 void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t keys);
-/* Continues resizing for at most this time and a few buckets more. True: not finished. */
+/* Continues resizing for this time and at most a few buckets longer. True: not finished. */
 bool key_tables_rehash_for(struct key_tables *tables, uint64_t microseconds);
+/* Begins resizes that were forbidden when the tables changed. Each call examines only a few tables of slots. */
+void key_tables_resize_where_needed(struct key_tables *tables);
 void key_tables_stats(const struct key_tables *tables, struct hashtable_stats stats[2]); /* adds to `stats` */
 
 /* Scan. With a table for each slot, the low 14 bits of the cursor are the slot, the others the cursor in its table, and
- * a call visits one bucket of one table. slot: only this one, or -1: all; a single table has all keys in any case. */
+ * a call visits one bucket of one table. slot: scan only this slot; -1: scan all. A single table is always scanned as a
+ * whole. */
 uint64_t key_tables_scan(const struct key_tables *tables, int slot, uint64_t cursor,
                          void (*visit)(void *context, void *entry), void *context);
-/* The same for all keys, with the address of each pointer (hashtable_scan_refs()). */
+/* Scans all keys and passes the address of each pointer (hashtable_scan_refs()). */
 uint64_t key_tables_scan_refs(const struct key_tables *tables, uint64_t cursor,
                               void (*visit)(void *context, void **ref), void *context);
 /* Iteration, in the order of the slots. The tables must not change meanwhile. slot: as for the scan. */
 struct key_tables_iterator {
     struct key_tables *tables;
     struct hashtable_iterator table;
-    int current; /* the open table: its slot; 0 for a single table; -1: none */
+    int current; /* slot of the open table; 0 for a single table; -1: none */
     bool only;   /* no other slot */
 };
 void key_tables_iterator_open(struct key_tables_iterator *it, struct key_tables *tables, int slot);
@@ -64,9 +70,13 @@ void *key_tables_random(const struct key_tables *tables); /* uniform; NULL: no k
 size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count);
 
 size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot); /* 0 for a single table */
+/* Moves the table of a slot, in constant time: out of the tables (NULL: the slot has no keys), and into others, where
+ * the slot has no table. Both have a table for each slot. */
+struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot);
+void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hashtable *table);
 
-/* The inline functions below serve a single table themselves, and leave the rest to these: a table for each slot, and a
- * table that does not exist yet. */
+/* The inline functions below handle a single table. They call these functions for a table for each slot and for a table
+ * that does not exist yet. */
 size_t slot_tables_size(const struct slot_tables *slots);
 struct hashtable *slot_tables_table(const struct slot_tables *slots, unsigned slot); /* NULL: no keys */
 void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
@@ -82,7 +92,7 @@ static inline size_t key_tables_size(const struct key_tables *tables) {
     if (key_tables_is_single(tables)) return hashtable_size(tables->table);
     return tables->slots ? slot_tables_size(tables->slots) : 0;
 }
-/* The table that has a key if there is one; NULL: none yet. */
+/* The table in which the key would be; NULL: it does not exist yet. */
 static inline struct hashtable *key_tables_table(const struct key_tables *tables, struct slice key) {
     if (key_tables_is_single(tables)) return tables->table;
     return tables->slots ? slot_tables_table(tables->slots, hash_slot(key)) : NULL;

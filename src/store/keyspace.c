@@ -1,13 +1,13 @@
 /* keyspace.c: the databases: lookup, insertion, deletion, renaming and iteration; see keyspace.h.
  *
  * A database has a table of its entries, a second table of the entries with an expiry, and a heap of the values with
- * items that expire. Either of the two is a table for each hash slot if the keyspace was created so: key_tables.h makes
- * it one table for the code here. An entry may move when it changes; db_reshape(), the only place where an entry of a
- * table moves, then updates both tables. It searches their slots before it frees the old memory, because a search
+ * items that expire. In a keyspace that is divided by hash slots, each of the two tables is a table for each slot;
+ * key_tables.h presents them as one. An entry may move when it changes; db_reshape(), the only function that moves an
+ * entry of a table, then updates both tables. It searches their slots before it frees the old memory, because a search
  * compares keys, which are part of the entries. */
 #include "store/keyspace.h"
-#include "lib/background.h"
-#include "lib/memory.h"
+#include "lib/system/background.h"
+#include "lib/system/memory.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -27,14 +27,18 @@ struct store_lazyfree store_lazyfree;
 static struct slice table_key(const void *entry) {
     return entry_key_inline(entry);
 }
-static const struct hashtable_type keys_type = {.key = table_key, .free_entry = entry_free};
-static const struct hashtable_type expires_type = {.key = table_key};
+static bool may_grow(size_t bytes) {
+    return !store_settings.table_may_grow || store_settings.table_may_grow(bytes);
+}
+static const struct hashtable_type keys_type = {.key = table_key, .free_entry = entry_free, .may_grow = may_grow};
+static const struct hashtable_type expires_type = {.key = table_key, .may_grow = may_grow};
 
 /* --- Creation and destruction --- */
 
 static void ignore_key(struct db *db, struct slice key) {}
 static void ignore_fields(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {}
 static void ignore_flush(struct db *db, size_t keys) {}
+static void ignore_slot(struct db *db, unsigned slot) {}
 static void ignore_swap(struct db *a, struct db *b) {}
 
 static struct keyspace *keyspace_make(int databases, const struct store_hooks *hooks, bool per_slot) {
@@ -45,6 +49,7 @@ static struct keyspace *keyspace_make(int databases, const struct store_hooks *h
     if (!k->hooks.fields_expired) k->hooks.fields_expired = ignore_fields;
     if (!k->hooks.evicted) k->hooks.evicted = ignore_key;
     if (!k->hooks.flushed) k->hooks.flushed = ignore_flush;
+    if (!k->hooks.slot_left) k->hooks.slot_left = ignore_slot;
     if (!k->hooks.swapped) k->hooks.swapped = ignore_swap;
     k->databases = databases;
     for (int i = 0; i < databases; i++)
@@ -103,6 +108,9 @@ size_t db_expires_overhead(const struct db *db) {
 }
 int db_rehashing(const struct db *db) {
     return key_tables_rehashing(&db->keys) + key_tables_rehashing(&db->expires);
+}
+size_t db_rehashing_memory(const struct db *db) {
+    return key_tables_rehashing_memory(&db->keys) + key_tables_rehashing_memory(&db->expires);
 }
 void db_keys_stats(const struct db *db, struct hashtable_stats stats[2]) {
     key_tables_stats(&db->keys, stats);
@@ -180,7 +188,7 @@ void **db_find_ref(struct db *db, struct slice key, struct key_position *positio
 struct entry *db_find(struct db *db, struct slice key, int flags) {
     struct entry *e = key_tables_find(&db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
-        /* A writer must have the expired key removed, even on a replica. */
+        /* For a write the expired key must be removed, even on a replica. */
         if (!store_settings.keep_expired || flags & LOOKUP_WRITE) db_expire_entry(db, e);
         e = NULL;
     }
@@ -313,6 +321,7 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
 
 /* --- Whole databases --- */
 
+/* Frees tables in the background: their keys, of which `expires` has some. */
 struct flush_job {
     struct key_tables keys, expires;
     size_t count;
@@ -331,23 +340,29 @@ static void flush_run(void *arg) {
     mem_free(job);
 }
 
-size_t db_flush(struct db *db, bool lazy) {
-    struct flush_job flushed = {db->keys, db->expires, db_size(db)};
-    db->keyspace->hooks.flushed(db, flushed.count);
-    heap_clear(&db->expiring_values);
-    db->keys = key_tables_init(&keys_type, flushed.keys.per_slot);
-    db->expires = key_tables_init(&expires_type, flushed.expires.per_slot);
-    if (lazy && flushed.count) {
+void key_tables_dispose(struct key_tables keys, struct key_tables expires, bool lazy) {
+    struct flush_job disposed = {keys, expires, key_tables_size(&keys)};
+    if (lazy && disposed.count) {
         struct flush_job *job = mem_alloc(sizeof(*job));
-        *job = flushed;
-        atomic_fetch_add_explicit(&store_lazyfree.pending, flushed.count, memory_order_relaxed);
+        *job = disposed;
+        atomic_fetch_add_explicit(&store_lazyfree.pending, disposed.count, memory_order_relaxed);
         background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
     } else {
-        flush_tables(&flushed); /* an empty table may still have large arrays */
+        flush_tables(&disposed); /* an empty table may still have large arrays */
     }
+}
+
+size_t db_flush(struct db *db, bool lazy) {
+    struct key_tables keys = db->keys, expires = db->expires;
+    size_t count = db_size(db);
+    db->keyspace->hooks.flushed(db, count);
+    heap_clear(&db->expiring_values);
+    db->keys = key_tables_init(&keys_type, keys.per_slot);
+    db->expires = key_tables_init(&expires_type, expires.per_slot);
+    key_tables_dispose(keys, expires, lazy);
     db->average_ttl = 0;
     db->expire_cursor = 0;
-    return flushed.count;
+    return count;
 }
 
 static void swap_contents(struct db *a, struct db *b) {
@@ -401,8 +416,8 @@ uint64_t db_scan(struct db *db, int slot, uint64_t cursor, void (*visit)(void *c
     return key_tables_scan(&db->keys, slot, cursor, scan_seen, &scan);
 }
 
-/* Expired keys found on the way are deleted, so their number falls. If they must stay and possibly all keys have
- * expired, one of them is returned in the end. */
+/* Deletes the expired keys that it draws. If expired keys must not be deleted and possibly all keys have expired, it
+ * finally returns an expired key. */
 struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
         struct entry *e = key_tables_random(&db->keys);
@@ -430,47 +445,13 @@ void db_iterate_end(struct db_iterator *it) {
     mem_free(it);
 }
 
-/* --- Hash slots --- */
-
-bool db_is_per_slot(const struct db *db) {
-    return db->keys.per_slot;
-}
-
-size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void *context, struct entry *entry),
-                    void *context) {
-    struct key_tables_iterator it;
-    size_t count = 0;
-    key_tables_iterator_open(&it, &db->keys, (int)slot);
-    for (struct entry *e; count < max && (e = key_tables_iterator_next(&it));) {
-        if (!db->keys.per_slot && hash_slot(entry_key_inline(e)) != slot) continue;
-        if (visit) visit(context, e);
-        count++;
-    }
-    key_tables_iterator_close(&it);
-    return count;
-}
-
-static void slot_count_entry(void *context, struct entry *e) {
-    struct db_slot_size *size = context;
-    size->keys++;
-    size->expires += entry_expires(e);
-    size->expiring += entry_is_timed(e);
-}
-
-struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
-    struct db_slot_size size = {0};
-    if (db->keys.per_slot && !db_expiring(db)) {
-        size.keys = key_tables_slot_size(&db->keys, slot);
-        size.expires = key_tables_slot_size(&db->expires, slot);
-    } else {
-        db_slot_keys(db, slot, SIZE_MAX, slot_count_entry, &size);
-    }
-    return size;
-}
-
 /* --- Rehashing --- */
 
 bool keyspace_rehash(struct keyspace *k, uint64_t microseconds) {
+    for (int i = 0; i < k->databases; i++) {
+        key_tables_resize_where_needed(&k->db[i].keys);
+        key_tables_resize_where_needed(&k->db[i].expires);
+    }
     uint64_t now = clock_monotonic_us(), end = now + microseconds;
     for (int left = 2 * k->databases; left > 0; left--) {
         struct db *db = &k->db[k->rehash_turn / 2];

@@ -4,10 +4,10 @@
  * events below. Hooks report changes to the layers above (WATCH, tracking, blocked clients, notifications, propagation
  * of an expiry).
  *
- * Everything belongs to the thread that owns the store. Time is the cached clock (lib/clock.h). */
+ * Everything belongs to the thread that owns the store. Time is the cached clock (lib/system/clock.h). */
 #ifndef STORE_KEYSPACE_H
 #define STORE_KEYSPACE_H
-#include "lib/hashtable.h"
+#include "lib/structures/hashtable.h"
 #include "store/entry.h"
 
 struct keyspace;
@@ -17,7 +17,7 @@ struct db; /* a numbered database */
  * returns. */
 struct store_hooks {
     void (*changed)(struct db *db,
-                    struct slice key); /* value or existence changed; called by every function below that says so */
+                    struct slice key); /* value or existence changed; the functions below say when they call it */
     /* Called before the entry is deleted: propagate DEL/UNLINK, notify "expired". `changed` follows. */
     void (*expired)(struct db *db, struct slice key);
     void (*evicted)(struct db *db, struct slice key); /* likewise, for an eviction */
@@ -26,6 +26,9 @@ struct store_hooks {
     void (*fields_expired)(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all);
     void (*flushed)(struct db *db,
                     size_t keys); /* called before a whole database is emptied; no other hook is called for its keys */
+    /* Called before all keys of a slot are removed from a database, or moved to another keyspace; no other hook is
+     * called for these keys. Not called for slots without keys. */
+    void (*slot_left)(struct db *db, unsigned slot);
     /* Called before two databases are swapped. Called with the same database twice after its contents were replaced as
      * a whole (keyspace_replace()). */
     void (*swapped)(struct db *a, struct db *b);
@@ -37,12 +40,13 @@ struct store_settings {
     bool lazy_expire, lazy_eviction, lazy_user_del, lazy_user_flush, lazy_server_del;
     int active_expire_effort; /* 1..10 */
     bool active_expire;       /* DEBUG SET-ACTIVE-EXPIRE */
-    bool keep_expired;        /* on a replica: expired keys look missing, but stay until the primary deletes them */
+    bool keep_expired;        /* on a replica: lookups do not find expired keys, but only the primary deletes them */
     bool active_rehashing;
     bool show_expired; /* while loading, and for commands of the primary's stream or of an import source: expired keys
                           and fields are visible */
-    bool keep_access;  /* lookups do not update the access field (a child process shares the memory: each write copies a
-                          page) */
+    bool (*table_may_grow)(size_t bytes); /* whether a table of keys may allocate that much to grow; NULL: always */
+    bool keep_access; /* lookups do not update the access field (a child process shares the memory: each write copies a
+                         page) */
 };
 extern struct store_settings store_settings;
 /* Counters for INFO; CONFIG RESETSTAT resets them. */
@@ -52,14 +56,15 @@ struct store_stats {
     uint64_t expire_cycle_us;
 };
 extern struct store_stats store_stats;
-/* Objects passed to the background thread, which updates these counters, too. */
+/* Counters of objects that are freed by the background thread, which updates them as well. */
 struct store_lazyfree {
     _Atomic uint64_t pending, freed;
 };
 extern struct store_lazyfree store_lazyfree;
+void store_free_later(void *memory); /* mem_free() in the background thread */
 
-/* The keys of a database are in one hash table, or in one for each hash slot of a cluster. The functions below work
- * alike on both. */
+/* The keys of a database are in one hash table, or in one table for each hash slot of a cluster. The functions below
+ * work on both. */
 struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks);
 struct keyspace *keyspace_new_per_slot(int databases, const struct store_hooks *hooks);
 struct keyspace *
@@ -75,6 +80,7 @@ int64_t db_average_ttl(const struct db *db);
 size_t db_keys_overhead(const struct db *db);    /* bytes of the tables of keys, without the entries */
 size_t db_expires_overhead(const struct db *db); /* bytes of the tables of keys with an expiry */
 int db_rehashing(const struct db *db);           /* tables that are being resized */
+size_t db_rehashing_memory(const struct db *db); /* bytes of their old arrays */
 /* Add the statistics of all tables, for DEBUG HTSTATS. */
 void db_keys_stats(const struct db *db, struct hashtable_stats stats[2]);
 void db_expires_stats(const struct db *db, struct hashtable_stats stats[2]);
@@ -88,16 +94,16 @@ enum {
 };
 struct entry *db_find(struct db *db, struct slice key, int flags);
 /* Prefetches keys of commands that are not executed yet (a pipeline, an MGET). This costs one hash per key and hides
- * one cache miss each, which pays unless the database is small enough for the CPU cache. */
+ * one cache miss per key, so it pays unless the database fits into the CPU cache. */
 bool db_prefetch_pays(const struct db *db);
 void db_prefetch(struct db *db, const struct slice *keys, size_t count);
 
 /* Changes. Each function calls hooks->changed unless it says otherwise, and returns the entry's new address. */
 /* Sets a string and replaces a value of any type. `blob` may hold the same bytes: the call always takes over its
  * reference, and it stores the blob itself if the value is too large for the entry, which avoids a copy. Keeps the
- * expiry only with keep_ttl. Selects int, embedded or blob. */
+ * expiry only with keep_ttl. Stores the value as an int, embedded or as a blob. */
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);
-/* The same with an expiry (ms since the epoch, -1: none) and a single search; *existed: the key existed. */
+/* Sets a string and its expiry (ms since the epoch, -1: none) with a single search; *existed: the key existed. */
 enum {
     PUT_KEEP_TTL = 1 /* ignore expire_at */,
     PUT_TEXT = 2 /* never store as an int */
@@ -105,7 +111,7 @@ enum {
 struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob, int64_t expire_at,
                             int flags, bool *existed);
 struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl);
-/* The same for an entry just returned by db_find(), without a second search. A NULL entry: as db_set_string(). */
+/* Sets the string of an entry just returned by db_find(), without a second search. A NULL entry: as db_set_string(). */
 struct entry *db_replace_string(struct db *db, struct entry *entry, struct slice key, struct slice value,
                                 struct blob *blob, bool keep_ttl);
 struct entry *db_replace_int64(struct db *db, struct entry *entry,
@@ -113,8 +119,8 @@ struct entry *db_replace_int64(struct db *db, struct entry *entry,
 /* Resizes the string to `len` bytes (zero-filled), with encoding raw, and sets *bytes to its bytes for writing: APPEND,
  * SETRANGE, SETBIT. *bytes is valid until the next change. */
 struct entry *db_edit_string(struct db *db, struct entry *entry, size_t len, char **bytes);
-/* The same without the hook, for callers that learn only then whether they change anything; they call db_changed() if
- * so. */
+/* The same without the hook, for callers that know only afterwards whether they changed the string; they call
+ * db_changed() if they did. */
 struct entry *db_edit_string_silently(struct db *db, struct entry *entry, size_t len, char **bytes);
 /* Adds a key of another type, which must not exist. The store takes over the structure. */
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
@@ -122,7 +128,7 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
 void db_set_value(struct db *db, struct entry *entry, enum value_encoding encoding,
                   void *value);                   /* the structure was converted or reallocated; calls no hook */
 void db_changed(struct db *db, struct slice key); /* reports that the structure of an entry changed */
-/* Deletes a key. An expired key counts as deleted, not as expired. With `lazy` a large value is freed in the
+/* Deletes a key. Deleting an expired key calls `changed`, not `expired`. With `lazy` a large value is freed in the
  * background. False: no such key. */
 bool db_delete(struct db *db, struct slice key, bool lazy);
 struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms); /* -1: none. Calls `changed` */
@@ -132,15 +138,17 @@ struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,
                       struct slice to);    /* the target must not exist */
 size_t db_flush(struct db *db, bool lazy); /* returns the number of keys deleted */
 void db_swap(struct db *a, struct db *b);  /* swaps the contents: pointers to struct db keep their numbers */
-/* Replaces the contents of all databases by those of another keyspace of the same kind and size, which has the
- * old contents afterwards. NULL: the contents were loaded in place, into empty databases; only reports the change. */
+/* Swaps the contents of all databases with those of another keyspace of the same kind and size. Calls `flushed` and
+ * `swapped` for each database. NULL: calls only `swapped`, because the contents were loaded into the empty
+ * databases. */
 void keyspace_replace(struct keyspace *keyspace, struct keyspace *with);
-/* Preallocate before loading: the table of all keys, or the table of a slot. The one that does not exist is ignored. */
+/* Preallocate before loading: the table of all keys, or the table of a slot. A call for a table that does not exist is
+ * ignored. */
 void db_expand(struct db *db, size_t keys, size_t expires);
 void db_expand_slot(struct db *db, unsigned slot, size_t keys, size_t expires);
 
-/* Iteration. `slot`: visit only this hash slot if it has a table of its own, otherwise all keys; -1: all keys. So a
- * caller that knows the slot of all keys it looks for saves a search of the others. */
+/* Iteration. `slot`: visit only this hash slot if it has a table of its own, otherwise all keys; -1: all keys. A caller
+ * that searches keys of one slot thus avoids a search of all keys. */
 /* As hashtable_scan(); one call visits one bucket. Any number is a valid cursor. */
 uint64_t db_scan(struct db *db, int slot, uint64_t cursor, void (*visit)(void *context, struct entry *entry),
                  void *context);
@@ -153,7 +161,7 @@ struct entry *db_iterate_next(struct db_iterator *iterator);
 void db_iterate_end(struct db_iterator *iterator);
 bool entry_is_expired(const struct entry *entry);
 
-/* Hash slots (lib/hash_slot.h). With a single table the functions search all keys. */
+/* Hash slots (lib/hash/hash_slot.h). With a single table the functions search all keys. */
 bool db_is_per_slot(const struct db *db); /* each slot has a table */
 struct db_slot_size {
     size_t keys, expires, expiring; /* as db_size(), db_expires(), db_expiring() */
@@ -164,7 +172,17 @@ struct db_slot_size db_slot_size(struct db *db, unsigned slot);
 size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void *context, struct entry *entry),
                     void *context);
 
-/* Background work of the cron and of each event loop iteration. */
+/* The functions below need a table for each slot. */
+/* Removes all keys of a slot from all databases and returns their number. Detaching the tables takes constant time for
+ * each database, however many keys there are; only hashes with field expiration are visited one by one. `lazy`: a
+ * background thread frees the keys. Calls `slot_left`. */
+size_t keyspace_drop_slot(struct keyspace *keyspace, unsigned slot, bool lazy);
+/* Moves all keys of a slot from one keyspace to another, which has none of this slot, in constant time as well. Both
+ * have the same number of databases. Calls `slot_left` of `from`. Keys that arrive in a keyspace of their own are
+ * invisible until they are moved: they are not counted, scanned, expired, or evicted. */
+size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot);
+
+/* --- Background work, called by the cron and by each event loop iteration --- */
 /* Deletes expired keys and fields within the time limit given by active_expire_effort; fast: the short cycle before the
  * loop sleeps. */
 void keyspace_expire_cycle(struct keyspace *keyspace, bool fast, int hz);

@@ -2,7 +2,7 @@
  * store/ only. */
 #ifndef STORE_KEYSPACE_LAYOUT_H
 #define STORE_KEYSPACE_LAYOUT_H
-#include "lib/heap.h"
+#include "lib/structures/heap.h"
 #include "store/entry_layout.h"
 #include "store/key_tables.h"
 #include "store/keyspace.h"
@@ -16,6 +16,9 @@ struct db {
     int64_t average_ttl;         /* ms, estimated by the expiry cycle */
     uint64_t expire_cursor;      /* where the expiry cycle continues in `expires` */
 };
+
+/* Frees tables that no database has any more, with their entries. `lazy`: in the background. */
+void key_tables_dispose(struct key_tables keys, struct key_tables expires, bool lazy);
 
 struct keyspace {
     struct store_hooks hooks; /* no member is NULL */
@@ -52,8 +55,9 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
     db->keyspace->hooks.changed(db, entry_key_inline(e));
 }
 
-/* Gives an entry of the tables a shape, and updates the tables if it moves. `ref` is the pointer to the entry in
- * `keys`; NULL: search it if needed. An entry that gains or loses its expiry is added to or removed from `expires`. */
+/* Gives an entry of the tables a shape and updates the tables if it moves. `ref` is the address of the pointer to the
+ * entry in `keys`; NULL: it is searched if needed. An entry that gains or loses its expiry is added to or removed from
+ * `expires`. */
 struct entry *db_reshape(struct db *db, struct entry *entry, void **ref, struct entry_shape shape);
 
 /* Called before an entry's value is replaced or the entry is removed. */

@@ -1,6 +1,6 @@
 /* list_type.c: lists of both encodings; quicklist.c implements the quicklist. */
 #include "store/list_type.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "store/quicklist.h"
 #include "store/types_private.h"
 

@@ -1,18 +1,18 @@
-/* list_type.h: values of type list. (lib/list.h uses the plain name.)
+/* list_type.h: values of type list.
  *
  * ENCODING_LISTPACK: one listpack within the limits of list-max-listpack-size.
  *
  * ENCODING_QUICKLIST: a linked list of nodes. A node is a listpack within those limits, or a blob with a single element
  * that exceeds them. With list-compress-depth N, all nodes except N at either end are compressed with LZF and
- * decompressed for access. A list becomes a quicklist when it exceeds one node (call list_type_expect() before adding),
- * and a listpack again when the rest fills less than half of one (call list_type_shrunk() after removing).
+ * decompressed for access. A list becomes a quicklist when it exceeds one node (call list_type_expect() before adding).
+ * It becomes a listpack again when its elements fill less than half of a node (call list_type_shrunk() after removing).
  *
  * The functions take the entry of the key. They change the structure only: the caller reports the change with
  * db_changed(), once per command, and deletes an empty list. Indexes count from 0; negative ones count from the end, -1
  * is the last. */
 #ifndef STORE_LIST_TYPE_H
 #define STORE_LIST_TYPE_H
-#include "lib/listpack.h"
+#include "lib/structures/listpack.h"
 #include "store/keyspace.h"
 
 struct list_type_element {
@@ -37,8 +37,8 @@ bool list_type_replace(struct db *db, struct entry *entry, int64_t index, struct
 /* Inserts before or after the first element that equals `pivot`; false: no such element. */
 bool list_type_insert(struct db *db, struct entry *entry, struct slice pivot, bool after, struct slice text,
                       struct blob *blob);
-/* Removes the first `count` elements that equal the text; the last ones for a negative count; all for 0. Returns the
- * number removed. */
+/* Removes the first `count` elements that equal the text; the last `-count` elements if count is negative; all if it is
+ * 0. Returns the number removed. */
 size_t list_type_remove(struct db *db, struct entry *entry, struct slice text, int64_t count);
 
 /* Statistics of the nodes of a quicklist, for DEBUG; all 0 for a listpack. */
@@ -48,7 +48,7 @@ struct quicklist_stats {
 };
 void list_type_describe(const struct entry *entry, struct quicklist_stats *nodes);
 
-/* For persist/: the content of a list, node by node. */
+/* The content of a list node by node, for formats/. */
 struct list_node_view {
     struct slice bytes; /* a listpack; its LZF form if compressed; the element of a large node */
     struct blob *blob;  /* of a large element; NULL: a listpack */

@@ -1,10 +1,10 @@
 /* member_table.c: see member_table.h. Open addressing over member numbers: a slot is four bytes, so the slots are fast
  * to clear and stay in the cache. */
 #include "store/member_table.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
-#include "lib/siphash.h"
+#include "lib/hash/siphash.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include <stdlib.h>
 
 enum {
@@ -24,7 +24,7 @@ static void seed_once(void) {
     __atomic_store_n(&seeded, true, __ATOMIC_RELEASE);
 }
 
-/* Returns the number if the member is one, in either representation. */
+/* Returns a number if the member is a canonical integer, as text or as a number. */
 static inline struct listpack_value canonical(const struct listpack_value *value) {
     int64_t number;
     if (value->data && value->len && value->len <= NUMBER_DIGITS && value->data[0] <= '9' &&
@@ -55,7 +55,7 @@ static void slot_put(struct member_table *table, size_t index) {
     while (table->slots[at]) at = (at + 1) & table->mask;
     table->slots[at] = (uint32_t)index + 1;
 }
-/* Allocates slots for the capacity and adds the present members. */
+/* Allocates slots for the capacity and adds the current members. */
 static void slots_make(struct member_table *table) {
     bool hashed = table->slots;
     size_t wanted = table->capacity * SLOTS_PER_MEMBER;

@@ -2,10 +2,11 @@
  * as an index of a packed structure that avoids a linear search per lookup.
  *
  * The table does not copy texts: their memory must stay valid while the table exists. A text that is an integer and the
- * integer are the same member. The members form an array in insertion order; adding one may move them. Any thread. */
+ * integer are the same member. The members form an array in insertion order; adding one may move them. Not
+ * thread-safe. */
 #ifndef STORE_MEMBER_TABLE_H
 #define STORE_MEMBER_TABLE_H
-#include "lib/listpack.h"
+#include "lib/structures/listpack.h"
 
 struct member {
     struct listpack_value value;

@@ -4,17 +4,17 @@
  * (quicklist_settle), which compresses the inner nodes. A read decompresses into memory of the reader and leaves the
  * node compressed. Whole nodes are deleted without decompression.
  *
- * An insertion into a full node splits the node at that position. Nodes that deletions made small are not merged: most
- * elements are removed at the ends, where an empty node is freed. */
+ * An insertion into a full node splits the node at that position. Nodes that have become small by deletions are not
+ * merged: most elements are removed at the ends, where an empty node is freed. */
 #include "store/quicklist.h"
-#include "lib/lzf.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
+#include "lib/text/lzf.h"
 #include "store/types.h"
 
 enum node_kind { NODE_LISTPACK, NODE_LARGE, NODE_PACKED };
 enum {
     COUNTED_BYTES_MAX = 8192, /* for a node limited by a number of elements */
-    ELEMENT_OVERHEAD = 8,     /* estimated bytes of an element beside its text */
+    ELEMENT_OVERHEAD = 8,     /* estimated bytes of an element in addition to its text */
     PACK_MIN = 48,            /* minimum bytes to compress, and minimum gain */
     PACK_GAIN = 8
 };
@@ -33,7 +33,7 @@ struct list_node {
 struct quicklist {
     struct list_node *head, *tail;
     size_t count, nodes;
-    struct list_node *moving; /* the node with which quicklist_relocate() goes on, if its caller does */
+    struct list_node *moving; /* the node with which quicklist_relocate() continues */
 };
 
 /* --- Limits --- */
@@ -467,7 +467,7 @@ static struct list_node *node_relocate(struct quicklist *quicklist, struct list_
     if (node->kind == NODE_LARGE) {
         blob_relocate(r, &node->blob);
     } else {
-        void *bytes = node->lp; /* or `packed`, which is at the same place */
+        void *bytes = node->lp; /* or `packed`, in the same union */
         relocate_block(r, &bytes);
         node->lp = bytes;
     }

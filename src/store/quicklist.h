@@ -12,8 +12,9 @@ void quicklist_free(struct quicklist *quicklist);
 struct quicklist *quicklist_copy(const struct quicklist *quicklist);
 size_t quicklist_len(const struct quicklist *quicklist);
 size_t quicklist_nodes(const struct quicklist *quicklist);
-/* As `relocate` of struct value_ops. The quicklist keeps the node to go on with, so a step costs the same anywhere in a
- * long list. A cursor of another list of this name ends at once. */
+/* As `relocate` of struct value_ops. The quicklist stores the node with which the next call continues, so a step has
+ * the same cost at any position of a long list. The call returns 0 for a cursor that belongs to an earlier list of the
+ * same key. */
 uint64_t quicklist_relocate(struct quicklist *quicklist, uint64_t cursor, struct relocation *r);
 size_t quicklist_memory(const struct quicklist *quicklist, size_t samples);
 void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stats *nodes);
@@ -35,7 +36,7 @@ size_t quicklist_remove_packed(uint8_t **lp, struct slice text, size_t most,
                                bool backward); /* removes from a single listpack */
 
 void quicklist_iterate(struct list_type_iterator *it, const struct quicklist *quicklist, int64_t index);
-/* Opens the next node: it->at is then its first element; the element of a large node is returned at once. False: no
+/* Opens the next node: it->at is then its first element; the element of a large node is returned immediately. False: no
  * more nodes. */
 bool quicklist_iterate_next(struct list_type_iterator *it, struct list_type_element *element);
 #endif

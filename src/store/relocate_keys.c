@@ -1,6 +1,6 @@
 /* relocate_keys.c: see relocate_keys.h. */
 #include "store/relocate_keys.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "store/keyspace_layout.h"
 
 struct visit {
@@ -16,8 +16,8 @@ static void large_add(struct relocate_walk *walk, int db, struct slice key, uint
     walk->large[walk->large_count++] = (struct large_value){mem_strndup(key.data, key.len), key.len, db, cursor};
 }
 
-/* The entry is in up to three places: the table of keys, that of keys with an expiry, and a value with items that
- * expire. The second search compares keys, so the old entry is freed last. */
+/* Up to three pointers lead to the entry: from the table of keys, from the table of keys with an expiry, and from a
+ * value with items that expire. The search in the second table compares keys, so the old entry is freed last. */
 static void entry_relocate(struct relocate_walk *walk, struct db *db, void **ref) {
     struct entry *e = *ref, *copy = relocate_begin(&walk->blocks, e);
     if (!copy) return;
@@ -40,7 +40,7 @@ static void visit_entry(void *context, void **ref) {
         walk->keys_stayed++;
 }
 
-/* Goes on with the last of the large values. */
+/* Continues with the last of the large values. */
 static void large_step(struct relocate_walk *walk, struct keyspace *keyspace) {
     struct large_value *large = &walk->large[walk->large_count - 1];
     struct db *db = keyspace_db(keyspace, large->db);

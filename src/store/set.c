@@ -1,8 +1,8 @@
 /* set.c: see set.h. */
 #include "store/set.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "store/types_private.h"
 
 enum { LONG_MEMBER = 255, WORD = 8, INTSET_MAX = 1 << 30, NUMBER_DIGITS = 20 };

@@ -20,9 +20,9 @@
  * into the set and is valid until the set changes. */
 #ifndef STORE_SET_H
 #define STORE_SET_H
-#include "lib/hashtable.h"
-#include "lib/intset.h"
-#include "lib/listpack.h"
+#include "lib/structures/hashtable.h"
+#include "lib/structures/intset.h"
+#include "lib/structures/listpack.h"
 #include "store/keyspace.h"
 
 struct set {
@@ -38,9 +38,8 @@ void set_keep(struct db *db, struct entry *entry, const struct set *set);
 struct set set_new(struct slice first, size_t expected);
 struct set set_new_as(enum value_encoding encoding);
 void set_free(struct set *set);
-void set_expect(struct set *set, size_t more); /* this number of members will be added: converts at once if necessary */
-void set_compact(struct set *set); /* call when a set is complete: converts to an intset if it holds few enough integers
-                                      only; frees spare memory */
+void set_expect(struct set *set, size_t more); /* announces new members: converts immediately if necessary */
+void set_compact(struct set *set); /* call when a set is complete: to an intset if possible; frees spare memory */
 
 size_t set_len(const struct set *set);
 bool set_has(const struct set *set, struct slice member);
@@ -61,7 +60,7 @@ void set_iterate(struct set_iterator *it, const struct set *set);
 bool set_next(struct set_iterator *it, struct listpack_value *member);
 void set_iterate_end(struct set_iterator *it);
 typedef void set_visitor(void *context, const struct listpack_value *member); /* called with each member */
-/* Has the guarantees of SCAN. Encodings other than a table are visited whole in one call. */
+/* Has the guarantees of SCAN. One call visits all of an intset or a listpack. */
 uint64_t set_scan(const struct set *set, uint64_t cursor, set_visitor *visit, void *context);
 
 void set_random(const struct set *set, struct listpack_value *member); /* uniform; the set must not be empty */

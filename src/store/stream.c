@@ -1,6 +1,6 @@
 /* stream.c: see stream.h. */
 #include "store/stream.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "store/stream_group.h"
 #include "store/types_private.h"
 
@@ -20,7 +20,7 @@ static void node_add(struct stream *stream, struct stream_id master, uint8_t *lp
     stream->tail = lp;
     stream->tail_id = master;
 }
-/* The listpack of a node changed and may have moved. */
+/* Stores the listpack of a node after a change, which may have moved it. */
 static void node_keep(struct stream *stream, const struct stream_node *node, uint8_t *lp) {
     char key[STREAM_ID_BYTES];
     if (lp == node->lp) return;
@@ -115,7 +115,7 @@ static unsigned __int128 distance(struct stream_id from, struct stream_id to) {
     return ((unsigned __int128)to.ms << 64 | to.seq) - ((unsigned __int128)from.ms << 64 | from.seq);
 }
 /* Finds the start of the range in its first node. Searches from the end that is probably nearer, so that the most
- * recent entries, which are requested most often, are found at once. The position may be a deleted entry. */
+ * recent entries, which are requested most often, are found quickly. The position may be a deleted entry. */
 static void enter_first_node(struct stream_iterator *it) {
     struct stream_id begin = it->down ? it->last : it->first;
     struct stream_entry entry;
@@ -377,12 +377,10 @@ size_t stream_tree_nodes(const struct stream *stream) {
 }
 
 static void structure_free(void *value, enum value_encoding encoding) {
-    (void)encoding;
     stream_free(value);
 }
 static size_t structure_free_effort(const void *value, enum value_encoding encoding) {
     const struct stream *stream = value;
-    (void)encoding;
     return radix_tree_nodes(stream->nodes) + radix_tree_len(stream->nodes) + stream_groups_allocations(stream->groups);
 }
 static void *node_copy(void *lp) {
@@ -391,7 +389,6 @@ static void *node_copy(void *lp) {
 static void *structure_copy(const void *value, enum value_encoding encoding) {
     const struct stream *from = value;
     struct stream *copy = mem_alloc(sizeof *copy);
-    (void)encoding;
     *copy = *from;
     copy->nodes = radix_tree_copy(from->nodes, node_copy);
     copy->groups = stream_groups_copy(from->groups);
@@ -404,7 +401,6 @@ static size_t structure_memory(const void *value, enum value_encoding encoding, 
     size_t bytes = mem_size(stream) + radix_tree_memory(stream->nodes), measured = 0, measured_bytes = 0;
     size_t full = radix_tree_len(stream->nodes);
     struct radix_iterator it;
-    (void)encoding;
     radix_iterator_init(&it, stream->nodes);
     if (radix_iterator_seek(&it, RADIX_LAST, SLICE(""))) {
         bytes += mem_size(it.value);
@@ -418,14 +414,26 @@ static size_t structure_memory(const void *value, enum value_encoding encoding, 
     return bytes + stream_groups_memory(stream->groups);
 }
 
+static size_t common(const char *a, const char *b) {
+    size_t i = 0;
+    while (i < STREAM_ID_BYTES && a[i] == b[i]) i++;
+    return i;
+}
 /* The cursor is the time of the next node's master id, in milliseconds: all nodes of a millisecond are done in one
- * call. The nodes of the trees, consumers and pending entries stay where they are. */
+ * call. The groups with their trees, consumers and pending entries do not move. */
 static uint64_t structure_relocate(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
-    struct stream *stream = *value;
     uint64_t begin = r->moved + r->stayed, next = 0;
+    if (!cursor) relocate_block(r, value);
+    struct stream *stream = *value;
+    if (!cursor) {
+        void *tree = stream->nodes;
+        relocate_block(r, &tree);
+        stream->nodes = tree;
+    }
     struct stream_id at = {cursor, 0};
     struct radix_iterator it;
-    (void)encoding;
+    char key[STREAM_ID_BYTES], before[STREAM_ID_BYTES];
+    bool begun = false;
     radix_iterator_init(&it, stream->nodes);
     for (bool more = node_at(&it, RADIX_AT_OR_ABOVE, at); more; more = node_at(&it, RADIX_ABOVE, at)) {
         struct stream_id id = stream_id_decode(it.key.data);
@@ -433,14 +441,18 @@ static uint64_t structure_relocate(void **value, enum value_encoding encoding, u
             next = id.ms;
             break;
         }
-        char key[STREAM_ID_BYTES];
         void *lp = it.value, *old = lp;
         at = id;
-        relocate_block(r, &lp);
-        if (lp == old) continue;
         stream_id_encode(key, id);
-        radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, &old);
-        if (stream->tail == old) stream->tail = lp;
+        size_t known = begun ? common(key, before) : 0; /* the nodes above the branch are done */
+        memcpy(before, key, sizeof before);
+        begun = true;
+        relocate_block(r, &lp);
+        if (lp != old) {
+            radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, &old);
+            if (stream->tail == old) stream->tail = lp;
+        }
+        radix_tree_relocate_path(stream->nodes, slice_make(key, sizeof key), known, r);
     }
     radix_iterator_free(&it);
     return next;

@@ -6,11 +6,11 @@
  * unless its texts would make the node reach stream-node-max-bytes or the node has stream-node-max-entries entries,
  * deleted ones included.
  *
- * A stream may be empty; its key stays until it is deleted. A structure never moves, so its entry needs no update. The
+ * A stream may be empty; its key stays until it is deleted. A structure moves only during active defragmentation. The
  * caller reports a change with db_changed(), once per command. Slices passed in must not point into the stream. */
 #ifndef STORE_STREAM_H
 #define STORE_STREAM_H
-#include "lib/radix_tree.h"
+#include "lib/structures/radix_tree.h"
 #include "store/keyspace.h"
 #include "store/stream_node.h"
 
@@ -66,8 +66,8 @@ bool stream_last_entry(const struct stream *stream, struct stream_id *id); /* id
 /* Counts the live entries from `first` to `last`, at most `limit` (0: all). Uses the counters of the nodes inside the
  * range instead of iterating over them. */
 uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last, uint64_t limit);
-/* True: the greatest id deleted individually is in the range of both ids (inclusive). With STREAM_ID_MAX as `last` that
- * means: an entry may be missing from `first` on. Trimmed entries are not missing: they were below all others. */
+/* True: the greatest id deleted individually is between the two ids (inclusive). With STREAM_ID_MAX as `last` it means
+ * that entries from `first` on may have been deleted. Trimmed entries do not count: they were below all others. */
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last);
 
 /* For rdb_stream.c: appends a valid node with `count` live entries after the existing ones; takes over the listpack. */

@@ -1,6 +1,6 @@
 /* stream_group.c: see stream_group.h. */
 #include "store/stream_group.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 /* The bytes of an id: its key in radix trees. */
 struct id_key {
@@ -70,9 +70,11 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
 }
 
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id) {
-    /* XGROUP may have set any count for a group before the first entry; the position of the entry is exact. */
+    /* XGROUP may have set any count for a group that is before the first entry, but the position of that entry is
+     * exact. */
     if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX &&
-        stream_id_compare(group->last_id, stream->first_id) >= 0 && !stream_has_gaps(stream, id, STREAM_ID_MAX))
+        stream_id_compare(group->last_id, stream->first_id) >= 0 &&
+        !stream_has_gaps(stream, group->last_id, STREAM_ID_MAX))
         group->entries_read++;
     else
         group->entries_read = stream_entries_up_to(stream, id);

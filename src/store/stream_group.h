@@ -6,11 +6,11 @@
  * change them; their keys are ids as bytes, or names.
  *
  * entries_read of a group counts all entries ever added up to its last id, including deleted ones, so that lag is a
- * subtraction. It is not always known:
+ * subtraction. The count is not always known:
  *
  * - A group is created with a given count, or without one.
- * - Advancing to an entry adds one if the count is known and no entry from that one on was deleted (stream_has_gaps()).
- *   Otherwise the count is derived again from the position of the entry.
+ * - Advancing to an entry adds one if the count is known and no entry from that entry on was deleted
+ *   (stream_has_gaps()). Otherwise the count is derived again from the position of the entry.
  * - The position of an id is known only if nothing between it and an end of the stream was deleted: see
  *   stream_entries_up_to().
  * - Lag is entries_added minus the count, or, if there are gaps ahead of the group, minus the position of its last id.
@@ -73,7 +73,7 @@ struct stream_pending *stream_pending_find(const struct stream_group *group, str
  * pending for any consumer, ownership moves. */
 struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id,
                                       int64_t now_ms);
-/* Changes the owner only; time and count stay. */
+/* Changes the owner, but not the time and count of deliveries. */
 void stream_pending_give(struct stream_pending *pending, struct stream_id id, struct stream_consumer *consumer);
 bool stream_acknowledge(struct stream_group *group,
                         struct stream_id id); /* removes the pending entry; false: not pending */

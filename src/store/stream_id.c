@@ -1,6 +1,6 @@
 /* stream_id.c: see stream_id.h. */
 #include "store/stream_id.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * that byte order is id order. */
 #ifndef STORE_STREAM_ID_H
 #define STORE_STREAM_ID_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 enum { STREAM_ID_TEXT = 48, STREAM_ID_BYTES = 16 };
@@ -27,7 +27,7 @@ static inline bool stream_id_is_zero(struct stream_id id) {
 bool stream_id_increment(struct stream_id *id);
 bool stream_id_decrement(struct stream_id *id);
 
-/* The forms accepted besides "MS-SEQ" and "MS", which stands for MS-missing_seq. */
+/* The forms accepted in addition to "MS-SEQ" and "MS", which stands for MS-missing_seq. */
 enum stream_id_syntax {
     STREAM_ID_EDGES = 1,   /* "-" and "+": the smallest and the greatest id */
     STREAM_ID_PARTIAL = 2, /* "MS-*": the server chooses the sequence number; *chosen becomes true, otherwise false */

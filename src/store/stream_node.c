@@ -1,6 +1,6 @@
 /* stream_node.c: see stream_node.h. */
 #include "store/stream_node.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 enum { FLAG_DELETED = 1, FLAG_SAME_FIELDS = 2, FLAGS_ALL = FLAG_DELETED | FLAG_SAME_FIELDS };
 enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, CAPACITY_FIRST = 128 };

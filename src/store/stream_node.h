@@ -1,5 +1,5 @@
-/* stream_node.h: a node of a stream: entries in one listpack (lib/listpack.h), byte for byte as in RDB files and DUMP
- * payloads.
+/* stream_node.h: a node of a stream: entries in one listpack (lib/structures/listpack.h), byte for byte as in RDB files
+ * and DUMP payloads.
  *
  * Entries of a stream usually have the same fields: these entries share the field names of the master entry.
  *
@@ -17,12 +17,12 @@
  *
  * The listpack stores texts as strings or integers as it chooses. Ids of live entries ascend and are not below the
  * master id, which is the id of the first entry of the node. Each entry was above all live entries when it was added,
- * so the last entry is not below any live one, even if it is deleted itself.
+ * so the last entry, live or deleted, is not below any live entry.
  *
  * Functions trust the bytes: external data must pass stream_node_validate() first. */
 #ifndef STORE_STREAM_NODE_H
 #define STORE_STREAM_NODE_H
-#include "lib/listpack.h"
+#include "lib/structures/listpack.h"
 #include "store/stream_id.h"
 
 enum {

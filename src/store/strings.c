@@ -2,8 +2,8 @@
  *
  * A value is stored as a number if its text is a canonical integer, inside the entry up to ENTRY_EMBED_MAX bytes,
  * otherwise in a blob. Setting an existing key reuses its entry if the new value fits into the block. */
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "store/bulk.h"
 #include "store/keyspace_layout.h"
 
@@ -51,7 +51,8 @@ static bool shape_same(struct entry_shape a, struct entry_shape b) {
     return a.expires == b.expires && a.embedded == b.embedded && a.value_len == b.value_len;
 }
 
-/* True: the value's bytes are in memory that reshaping the entry or freeing its value would invalidate. */
+/* True: the value's bytes are in the entry or its blob, so that reshaping the entry or freeing its value would
+ * invalidate them. */
 static bool value_lies_in(const struct string_value *v, const struct entry *e) {
     if (v->is_number || !v->bytes.len) return false;
     const char *at = v->bytes.data;

@@ -1,6 +1,6 @@
 /* types.c: see types.h and types_private.h. */
 #include "store/types.h"
-#include "lib/random.h"
+#include "lib/system/random.h"
 #include "store/types_private.h"
 
 struct encoding_limits encoding_limits = {
@@ -26,7 +26,7 @@ void store_types_register(void) {
 
 void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,
                   void (*visit)(void *context, void *entry), void *context) {
-    enum { WALK_ABOVE = 3 }; /* iterate if more than one in this number is wanted */
+    enum { WALK_ABOVE = 3 }; /* iterate if more than one entry in 3 is wanted */
     size_t left = hashtable_size(table);
     if (count > left / WALK_ABOVE) {
         struct hashtable_iterator it;

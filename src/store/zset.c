@@ -1,8 +1,8 @@
 /* zset.c: see zset.h. */
 #include "store/zset.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "store/types_private.h"
 #include <math.h>
 
@@ -49,7 +49,7 @@ static inline int compare_at(const uint8_t *element, struct slice text) {
 }
 
 /* The position of a member with that score; NULL: at the end. */
-static uint8_t *packed_place(const uint8_t *lp, double score, struct slice member) {
+static uint8_t *packed_position(const uint8_t *lp, double score, struct slice member) {
     for (uint8_t *p = listpack_first(lp), *s; p; p = listpack_next(lp, s)) {
         s = listpack_next(lp, p);
         double other = score_at(s);
@@ -60,7 +60,7 @@ static uint8_t *packed_place(const uint8_t *lp, double score, struct slice membe
 static void packed_insert(struct zset *z, double score, struct slice member) {
     char text[SCORE_TEXT];
     struct listpack_value pair[2] = {listpack_text_value(member), score_value(score, text)};
-    uint8_t *at = packed_place(z->value, score, member);
+    uint8_t *at = packed_position(z->value, score, member);
     z->value = listpack_insert_many(z->value, &at, pair, 2);
 }
 static uint8_t *packed_find(const struct zset *z, struct slice member) {
@@ -120,6 +120,9 @@ static void convert_to_skiplist(struct zset *z, size_t expected) {
     zset_free(z);
     *z = (struct zset){ENCODING_SKIPLIST, to};
 }
+void zset_index(struct zset *z) {
+    if (packed(z)) convert_to_skiplist(z, 0);
+}
 void zset_expect(struct zset *z, size_t expected, size_t longest) {
     if (packed(z) && !packed_suits(expected, longest)) convert_to_skiplist(z, expected);
 }
@@ -146,7 +149,7 @@ struct zset zset_of_members(const struct member_table *sorted) {
         return (struct zset){ENCODING_LISTPACK, listpack_shrink(lp)};
     }
     struct indexed *to = indexed_new(sorted->count);
-    /* From the end: the place of each is found at once. */
+    /* From the end: each member then belongs at the front, so no search is needed. */
     for (size_t i = sorted->count; i-- > 0;)
         indexed_add(to, sorted->members[i].score, listpack_value_text(&sorted->members[i].value, text));
     return (struct zset){ENCODING_SKIPLIST, to};
@@ -186,7 +189,7 @@ bool zset_rank(const struct zset *z, struct slice member, size_t *rank, double *
 
 /* --- Changes --- */
 
-/* Decides what happens to an existing member. */
+/* Decides how an existing member changes. */
 static enum zset_result decide(double old, double *score, unsigned conditions) {
     if (conditions & ZSET_NX) return ZSET_NOTHING;
     if (conditions & ZSET_INCREMENT) {
@@ -287,8 +290,23 @@ static bool node_within_high(const void *high, const struct skiplist_node *node)
     return within_high(high, node->score, skiplist_text(node));
 }
 
+/* False: the first member is above the range, or the last member is below it. If bounds are texts and scores differ,
+ * members between them may still be in the range; as in Valkey, the range is empty nevertheless. */
+static bool ends_touch(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high) {
+    struct zset_item item;
+    struct zset_iterator it;
+    char text[LISTPACK_TEXT];
+    zset_iterate(&it, z, 0, false);
+    if (!zset_next(&it, &item)) return false;
+    if (!within_high(high, item.score, listpack_value_text(&item.member, text))) return false;
+    zset_iterate(&it, z, zset_len(z) - 1, false);
+    return zset_next(&it, &item) && !below_low(low, item.score, listpack_value_text(&item.member, text));
+}
+
 size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high, size_t *first) {
     size_t begin = 0, end = 0;
+    *first = 0;
+    if (low->kind != BOUND_SCORE && !ends_touch(z, low, high)) return 0;
     if (packed(z)) {
         const uint8_t *lp = z->value;
         char text[LISTPACK_TEXT];
@@ -401,7 +419,7 @@ static void *structure_copy(const void *value, enum value_encoding encoding) {
     if (encoding == ENCODING_LISTPACK) return listpack_copy(value);
     const struct indexed *from = value;
     struct indexed *copy = indexed_new(skiplist_len(from->list));
-    /* From the end: the place of each is found at once. */
+    /* From the end: each member then belongs at the front, so no search is needed. */
     for (const struct skiplist_node *node = skiplist_last(from->list); node; node = node->prev)
         indexed_add(copy, node->score, skiplist_text(node));
     return copy;

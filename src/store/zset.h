@@ -14,9 +14,9 @@
  * until it changes. Ranks count from 0, from the lowest score. */
 #ifndef STORE_ZSET_H
 #define STORE_ZSET_H
-#include "lib/hashtable.h"
-#include "lib/listpack.h"
-#include "lib/skiplist.h"
+#include "lib/structures/hashtable.h"
+#include "lib/structures/listpack.h"
+#include "lib/structures/skiplist.h"
 #include "store/keyspace.h"
 #include "store/member_table.h"
 
@@ -36,7 +36,8 @@ void zset_keep(struct db *db, struct entry *entry, const struct zset *zset);
 struct zset zset_new(size_t expected, size_t longest); /* for about `expected` members of up to `longest` bytes */
 void zset_free(struct zset *zset);
 struct zset zset_of_members(const struct member_table *sorted);       /* copies the members */
-void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts at once if that will be necessary */
+void zset_index(struct zset *zset);                                   /* converts to ENCODING_SKIPLIST */
+void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts now if it will be necessary */
 
 size_t zset_len(const struct zset *zset);
 bool zset_score(const struct zset *zset, struct slice member, double *score); /* false: no such member */
@@ -51,7 +52,7 @@ enum zset_condition {
     ZSET_INCREMENT = 16 /* adds to the current score */
 };
 enum zset_result {
-    ZSET_NOTHING /* a condition does not hold */,
+    ZSET_NOTHING /* a condition is not met; no change */,
     ZSET_SAME,
     ZSET_ADDED,
     ZSET_UPDATED,
@@ -81,7 +82,7 @@ struct zset_iterator {
 void zset_iterate(struct zset_iterator *it, const struct zset *zset, size_t rank, bool down);
 bool zset_next(struct zset_iterator *it, struct zset_item *item);
 typedef void zset_visitor(void *context, const struct zset_item *item); /* called with each member */
-/* Has the guarantees of SCAN. A listpack is visited whole in one call. */
+/* Has the guarantees of SCAN. One call visits all of a listpack. */
 uint64_t zset_scan(const struct zset *zset, uint64_t cursor, zset_visitor *visit, void *context);
 
 void zset_random(const struct zset *zset, struct zset_item *item); /* uniform; the sorted set must not be empty */

@@ -1,6 +1,6 @@
 /* benchmark.c: valkey-benchmark measures the performance of a server. benchmark.h lists its parts. */
 #include "tools/benchmark.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include <signal.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  *   benchmark_page.c      the page of --report, whose layout is benchmark_page.html */
 #ifndef TOOLS_BENCHMARK_H
 #define TOOLS_BENCHMARK_H
-#include "lib/histogram.h"
+#include "lib/structures/histogram.h"
 #include "tools/endpoint.h"
 #include <stdatomic.h>
 
@@ -23,7 +23,7 @@ struct bench_options {
     struct endpoint endpoint;
     int64_t clients, data_size, db, threads;
     int64_t requests;         /* commands, rounded up to whole sequences */
-    int64_t pipeline;         /* commands or sequences that are sent at once */
+    int64_t pipeline;         /* commands or sequences that are sent together */
     int64_t duration, warmup; /* seconds; 0: `requests` decide, no warm-up */
     int64_t rps;              /* requests per second of all connections together; 0: no limit */
     int64_t precision;        /* decimal places of latencies, at least 3 */
@@ -36,12 +36,13 @@ struct bench_options {
     bool fuzz, fuzz_malformed, fuzz_config;
     enum bench_fuzz_level fuzz_level;
     enum bench_output output;
-    char *tests;        /* ",get,set," or NULL for all */
-    char *report_file;  /* NULL: no page */
-    bool report_add;    /* to the runs in that file, which is otherwise replaced */
-    char *report_label; /* NULL: the transport */
-    char *command_line; /* as it was given, without passwords */
-    int command_argc;   /* the user's command instead of the standard tests */
+    char *tests;           /* ",get,set," or NULL for all */
+    char *report_file;     /* NULL: no page */
+    bool report_add;       /* to the runs in that file, which is otherwise replaced */
+    char *report_label;    /* NULL: the transport */
+    char *report_baseline; /* the label of the run that others are compared with; NULL: the slowest */
+    char *command_line;    /* as it was given, without passwords */
+    int command_argc;      /* the user's command instead of the standard tests */
     struct slice *command_argv;
 };
 /* Prints the error, or the help, and exits if there is nothing to run. */
@@ -99,9 +100,9 @@ struct bench_part {
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
 /* Writes new random numbers, and the tag, into the first `count` requests of a batch. With --sequential the numbers of
- * each kind come from its counter. */
+ * each kind come from its counter, which all threads share and all tests continue. */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag, _Atomic uint64_t counters[static PATCH_KINDS]);
+                   const char *tag);
 
 /* --- Running --- */
 

@@ -3,9 +3,9 @@
  * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. Each request gets the tag of a slot
  * of its target node: no redirection, and all nodes share the load. Tags are found by trial: there are 238328 tags of
  * three letters for 16384 slots. */
+#include "lib/hash/hash_slot.h"
+#include "lib/system/memory.h"
 #include "tools/benchmark.h"
-#include "lib/hash_slot.h"
-#include "lib/memory.h"
 #include "tools/session.h"
 #include <stdio.h>
 #include <stdlib.h>

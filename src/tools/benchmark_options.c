@@ -1,105 +1,110 @@
 /* benchmark_options.c: the command line of valkey-benchmark. */
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
+#include "lib/text/number.h"
 #include "tools/benchmark.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/version.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\n"
-                           "\n"
-                           "Connection:\n"
-                           " -h <hostname>      Name or address of the server (default 127.0.0.1)\n"
-                           " -p <port>          Port (default 6379)\n"
-                           " -s <socket>        Unix socket, instead of host and port\n"
-                           " -u <uri>           All of these: valkey://user:password@host:port/db; what is\n"
-                           "                    left out keeps its default. rdma:// for RDMA.\n"
-                           " --rdma             Connect by RDMA\n"
-                           " --tls              Connect by TLS; valkeys:// in a URI is the same\n"
-                           " --cacert <file>    Certificates of the authorities to trust, PEM\n"
-                           " --cacertdir <dir>  Directory of them. Without both: those of the system\n"
-                           " --insecure         Do not verify the server's certificate\n"
-                           " --cert <file>      Certificate of the client, PEM,\n"
-                           " --key <file>       and its private key\n"
-                           " --sni <host>       Name of the server to ask for in the handshake\n"
-                           " --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl)\n"
-                           " --tls-ciphersuites <list>  Cipher suites of TLS 1.3\n"
-                           " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
-                           " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
-                           "                    (default: 10 where there are CPUs to spare, else 0)\n"
-                           " --rdma-rx-size <bytes>  Receive buffer of a connection (default: 64 to 256 KiB,\n"
-                           "                    about 4 MiB for all connections)\n"
-                           " -a <password>      Password\n"
-                           " --user <username>  User of that password (default: the default user)\n"
-                           " --dbnum <db>       Database (default 0)\n"
-                           " -3                 Speak RESP3\n"
-                           " --cluster          The server is a node of a cluster: spread the load over all\n"
-                           "                    primaries. The keys of your command must contain {tag}.\n"
-                           " --rfr <mode>       With --cluster, read from: no, primaries (default); yes, replicas;\n"
-                           "                    all, both. For tests that only read.\n"
-                           " --mptcp            Connect by Multipath TCP\n"
-                           " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
-                           "\n"
-                           "Load:\n"
-                           " -c <clients>       Connections (default 50)\n"
-                           " -n <requests>      Requests in all (default 100000)\n"
-                           " --duration <seconds>  Run each test for this time instead of a number of requests\n"
-                           " --warmup <seconds> Run for this time first, without counting\n"
-                           " --rps <requests>   Send at most this many requests a second in all\n"
-                           " -P <numreq>        Requests, or sequences, sent at once on a connection (default 1)\n"
-                           " -d <size>          Bytes of a value (default 3)\n"
-                           " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
-                           " -r <keyspacelen>   Replace __rand_int__ in keys and arguments by numbers of 12\n"
-                           "                    digits, 0 to keyspacelen-1, a new one at each place.\n"
-                           "                    __rand_1st__ ... __rand_9th__: one number for all places of\n"
-                           "                    the same name in a request. Without -r nothing is replaced.\n"
-                           " --sequential       Numbers in order instead of random ones; each of __rand_int__,\n"
-                           "                    __rand_1st__ ... __rand_9th__ counts for itself\n"
-                           " --seed <num>       Start of the random numbers (default: the time)\n"
-                           " --threads <num>    Threads; each has an equal share of the connections\n"
-                           " -t <tests>         Only these tests, separated by commas: ping (ping_inline,\n"
-                           "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
-                           "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
-                           "                    _600), mset, xadd, function_load, fcall\n"
-                           " --num-functions <num>      Functions that function_load loads (default 10)\n"
-                           " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
-                           " --fuzz             Send random commands, as the server describes them, to find those\n"
-                           "                    with which it fails. Only for servers without data of value.\n"
-                           "                    The same --seed sends the same commands.\n"
-                           " --fuzz-mode <modes>  malformed-commands: also commands with wrong arguments;\n"
-                           "                    config-commands: also CONFIG SET; or both, separated by a comma\n"
-                           " --fuzz-loglevel <level>  none, error, info (default), or debug: every command\n"
-                           " -l                 Repeat all tests forever\n"
-                           " -I                 Open the connections, send nothing, and wait\n"
-                           " -x                 Read the last argument of the command from standard input\n"
-                           "\n"
-                           "Output:\n"
-                           " -q                 One line for each test\n"
-                           " --csv              Comma separated values\n"
-                           " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
-                           " --report <file>    Write a page (HTML) with charts of throughput and latencies to the\n"
-                           "                    file, and replace what it has\n"
-                           " --report-add <file>  Add this run to such a page, to compare runs side by side\n"
-                           " --report-label <text>  Name of this run there (default: the transport)\n"
-                           " --help, --version\n"
-                           "\n"
-                           "A command on the command line is sent as it is, except that __rand_int__ (see -r) and\n"
-                           "__data__ (a value of -d bytes) are replaced. Several commands with ';' between them are\n"
-                           "a sequence, which is sent as a whole; a number before a command repeats it. The\n"
-                           "benchmark skips a test whose command the server does not know, and prints its name.\n"
-                           "\n"
-                           "Examples:\n"
-                           "   valkey-benchmark -t ping,set,get -n 100000 -q\n"
-                           "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
-                           "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
-                           "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
-                           "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n"
-                           "   valkey-benchmark -- multi ';' set key:__rand_int__ __data__ ';' 2 incr n ';' exec\n"
-                           "   valkey-benchmark -t set,get --report compare.html\n"
-                           "   valkey-benchmark -t set,get --rdma --report-add compare.html\n";
+enum { THREADS_MAX = 500 };
+
+static const char help[] =
+    "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\n"
+    "\n"
+    "Connection:\n"
+    " -h <hostname>      Name or address of the server (default 127.0.0.1)\n"
+    " -p <port>          Port (default 6379)\n"
+    " -s <socket>        Unix socket, instead of host and port\n"
+    " -u <uri>           All of these: valkey://user:password@host:port/db; what is\n"
+    "                    left out keeps its default. rdma:// for RDMA.\n"
+    " --rdma             Connect by RDMA\n"
+    " --tls              Connect by TLS; valkeys:// in a URI is the same\n"
+    " --cacert <file>    Certificates of the authorities to trust, PEM\n"
+    " --cacertdir <dir>  Directory of them. Without both: those of the system\n"
+    " --insecure         Do not verify the server's certificate\n"
+    " --cert <file>      Certificate of the client, PEM,\n"
+    " --key <file>       and its private key\n"
+    " --sni <host>       Name of the server to ask for in the handshake\n"
+    " --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl)\n"
+    " --tls-ciphersuites <list>  Cipher suites of TLS 1.3\n"
+    " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
+    " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
+    "                    (default: 10 where there are CPUs to spare, else 0)\n"
+    " --rdma-rx-size <bytes>  Receive buffer of a connection (default: 64 to 256 KiB,\n"
+    "                    about 4 MiB for all connections)\n"
+    " -a <password>      Password\n"
+    " --user <username>  User of that password (default: the default user)\n"
+    " --dbnum <db>       Database (default 0)\n"
+    " -3                 Speak RESP3\n"
+    " --cluster          The server is a node of a cluster: spread the load over all\n"
+    "                    primaries. The keys of your command must contain {tag}.\n"
+    " --rfr <mode>       With --cluster, read from: no, primaries (default); yes, replicas;\n"
+    "                    all, both. For tests that only read.\n"
+    " --mptcp            Connect by Multipath TCP\n"
+    " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
+    "\n"
+    "Load:\n"
+    " -c <clients>       Connections (default 50)\n"
+    " -n <requests>      Requests in all (default 100000)\n"
+    " --duration <seconds>  Run each test for this time instead of a number of requests\n"
+    " --warmup <seconds> Run for this time first, without counting\n"
+    " --rps <requests>   Send at most this many requests a second in all\n"
+    " -P <numreq>        Requests, or sequences, sent together on a connection (default 1)\n"
+    " -d <size>          Bytes of a value (default 3)\n"
+    " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
+    " -r <keyspacelen>   Replace __rand_int__ in keys and arguments by numbers of 12\n"
+    "                    digits, 0 to keyspacelen-1, a new one at each place.\n"
+    "                    __rand_1st__ ... __rand_9th__: one number for all places of\n"
+    "                    the same name in a request. Without -r nothing is replaced.\n"
+    " --sequential       Numbers in order instead of random ones; each of __rand_int__,\n"
+    "                    __rand_1st__ ... __rand_9th__ counts for itself\n"
+    " --seed <num>       Start of the random numbers (default: the time)\n"
+    " --threads <num>    Threads; each has an equal share of the connections\n"
+    " -t <tests>         Only these tests, separated by commas: ping (ping_inline,\n"
+    "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
+    "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
+    "                    _600), mset, xadd, function_load, fcall\n"
+    " --num-functions <num>      Functions that function_load loads (default 10)\n"
+    " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
+    " --fuzz             Send random commands, as the server describes them, to find those\n"
+    "                    with which it fails. Only for servers without data of value.\n"
+    "                    The same --seed sends the same commands.\n"
+    " --fuzz-mode <modes>  malformed-commands: also commands with wrong arguments;\n"
+    "                    config-commands: also CONFIG SET; or both, separated by a comma\n"
+    " --fuzz-loglevel <level>  none, error, info (default), or debug: every command\n"
+    " -l                 Repeat all tests forever\n"
+    " -I                 Open the connections, send nothing, and wait\n"
+    " -x                 Read the last argument of the command from standard input\n"
+    "\n"
+    "Output:\n"
+    " -q                 One line for each test\n"
+    " --csv              Comma separated values\n"
+    " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
+    " --report <file>    Write a page (HTML) with charts of throughput and latencies to the\n"
+    "                    file, and replace what it has\n"
+    " --report-add <file>  Add this run to such a page, to compare runs side by side\n"
+    " --report-label <text>  Name of this run there (default: the transport)\n"
+    " --report-baseline <text>  Name of the run that the others are compared with (default: the\n"
+    "                     slowest)\n"
+    " --help, --version\n"
+    "\n"
+    "A command on the command line is sent as it is, except that __rand_int__ (see -r) and\n"
+    "__data__ (a value of -d bytes) are replaced. Several commands with ';' between them are\n"
+    "a sequence, which is sent as a whole; a number before a command repeats it. The\n"
+    "benchmark skips a test whose command the server does not know, and prints its name.\n"
+    "\n"
+    "Examples:\n"
+    "   valkey-benchmark -t ping,set,get -n 100000 -q\n"
+    "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
+    "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
+    "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
+    "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n"
+    "   valkey-benchmark -- multi ';' set key:__rand_int__ __data__ ';' 2 incr n ';' exec\n"
+    "   valkey-benchmark -t set,get --report compare.html\n"
+    "   valkey-benchmark -t set,get --rdma --report-add compare.html\n";
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
@@ -122,7 +127,7 @@ static struct number_option {
     NUMBER("--dbnum", db, 0, INT32_MAX),
     NUMBER("-P", pipeline, 1, 1000000),
     NUMBER("-r", keyspace, 0, INT64_C(1000000000000)),
-    NUMBER("--threads", threads, 0, 500),
+    NUMBER("--threads", threads, 0, INT32_MAX),
     NUMBER("--precision", precision, 0, 6),
     NUMBER("--seed", seed, INT64_MIN, INT64_MAX),
     NUMBER("--num-functions", functions, 1, 10000),
@@ -168,12 +173,14 @@ static int table_option(struct bench_options *o, int argc, char **argv, int i) {
 
 /* The options of the page. Returns as table_option() does. */
 static int report_option(struct bench_options *o, int argc, char **argv, int i) {
-    bool label = strcmp(argv[i], "--report-label") == 0, add = strcmp(argv[i], "--report-add") == 0;
-    if (!label && !add && strcmp(argv[i], "--report") != 0) return 0;
+    bool label = strcmp(argv[i], "--report-label") == 0, add = strcmp(argv[i], "--report-add") == 0,
+         baseline = strcmp(argv[i], "--report-baseline") == 0;
+    if (!label && !add && !baseline && strcmp(argv[i], "--report") != 0) return 0;
     if (i + 1 >= argc) return -1;
-    if (!argv[i + 1][0]) fail("--report, --report-add and --report-label take a text that is not empty");
-    text_set(label ? &o->report_label : &o->report_file, argv[i + 1]);
-    if (!label) o->report_add = add;
+    if (!argv[i + 1][0])
+        fail("--report, --report-add, --report-label and --report-baseline take a text that is not empty");
+    text_set(label ? &o->report_label : baseline ? &o->report_baseline : &o->report_file, argv[i + 1]);
+    if (!label && !baseline) o->report_add = add;
     return 2;
 }
 
@@ -248,6 +255,10 @@ static int fuzz_option(struct bench_options *o, int argc, char **argv, int i) {
 }
 
 static int other_option(struct bench_options *o, int argc, char **argv, int i) {
+    if (strcmp(argv[i], "-e") == 0) { /* scripts written for older versions pass it */
+        fprintf(stderr, "WARNING: -e option has no effect. We now immediately exit on error to avoid false results.\n");
+        return 1;
+    }
     if (strcmp(argv[i], "-q") == 0) {
         if (o->output == OUTPUT_REPORT) o->output = OUTPUT_QUIET;
         return 1;
@@ -350,17 +361,21 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     command_take(o, argc - i, argv + i);
     if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
-    if (o->read_replicas && !o->cluster) fail("--rfr needs --cluster");
     if (o->fuzz && (o->cluster || o->report_file || o->command_argc || o->loop || o->idle))
         fail("--fuzz takes no command, and not --cluster, --report, -l or -I");
     if (!o->fuzz && (o->fuzz_malformed || o->fuzz_config)) fail("--fuzz-mode needs --fuzz");
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
     if (o->report_file && (o->loop || o->idle)) fail("--report needs a run that ends, not -l or -I");
     if (o->report_label && !o->report_file) fail("--report-label needs --report or --report-add");
+    if (o->report_baseline && !o->report_file) fail("--report-baseline needs --report or --report-add");
     if (o->report_file) o->command_line = command_line_make(argc, argv);
     char error[512];
     if (!endpoint_prepare(&o->endpoint, error, sizeof error)) fail(error);
     if (o->precision < 3) o->precision = 3;
     if (o->threads < 1) o->threads = 1;
+    if (o->threads > THREADS_MAX) {
+        fprintf(stderr, "WARNING: Too many threads, limiting threads to %d.\n", THREADS_MAX);
+        o->threads = THREADS_MAX;
+    }
     if (o->threads > o->clients) o->threads = o->clients;
 }

@@ -10,8 +10,9 @@
  *
  *   label, date (ISO 8601, UTC), command, tool, transport, target; clients, pipeline, size (bytes of a value), threads
  *   (0: one, not asked for), rps (0: no limit)
+ *   baseline  the label of the run that the others are compared with; missing: the slowest
  *   machine   of the client: host, cpu, cpus, memory (bytes), kernel
- *   server    version, settings; empty texts: the server does not tell
+ *   server    version, settings; empty texts: unknown
  *   tests     a list of objects: title, requests, seconds; min, max and mean latency in nanoseconds;
  *     percentiles  [[f, ns] …]: a fraction f of the requests took longer than ns nanoseconds; f falls
  *     histogram    [[i, n] …]: n requests took 10^(i/24) to 10^((i+1)/24) nanoseconds; i grows
@@ -19,10 +20,10 @@
  *
  * The file is written after each test, to a temporary file that then replaces it: a reader never sees half a page, and
  * a run that ends early leaves the tests that it finished. */
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
 #include "tools/benchmark.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/version.h"
 #include "tools/session.h"
 #include <errno.h>
 #include <math.h>
@@ -73,7 +74,7 @@ static size_t character_len(const unsigned char *at) {
                  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
                                                  : 0;
     for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0; /* the NUL at the end, too */
+        if ((at[i] & 0xc0) != 0x80) return 0; /* also the NUL at the end */
     if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0)) return 0;
     if ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90)) return 0;
     return len;
@@ -183,6 +184,7 @@ static void head_write(struct bench_page *page, const struct bench_cluster *clus
     endpoint_format_transport(&o->endpoint, text, sizeof text);
     print_member(out, "label", o->report_label ? o->report_label : text);
     print_member(out, "transport", text);
+    if (o->report_baseline) print_member(out, "baseline", o->report_baseline);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     print_member(out, "date", text);
     print_member(out, "command", o->command_line);

@@ -4,11 +4,11 @@
  *
  * All requests of a test are equal except for numbers of twelve digits and, in a cluster, tags of three letters. A
  * whole pipeline is therefore formatted once; before each send only the digits and tags are overwritten in place. */
-#include "tools/benchmark.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "resp/request.h"
+#include "tools/benchmark.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -162,8 +162,10 @@ static inline void digits_write(char *at, uint64_t value) {
     six_digits_write(at + DIGITS / 2, (uint32_t)(value % 1000000));
 }
 
+static _Alignas(64) _Atomic uint64_t counters[PATCH_KINDS]; /* for --sequential */
+
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag, _Atomic uint64_t counters[static PATCH_KINDS]) {
+                   const char *tag) {
     if (r->patches_count == 0) return;
     uint64_t keyspace = o->keyspace > 0 ? (uint64_t)o->keyspace : 1;
     for (int i = 0; i < count; i++, bytes += r->size) {

@@ -11,14 +11,14 @@
  * A connection sends a batch, counts its replies in place, and sends the next one. Between a reply and the next request
  * it reads the clock once, patches the digits, copies the batch into the connection's send memory, and flushes once.
  * Long values are not copied. */
-#include "tools/benchmark.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "resp/reply_reader.h"
 #include "resp/request.h"
+#include "tools/benchmark.h"
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #endif
 #include <errno.h>
 #include <pthread.h>
@@ -42,7 +42,6 @@ struct run { /* shared by all threads */
     int greeting_replies;
     uint64_t total; /* requests */
     _Alignas(64) _Atomic uint64_t claimed;
-    _Alignas(64) _Atomic uint64_t counters[PATCH_KINDS]; /* for --sequential */
     _Alignas(64) _Atomic bool stop;
     _Atomic int working;
     pthread_barrier_t ready;
@@ -187,7 +186,7 @@ static void client_send(struct client *client, uint64_t now) {
         const struct bench_node *node = client->node;
         const char *tag =
             node->slots_count ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]] : NULL;
-        request_patch(request, w->run->options, w->scratch, (int)count, tag, w->run->counters);
+        request_patch(request, w->run->options, w->scratch, (int)count, tag);
     }
     client->pending = (int)count * request->commands;
     client->sent_ns = now;
@@ -281,7 +280,7 @@ static void worker_open(struct worker *w) {
         client->worker = w;
         client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
         client_connect(client);
-        /* Open no more connections at once than the server's backlog takes. */
+        /* Open only as many connections at a time as the server's backlog takes. */
         while (i - w->clients_ready > 100 && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
     }
     while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);

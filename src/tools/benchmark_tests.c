@@ -1,7 +1,7 @@
 /* benchmark_tests.c: the standard tests, as a table. */
-#include "tools/benchmark.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
+#include "tools/benchmark.h"
 #include <stdio.h>
 
 /* `command` is split at spaces. Each key contains {tag}, so that in a cluster it can be assigned to the target node;
@@ -24,7 +24,7 @@ static const struct test {
     {",sadd,", "SADD", "SADD myset:{tag} element:__rand_int__"},
     {",hset,", "HSET", "HSET myhash:{tag} element:__rand_int__ __data__"},
     {",spop,", "SPOP", "SPOP myset:{tag}"},
-    {",zadd,", "ZADD", "ZADD myzset:{tag} __score__ element:__rand_int__"},
+    {",zadd,", "ZADD", "ZADD myzset:{tag} __score__ element:__rand_1st__"},
     {",zpopmin,", "ZPOPMIN", "ZPOPMIN myzset:{tag}"},
     {",lrange,lrange_100,lrange_300,lrange_500,lrange_600,", "LPUSH (needed to benchmark LRANGE)",
      "LPUSH mylist:{tag} __data__"},
@@ -37,6 +37,10 @@ static const struct test {
      "key:{tag}:__rand_int__ __data__ key:{tag}:__rand_int__ __data__ key:{tag}:__rand_int__ __data__ "
      "key:{tag}:__rand_int__ __data__ key:{tag}:__rand_int__ __data__ key:{tag}:__rand_int__ __data__ "
      "key:{tag}:__rand_int__ __data__"},
+    {",mget,", "MGET (10 keys)",
+     "MGET key:{tag}:__rand_int__ key:{tag}:__rand_int__ key:{tag}:__rand_int__ key:{tag}:__rand_int__ "
+     "key:{tag}:__rand_int__ key:{tag}:__rand_int__ key:{tag}:__rand_int__ key:{tag}:__rand_int__ "
+     "key:{tag}:__rand_int__ key:{tag}:__rand_int__"},
     {",xadd,", "XADD", "XADD mystream:{tag} * myfield __data__"},
     {",function_load,", "FUNCTION LOAD", NULL},
     {",fcall,", "FCALL", NULL},

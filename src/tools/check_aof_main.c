@@ -4,12 +4,12 @@
  *
  * A file is valid up to the last record that is not in an open transaction. Only the last file may be truncated:
  * commands of later files would otherwise apply to a wrong state. */
-#include "lib/number.h"
-#include "lib/memory.h"
-#include "lib/version.h"
-#include "persist/aof_manifest.h"
-#include "persist/aof_reader.h"
-#include "persist/rdb_file.h"
+#include "formats/aof_manifest.h"
+#include "formats/aof_reader.h"
+#include "formats/rdb_file.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
+#include "lib/text/number.h"
 #include "tools/check_rdb.h"
 #include <ctype.h>
 #include <errno.h>

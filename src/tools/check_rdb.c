@@ -1,9 +1,9 @@
 /* check_rdb.c: see check_rdb.h. Values are read as in the server, one at a time, and freed. */
 #include "tools/check_rdb.h"
-#include "lib/clock.h"
-#include "persist/rdb.h"
-#include "persist/rdb_file.h"
-#include "persist/rdb_opcodes.h"
+#include "formats/rdb.h"
+#include "formats/rdb_file.h"
+#include "formats/rdb_opcodes.h"
+#include "lib/system/clock.h"
 #include "store/bulk.h"
 #include "store/types.h"
 #include "tools/check_rdb_stats.h"
@@ -11,6 +11,7 @@
 #include <errno.h>
 
 enum { CHECKSUM_SINCE = 5, KEY_SHOWN_MAX = 1024 };
+#define WRONG_SIGNATURE "Wrong signature trying to load DB from file"
 
 struct check {
     struct source *source;
@@ -126,6 +127,7 @@ static bool skip_slot_import(struct check *check) {
 }
 
 static bool read_key(struct check *check, uint8_t type) {
+    struct slice name;
     bool attached;
     if (!type_name(type) || (foreign(check) && type > RDB_STREAM_3)) {
         if (foreign(check) || check->version > RDB_VERSION)
@@ -135,7 +137,8 @@ static bool read_key(struct check *check, uint8_t type) {
     }
     check->type = type;
     check->doing = "read-key";
-    if (!rdb_read_string_kept(&check->in, &check->key, &check->name)) return false;
+    if (!rdb_read_string_kept(&check->in, &check->key, &name)) return false;
+    check->name = name;
     check->keys++;
     check->doing = "read-object-value";
     struct entry *entry = rdb_read_entry(&check->in, type, check->db, check->name, -1, &attached);
@@ -210,20 +213,28 @@ static void show_counts(const struct check *check) {
     printf("[info] %llu functions\n", (unsigned long long)check->functions);
 }
 
+static void show_end(const struct check *check, int status) {
+    printf("[offset %llu] Check RDB returned error code %d (0 means success)\n",
+           (unsigned long long)source_offset(check->source), status);
+}
+
 static void show_failure(const struct check *check) {
     printf("--- RDB ERROR DETECTED ---\n");
-    say(check, check->source->truncated ? "Unexpected EOF reading RDB file" : check->source->reason);
+    const char *reason = rdb_reason(check->source);
+    if (strncmp(reason, WRONG_SIGNATURE, strlen(WRONG_SIGNATURE)) == 0)
+        say(check, WRONG_SIGNATURE); /* only the server shows the bytes */
+    else
+        say(check, reason);
     printf("[additional info] While doing: %s\n", check->doing);
     if (check->name.data)
         printf("[additional info] Reading key '%.*s'\n",
                check->name.len < KEY_SHOWN_MAX ? (int)check->name.len : KEY_SHOWN_MAX, check->name.data);
     if (check->type >= 0) printf("[additional info] Reading type %d (%s)\n", check->type, type_name(check->type));
     show_counts(check);
-    say(check, "Check RDB returned error code 1 (0 means success)");
 }
 
 static void show_success(const struct check *check) {
-    say(check, "Check RDB returned error code 0 (0 means success)");
+    show_end(check, 0);
     say(check, foreign(check) || check->version > RDB_VERSION
                    ? "\\o/ RDB looks OK, but loading requires config 'rdb-version-check relaxed'"
                    : "\\o/ RDB looks OK! \\o/");
@@ -246,9 +257,10 @@ bool check_rdb(struct source *source, const char *name, const struct check_rdb_o
     else
         show_failure(&check);
     if (check.stats) {
-        if (good) check_rdb_stats_print(check.stats, options->format, options->output);
+        check_rdb_stats_print(check.stats, options->format, options->output);
         check_rdb_stats_free(check.stats);
     }
+    if (!good) show_end(&check, 1);
     source_buffer_free(&check.key);
     rdb_reader_free(&check.in);
     keyspace_free(keyspace);

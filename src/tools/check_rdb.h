@@ -1,7 +1,7 @@
 /* check_rdb.h: checks RDB files: valkey-check-rdb, and the RDB part of append-only files. */
 #ifndef TOOLS_CHECK_RDB_H
 #define TOOLS_CHECK_RDB_H
-#include "persist/source.h"
+#include "formats/source.h"
 #include <stdio.h>
 
 struct check_rdb_options {

@@ -1,5 +1,5 @@
 /* check_rdb_main.c: valkey-check-rdb: checks an RDB file. Exits with 0 if it is valid, else with 1. */
-#include "lib/version.h"
+#include "lib/system/version.h"
 #include "tools/check_rdb.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,9 @@ int main(int argc, char **argv) {
     }
     int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
+        printf("[offset 0] Checking RDB file %s\n", argv[1]);
         fprintf(stderr, "Cannot open file %s: %s\n", argv[1], strerror(errno));
+        printf("[offset 0] Check RDB returned error code 1 (0 means success)\n");
         return 1;
     }
     struct source source;

@@ -1,11 +1,12 @@
 /* check_rdb_stats.c: see check_rdb_stats.h.
  *
- * An element is a string, an element of a list, a member of a set, a field with its value, an entry of a stream with
- * its fields, or a member of a sorted set. In a listpack a score counts as an element of its own, as in Valkey's tool.
- */
+ * An element is a string, an element of a list, a member of a set, a field with its value, an entry of a stream, or a
+ * member of a sorted set with its score. As in Valkey's tool, members and scores in a listpack are counted as elements
+ * of their own but measured together, and entries of a stream are counted whole but measured by field. */
 #include "tools/check_rdb_stats.h"
-#include "lib/histogram.h"
-#include "lib/memory.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -13,7 +14,7 @@
 #include "store/zset.h"
 #include <string.h>
 
-enum { COLUMNS = 7, COLUMN_STREAM = 6, HISTOGRAM_BITS = 7, DATABASES_MAX = 1 << 16, SCORE_BYTES = 8 };
+enum { COLUMNS = 7, COLUMN_STREAM = 6, HISTOGRAM_BITS = 10, DATABASES_MAX = 1 << 16 };
 static const char *const column_names[COLUMNS] = {"string", "list", "set", "zset", "hash", "module", "stream"};
 #define HISTOGRAM_HIGHEST (UINT64_C(1) << 40)
 
@@ -26,8 +27,17 @@ struct check_rdb_stats {
     struct column (*columns)[COLUMNS]; /* one for each database */
 };
 
+static void columns_add(struct check_rdb_stats *stats, size_t databases) {
+    size_t old = stats->databases;
+    stats->columns = mem_realloc(stats->columns, databases * sizeof *stats->columns);
+    memset(stats->columns + old, 0, (databases - old) * sizeof *stats->columns);
+    stats->databases = databases;
+}
+
 struct check_rdb_stats *check_rdb_stats_new(void) {
-    return mem_calloc(1, sizeof(struct check_rdb_stats));
+    struct check_rdb_stats *stats = mem_calloc(1, sizeof *stats);
+    columns_add(stats, 1); /* a file without keys has statistics of database 0 */
+    return stats;
 }
 void check_rdb_stats_free(struct check_rdb_stats *stats) {
     for (size_t db = 0; db < stats->databases; db++)
@@ -77,13 +87,15 @@ static uint64_t add_zset(struct column *column, const struct entry *entry) {
     uint64_t count = 0;
     if (zset.encoding == ENCODING_LISTPACK) {
         for (uint8_t *at = listpack_first(zset.value); at; at = listpack_next(zset.value, at)) {
-            struct listpack_value value = listpack_get(at);
-            add_element(column, value_bytes(&value), &count);
+            struct listpack_value member = listpack_get(at), score = listpack_get(at = listpack_next(zset.value, at));
+            add_element(column, value_bytes(&member) + value_bytes(&score), &count);
         }
-        return count;
+        return 2 * count;
     }
-    for (zset_iterate(&it, &zset, 0, false); zset_next(&it, &item);)
-        add_element(column, value_bytes(&item.member) + SCORE_BYTES, &count);
+    for (zset_iterate(&it, &zset, 0, false); zset_next(&it, &item);) {
+        char text[40];
+        add_element(column, value_bytes(&item.member) + format_double(text, item.score), &count);
+    }
     return count;
 }
 static uint64_t add_hash(struct column *column, const struct entry *entry) {
@@ -99,11 +111,11 @@ static uint64_t add_stream(struct column *column, const struct entry *entry) {
     struct stream_iterator it;
     struct stream_id id;
     size_t fields;
-    uint64_t count = 0;
+    uint64_t count = 0, pairs = 0;
     for (stream_iterate(&it, stream_of(entry), STREAM_ID_MIN, STREAM_ID_MAX, false); stream_next(&it, &id, &fields);) {
-        uint64_t bytes = 0;
-        for (struct slice field, value; fields--; bytes += field.len + value.len) stream_field(&it, &field, &value);
-        add_element(column, bytes, &count);
+        for (struct slice field, value; fields--; add_element(column, field.len + value.len, &pairs))
+            stream_field(&it, &field, &value);
+        count++;
     }
     stream_iterate_end(&it);
     return count;
@@ -112,12 +124,7 @@ static uint64_t add_stream(struct column *column, const struct entry *entry) {
 void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const struct entry *entry, bool expires,
                          bool expired) {
     if (database >= DATABASES_MAX) return;
-    if (database >= stats->databases) {
-        size_t old = stats->databases, new = (size_t)database + 1;
-        stats->columns = mem_realloc(stats->columns, new * sizeof *stats->columns);
-        memset(stats->columns + old, 0, (new - old) * sizeof *stats->columns);
-        stats->databases = new;
-    }
+    if (database >= stats->databases) columns_add(stats, (size_t)database + 1);
     enum value_type type = entry_type(entry);
     struct column *column = &stats->columns[database][type == TYPE_STREAM ? COLUMN_STREAM : (int)type];
     if (!column->counts) {
@@ -144,11 +151,15 @@ void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const
 
 /* --- Printing --- */
 
+/* Valkey's tool rounds averages to a float before it prints two decimals. */
 static double average(uint64_t sum, uint64_t count) {
-    return count ? (double)sum / (double)count : 0;
+    return count ? (double)(float)((double)sum / (double)count) : 0;
 }
+/* The largest value of the bucket, even if it was not seen, as Valkey's tool prints it. */
 static double percentile(const struct histogram *histogram, double percent) {
-    return histogram ? (double)histogram_percentile(histogram, percent) : 0;
+    if (!histogram) return 0;
+    return (double)histogram_bucket_top(histogram,
+                                        histogram_bucket(histogram, histogram_percentile(histogram, percent)));
 }
 
 /* Metrics, in the order in which they are printed. Numbers from FIRST_DOUBLE on have two decimals. */

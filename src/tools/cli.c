@@ -1,5 +1,5 @@
 /* cli.c: valkey-cli sends commands to a server and shows the replies. cli.h lists its parts. */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -107,6 +107,8 @@ static int run_mode(const struct cli_options *o) {
     case MODE_REPLICA: return mode_replica(&cli);
     case MODE_LRU_TEST: return mode_lru_test(&cli);
     case MODE_EVAL: return run_eval(o);
+    case MODE_HINT: return hint_print(&cli, o->hint);
+    case MODE_HINT_FILE: return hints_check(&cli, o->file);
     case MODE_NONE: break;
     }
     return 1;

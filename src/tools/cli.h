@@ -7,6 +7,8 @@
  *   cli_repl.c       the prompt and its own commands
  *   cli_line.c       line editing, history, hints
  *   cli_docs.c       help, completion and hints from the server's COMMAND DOCS
+ *   cli_syntax.c     the arguments of a command, and what may follow the words that were typed
+ *   cli_hints.c      --test_hint, --test_hint_file
  *   cli_modes.c      --stat, --scan, --latency …
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
  *   cli_transfer.c   --pipe, --rdb, --replica
@@ -37,6 +39,8 @@ enum cli_mode {
     MODE_REPLICA,
     MODE_LRU_TEST,
     MODE_EVAL,
+    MODE_HINT,
+    MODE_HINT_FILE,
 };
 struct cli_options {
     struct endpoint endpoint;
@@ -49,15 +53,14 @@ struct cli_options {
     bool protocol_given;
     uint32_t timeout_ms;
     char *bulk_delimiter, *command_delimiter;
-    bool stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose, password_from_options,
-        ask_password, show_pushes, debug, debug_sync;
-    char *stdin_tag, *pattern, *file, *eval_file;
+    bool tty_output /* or FAKETTY is set */, stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose,
+        password_from_options, ask_password, show_pushes, debug, debug_sync;
+    char *stdin_tag, *pattern, *file, *eval_file, *hint;
     int64_t pipe_timeout_s, count, memkeys_samples, hotkeys_count, lru_keys, intrinsic_s;
     int argc; /* the command, or the arguments of a mode */
     char **argv;
 };
 void cli_options_parse(struct cli_options *o, int argc, char **argv);
-void cli_help_print(FILE *file);
 
 /* --- The connection --- */
 
@@ -67,7 +70,8 @@ struct cli {
     int db;       /* currently selected; options.db is for a new connection */
     int protocol; /* current RESP version */
     bool in_transaction, subscribed, tty, interactive, debugging /* a session runs */;
-    int64_t subscriptions;
+    int64_t subscriptions, shard_subscriptions;
+    struct line_editor *editor; /* of the prompt */
     char last_error[256];
     struct cli_docs *docs;
     bool hints;
@@ -106,14 +110,21 @@ void format_push(struct output *out, const struct resp_value *v, const struct cl
 /* --- Help --- */
 
 struct cli_docs;
-struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; NULL if the server does not support it */
+struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS, or else from the table in the program */
 void docs_free(struct cli_docs *docs);
 void docs_help(struct cli *cli, int argc, const struct slice *argv);
-/* Writes the syntax that may follow the typed words to `text`, as " key value [NX|XX]". False: no hint. */
-bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_t size);
-/* Calls `found` for each command (or help topic) that begins with the line. */
-void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text),
-                   void *context);
+/* Writes the syntax that may follow the complete words of a line, as "key value [NX|XX]"; nothing if a word does not
+ * fit. False: the line has no command that is known. */
+bool docs_hint(struct cli_docs *docs, struct slice line, struct output *hint);
+/* The same for a line that is being typed: its last word counts as complete if the command can have it there. */
+void docs_hint_typed(struct cli_docs *docs, struct slice line, struct output *hint);
+/* --test_hint: prints the hint of a line. --test_hint_file: compares hints with those in a file, which has pairs of
+ * quoted strings, and returns the program's exit code, the number of hints that differ. */
+int hint_print(struct cli *cli, const char *line);
+int hints_check(struct cli *cli, const char *path);
+/* Calls `found` for each command (or help topic) that begins with the line, and after CONFIG GET and CONFIG SET for
+ * each option of the server. */
+void docs_complete(struct cli *cli, struct slice line, void (*found)(void *context, const char *text), void *context);
 
 /* --- The prompt --- */
 
@@ -135,6 +146,8 @@ struct line_editor *line_editor_new(struct cli *cli);
 void line_editor_free(struct line_editor *editor);
 /* A line without its line end, valid until the next call; NULL: end of input. */
 const char *line_read(struct line_editor *editor, const char *prompt);
+/* True: a line that was read with an earlier one waits to be returned. */
+bool line_is_waiting(const struct line_editor *editor);
 void line_remember(struct line_editor *editor, const char *line);
 
 /* --- Modes: they return the program's exit code --- */
@@ -149,4 +162,6 @@ int mode_keys(struct cli *cli, enum cli_mode which);
 int mode_pipe(struct cli *cli);
 int mode_rdb(struct cli *cli, bool functions_only);
 int mode_replica(struct cli *cli);
+/* Sends SYNC or PSYNC and shows the commands that follow. Does not return. */
+int replica_follow(struct cli *cli, int argc, const struct slice *argv);
 #endif

@@ -1,12 +1,12 @@
 /* cli_connection.c: the connection of valkey-cli: sends commands and shows replies.
  *
- * The connection is opened on first use. If the server closed it while it was idle, it is reopened silently; if it
- * breaks during a command, the error is reported and the next command reopens it. The program tracks the state of the
- * connection (database, protocol, transaction, subscriptions) from the commands and their replies, for the prompt and
- * to restore it after a reconnect. */
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+ * The connection is opened on first use. If it breaks, the error is reported and the next command reopens it; only a
+ * program without a prompt, as with -r, reopens a connection silently that the server closed while it was idle. The
+ * program tracks the state of the connection (database, protocol, transaction, subscriptions) from the commands and
+ * their replies, for the prompt and to restore it after a reconnect. */
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "tools/cli.h"
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000, QUIET_MS = 100 };
+enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000, QUIET_MS = 100, INPUT_LOOK_MS = 10 };
 
 volatile bool cli_interrupted;
 static void on_interrupt(int signal_number) {
@@ -65,7 +65,7 @@ int cli_connect(struct cli *cli, bool again, bool loud) {
     }
     cli->db = 0, cli->protocol = 2;
     cli->in_transaction = cli->subscribed = false;
-    cli->subscriptions = 0;
+    cli->subscriptions = cli->shard_subscriptions = 0;
     if (session_connect(s, &cli->options.endpoint, cli->options.timeout_ms) < 0) {
         char name[160];
         server_name(cli, name, sizeof name);
@@ -190,24 +190,28 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
         cli->db = cli->options.db = 0;
         cli->protocol = 2;
         cli->subscribed = false;
-        cli->subscriptions = 0;
+        cli->subscriptions = cli->shard_subscriptions = 0;
     }
 }
 
-/* A message or an acknowledgement of PUB/SUB. Updates the count of subscriptions. */
-static bool is_pubsub(struct cli *cli, const struct resp_value *v) {
-    if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return false;
+enum pubsub { PUBSUB_NO, PUBSUB_MESSAGE, PUBSUB_ACKNOWLEDGED };
+
+/* An acknowledgement of a subscription updates their count. */
+static enum pubsub pubsub_follow(struct cli *cli, const struct resp_value *v) {
+    if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return PUBSUB_NO;
     struct slice kind = v->children[0].text;
     const struct resp_value *last = &v->children[2];
     static const char *const acks[] = {"subscribe",   "psubscribe",   "ssubscribe",
                                        "unsubscribe", "punsubscribe", "sunsubscribe"};
     for (size_t i = 0; i < sizeof acks / sizeof *acks; i++) {
         if (!slice_is(kind, acks[i]) || last->type != RESP_INTEGER) continue;
-        cli->subscriptions = last->integer;
-        cli->subscribed = last->integer > 0;
-        return true;
+        /* The server counts channels of shards apart from channels and patterns. */
+        *(i % 3 == 2 ? &cli->shard_subscriptions : &cli->subscriptions) = last->integer;
+        cli->subscribed = cli->subscriptions + cli->shard_subscriptions > 0;
+        return PUBSUB_ACKNOWLEDGED;
     }
-    return slice_is(kind, "message") || slice_is(kind, "pmessage") || slice_is(kind, "smessage");
+    return slice_is(kind, "message") || slice_is(kind, "pmessage") || slice_is(kind, "smessage") ? PUBSUB_MESSAGE
+                                                                                                 : PUBSUB_NO;
 }
 
 /* --- Showing --- */
@@ -230,8 +234,9 @@ static void show_reply(const struct cli *cli, const struct resp_value *reply, bo
     show_bytes(&m);
 }
 
+/* While there are subscriptions, every push message is shown as a reply. */
 static void show_push(struct cli *cli, const struct resp_value *push) {
-    if (is_pubsub(cli, push)) {
+    if (pubsub_follow(cli, push) != PUBSUB_NO || cli->subscribed) {
         show_reply(cli, push, false);
         return;
     }
@@ -258,13 +263,18 @@ static void attributes_drop(struct resp_value *v) {
 }
 
 /* Returns the next reply, and shows everything before it. NULL: the connection failed, or the wait was interrupted. */
-static struct resp_value *reply_next(struct cli *cli, bool pushes_count) {
+static struct resp_value *reply_next(struct cli *cli, bool subscribing) {
     for (;;) {
         struct resp_value *v = session_read(&cli->session, -1);
         if (!v) return NULL;
         if (v->type == RESP_ATTRIBUTE) continue;
-        if (v->type == RESP_PUSH && !(pushes_count && is_pubsub(cli, v))) {
+        if (v->type == RESP_PUSH && !(subscribing && pubsub_follow(cli, v) == PUBSUB_ACKNOWLEDGED)) {
             show_push(cli, v);
+            continue;
+        }
+        /* In RESP2 a message looks like a reply. */
+        if (v->type == RESP_ARRAY && cli->subscribed && pubsub_follow(cli, v) == PUBSUB_MESSAGE) {
+            show_reply(cli, v, false);
             continue;
         }
         attributes_drop(v);
@@ -293,34 +303,50 @@ static int monitor_follow(struct cli *cli) {
     return connection_failed(cli);
 }
 
-/* Shows messages until a key is pressed, standard input has a line, or the connection ends. */
+static bool input_is_waiting(const struct cli *cli) {
+    if (!cli->interactive) return false;
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    return line_is_waiting(cli->editor) || poll(&input, 1, 0) > 0;
+}
+
+static void notice_show(const struct cli *cli) {
+    if (!cli->interactive || !cli->options.tty_output) return;
+    const char *term = getenv("TERM");
+    bool colour = term && strstr(term, "xterm");
+    printf("%sReading messages... (press Ctrl-C to quit or any key to type command)%s\r", colour ? "\033[1;90m" : "",
+           colour ? "\033[0m" : "");
+    fflush(stdout);
+}
+
+static void notice_erase(const struct cli *cli) {
+    if (!cli->interactive || !cli->options.tty_output) return;
+    printf("\033[K");
+    fflush(stdout);
+}
+
+/* Shows messages until there is input at the prompt, or the connection ends. */
 static int messages_follow(struct cli *cli) {
     struct session *s = &cli->session;
-    bool keys = cli->interactive && cli->tty;
-    if (keys)
-        fprintf(stderr, "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"),
-            fflush(stderr);
-    int result = 0;
+    notice_show(cli);
     while (cli->subscribed) {
-        struct resp_value *v = session_read(s, keys ? 50 : -1);
+        if (input_is_waiting(cli)) break;
+        struct resp_value *v = session_read(s, cli->interactive ? INPUT_LOOK_MS : -1);
         if (v) {
-            if (keys) fprintf(stderr, "\033[K");
-            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* the last subscription may have ended */
-            if (v->type == RESP_PUSH)
+            notice_erase(cli);
+            if (v->type == RESP_PUSH) {
                 show_push(cli, v);
-            else
+            } else {
+                pubsub_follow(cli, v); /* the last subscription may have ended */
                 show_reply(cli, v, false);
-            continue;
+            }
+            if (cli->subscribed) notice_show(cli);
+        } else if (cli_interrupted || !session_is_open(s)) {
+            notice_erase(cli);
+            return connection_failed(cli);
         }
-        if (cli_interrupted || !session_is_open(s)) {
-            result = connection_failed(cli);
-            break;
-        }
-        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-        if (keys && poll(&input, 1, 0) > 0) break;
     }
-    if (keys) fprintf(stderr, "\033[K");
-    return result;
+    notice_erase(cli);
+    return 0;
 }
 
 /* --- Commands --- */
@@ -355,10 +381,10 @@ static int replies_expected(int argc, const struct slice *argv) {
 /* The server acknowledges UNSUBSCRIBE without names once for each subscription: show acknowledgements until none
  * arrives. */
 static void acknowledgements_show(struct cli *cli) {
-    while (cli->subscriptions > 0) {
+    while (cli->subscribed) {
         struct resp_value *v = session_read(&cli->session, QUIET_MS);
         if (!v) return;
-        is_pubsub(cli, v);
+        pubsub_follow(cli, v);
         show_reply(cli, v, false);
     }
 }
@@ -377,7 +403,7 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
         }
         int redirected = redirect(cli, reply);
         if (redirected != 0) return redirected;
-        if (subscribing) is_pubsub(cli, reply);
+        if (subscribing) pubsub_follow(cli, reply);
         state_follow(cli, argc, argv, reply);
         if (reply->type == RESP_ERROR) {
             left = 1;
@@ -393,9 +419,22 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
     return 0;
 }
 
+/* True: the server has closed the connection since the last command. At the prompt that is an error, because
+ * transactions and subscriptions are lost; the next command connects again. */
+static bool is_dropped(struct cli *cli) {
+    struct session *s = &cli->session;
+    if (!cli->interactive || !s->conn) return false;
+    event_loop_turn(s->loop, 0);
+    if (session_is_open(s)) return false;
+    snprintf(s->error, sizeof s->error, "Server closed the connection");
+    return true;
+}
+
 static int command_once(struct cli *cli, int argc, const struct slice *argv) {
+    if (is_dropped(cli)) return connection_failed(cli);
     if (cli_connect(cli, false, true) < 0) return -1;
-    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) return mode_replica(cli);
+    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL))
+        return replica_follow(cli, argc, argv);
     for (int i = 0; i < REDIRECTIONS_MAX; i++) {
         session_send(&cli->session, argc, argv);
         int result = replies_show(cli, argc, argv);
@@ -409,7 +448,7 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
     if (command_is(argc, argv, "help", NULL) || command_is(argc, argv, "?", NULL)) {
         if (argc > 1) cli_connect(cli, false, false);
         docs_help(cli, argc - 1, argv + 1);
-        return 0;
+        return cli->subscribed && cli->interactive ? messages_follow(cli) : 0;
     }
     for (int64_t left = repeat; left != 0; left -= left > 0) {
         uint64_t start = clock_monotonic_us();
@@ -421,8 +460,5 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
         if (cli->options.interval_us) usleep((useconds_t)cli->options.interval_us);
         if (cli_interrupted) break;
     }
-    /* A terminal, and a program that was started for this one command, wait for messages; a script continues with its
-     * next line. */
-    if (cli->subscribed && (cli->tty || !cli->interactive)) return messages_follow(cli);
-    return 0;
+    return cli->subscribed ? messages_follow(cli) : 0;
 }

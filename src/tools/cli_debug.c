@@ -3,7 +3,7 @@
  * A session has a connection of its own: SCRIPT DEBUG, then EVAL. From then on the lines of the prompt go to the
  * server's debugger, whose replies are arrays of lines. The line "<endsession>" announces the reply to EVAL, after
  * which the server closes the connection, and the prompt is that of commands again. */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <string.h>
 

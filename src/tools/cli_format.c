@@ -1,6 +1,6 @@
 /* cli_format.c: replies as text, in the four formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
  * output, so its details match, including the odd ones. */
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "tools/cli.h"
 #include <stdio.h>
 
@@ -50,7 +50,8 @@ static void format_tty(struct output *out, const struct resp_value *v, const cha
 static void format_map_value(struct output *out, const struct resp_value *value, const char *prefix,
                              size_t prefix_len) {
     put(out, " => ");
-    if (resp_is_aggregate(value) && value->count > (value->type == RESP_MAP ? 2u : 1u)) {
+    bool nested = value->count == 1 && resp_is_aggregate(&value->children[0]) && value->children[0].count > 0;
+    if (resp_is_aggregate(value) && (nested || value->count > (value->type == RESP_MAP ? 2u : 1u))) {
         put_char(out, '\n');
         output_write(out, (struct slice){prefix, prefix_len});
     }

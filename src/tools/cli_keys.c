@@ -1,6 +1,6 @@
 /* cli_keys.c: --bigkeys, --memkeys and --hotkeys: scans a database, queries each key, keeps the extremes. The keys of
  * one SCAN reply are queried in one pipeline. */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <signal.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * idea of the screen stays correct.
  *
  * The history file is plain text, one entry a line, as Valkey's tool writes it: both tools can share the file. */
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,8 +37,10 @@ struct line_editor {
     char *history_path;
     const char *prompt;
     char *line; /* the result of line_read */
-    size_t line_size;
     bool ended;
+    /* Input that is not a terminal, read ahead: the caller must see which lines are here already. */
+    char *input;
+    size_t input_size, input_start, input_end;
 };
 
 /* libedit's callbacks get only the EditLine; EL_CLIENTDATA holds our struct. */
@@ -63,8 +66,15 @@ static bool hint_draw(struct line_editor *editor) {
         line->cursor == line->buffer)
         return false;
     size_t len = (size_t)(line->lastchar - line->buffer);
+    struct memory_output m;
+    memory_output_init(&m);
+    docs_hint_typed(editor->cli->docs, slice_make(line->buffer, len), &m.out);
     char hint[512];
-    if (!docs_hint(editor->cli->docs, slice_make(line->buffer, len), hint, sizeof hint)) return false;
+    struct slice text = memory_output_slice(&m);
+    snprintf(hint, sizeof hint, "%s%.*s", line->lastchar[-1] == ' ' ? "" : " ", (int)text.len,
+             text.len ? text.data : "");
+    memory_output_free(&m);
+    if (!text.len) return false;
     /* Show only what fits on this line: a wrapped hint could not be erased. */
     int columns = terminal_columns() - 1 - (int)((strlen(editor->prompt) + len) % (size_t)terminal_columns());
     if (columns < 2) return false;
@@ -152,7 +162,7 @@ static unsigned char key_complete(EditLine *edit, int key) { /* Tab */
     if (!editor->cli->docs || editor->cli->debugging || line->cursor != line->lastchar) return CC_ERROR;
     size_t len = (size_t)(line->cursor - line->buffer);
     struct completion c = {0};
-    docs_complete(editor->cli->docs, slice_make(line->buffer, len), completion_add, &c);
+    docs_complete(editor->cli, slice_make(line->buffer, len), completion_add, &c);
     unsigned char result = CC_ERROR;
     if (c.count > 0) {
         size_t common = completion_common(&c);
@@ -256,16 +266,48 @@ void line_editor_free(struct line_editor *editor) {
     if (editor->history) history_end(editor->history);
     mem_free(editor->history_path);
     free(editor->line);
+    mem_free(editor->input);
     mem_free(editor);
 }
 
-const char *line_read(struct line_editor *editor, const char *prompt) {
-    if (!editor->edit) {
-        ssize_t len = getline(&editor->line, &editor->line_size, stdin);
-        if (len < 0) return NULL;
-        editor->line[strcspn(editor->line, "\n")] = '\0';
-        return editor->line;
+bool line_is_waiting(const struct line_editor *editor) {
+    return !editor->edit && editor->input_start < editor->input_end;
+}
+
+/* A line of input that is not a terminal; its last line may lack a line end. */
+static const char *input_line(struct line_editor *editor) {
+    size_t scanned = editor->input_start;
+    for (;;) {
+        char *start = editor->input + editor->input_start;
+        char *end =
+            editor->input_end > scanned ? memchr(editor->input + scanned, '\n', editor->input_end - scanned) : NULL;
+        if (end || (editor->ended && line_is_waiting(editor))) {
+            if (!end) end = editor->input + editor->input_end;
+            *end = '\0';
+            editor->input_start = (size_t)(end - editor->input) + 1;
+            if (editor->input_start > editor->input_end) editor->input_start = editor->input_end;
+            return start;
+        }
+        if (editor->ended) return NULL;
+        if (editor->input_start > 0) {
+            memmove(editor->input, start, editor->input_end - editor->input_start);
+            editor->input_end -= editor->input_start;
+            editor->input_start = 0;
+        }
+        if (editor->input_end + 1 >= editor->input_size) {
+            editor->input_size = editor->input_size ? editor->input_size * 2 : 4096;
+            editor->input = mem_realloc(editor->input, editor->input_size);
+        }
+        scanned = editor->input_end;
+        ssize_t got = read(STDIN_FILENO, editor->input + editor->input_end, editor->input_size - 1 - editor->input_end);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) editor->ended = true;
+        if (got > 0) editor->input_end += (size_t)got;
     }
+}
+
+const char *line_read(struct line_editor *editor, const char *prompt) {
+    if (!editor->edit) return input_line(editor);
     int count = 0;
     editor->prompt = prompt;
     const char *line = el_gets(editor->edit, &count);

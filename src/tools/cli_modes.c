@@ -1,7 +1,7 @@
 /* cli_modes.c: the modes of valkey-cli: statistics, the list of keys, latencies, a cache simulation. */
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "tools/cli.h"
 #include <math.h>
 #include <stdlib.h>

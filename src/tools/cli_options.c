@@ -1,7 +1,7 @@
 /* cli_options.c: the command line of valkey-cli. */
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/version.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
+#include "lib/text/number.h"
 #include "tools/cli.h"
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -96,6 +96,8 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  --replica          Show the commands that a primary sends to its replicas.\n"
                            "  --lru-test <keys>  Simulate a cache with an 80-20 access pattern and count the hits.\n"
                            "  --cluster ...      Managing clusters is not part of this version.\n"
+                           "  --test_hint <line>  Show the hint that the prompt gives after this line.\n"
+                           "  --test_hint_file <file>  Compare hints with those in a file of quoted pairs.\n"
                            "  --verbose          More output.\n"
                            "  --help, --version\n"
                            "\n"
@@ -107,7 +109,7 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  valkey-cli --scan --pattern '*:12345*' --count 100\n"
                            "  valkey-cli --eval myscript.lua key1 key2 , arg1 arg2 arg3\n";
 
-void cli_help_print(FILE *file) {
+static void cli_help_print(FILE *file) {
     fputs(help, file);
 }
 
@@ -132,10 +134,15 @@ struct mode_option {
 };
 
 static const struct text_option texts[] = {
-    {"-d", offsetof(struct cli_options, bulk_delimiter)}, {"-D", offsetof(struct cli_options, command_delimiter)},
-    {"-X", offsetof(struct cli_options, stdin_tag)},      {"--pattern", offsetof(struct cli_options, pattern)},
-    {"--rdb", offsetof(struct cli_options, file)},        {"--functions-rdb", offsetof(struct cli_options, file)},
+    {"-d", offsetof(struct cli_options, bulk_delimiter)},
+    {"-D", offsetof(struct cli_options, command_delimiter)},
+    {"-X", offsetof(struct cli_options, stdin_tag)},
+    {"--pattern", offsetof(struct cli_options, pattern)},
+    {"--rdb", offsetof(struct cli_options, file)},
+    {"--functions-rdb", offsetof(struct cli_options, file)},
     {"--eval", offsetof(struct cli_options, eval_file)},
+    {"--test_hint", offsetof(struct cli_options, hint)},
+    {"--test_hint_file", offsetof(struct cli_options, file)},
 };
 static const struct text_option flags[] = {
     {"-x", offsetof(struct cli_options, stdin_last)},
@@ -174,6 +181,8 @@ static const struct mode_option modes[] = {
     {"--replica", MODE_REPLICA},
     {"--lru-test", MODE_LRU_TEST},
     {"--eval", MODE_EVAL},
+    {"--test_hint", MODE_HINT},
+    {"--test_hint_file", MODE_HINT_FILE},
 };
 
 /* Each table function returns how many arguments an option used; 0: not in the table; -1: its argument is missing. */
@@ -291,8 +300,8 @@ static void final_option(int argc, char **argv, int i) {
 static void options_default(struct cli_options *o) {
     memset(o, 0, sizeof *o);
     endpoint_init(&o->endpoint);
-    bool tty = isatty(STDOUT_FILENO) || getenv("FAKETTY");
-    o->output = tty ? CLI_FORMATTED : CLI_RAW;
+    o->tty_output = isatty(STDOUT_FILENO) || getenv("FAKETTY");
+    o->output = o->tty_output ? CLI_FORMATTED : CLI_RAW;
     o->show_pushes = isatty(STDOUT_FILENO);
     o->repeat = 1;
     o->pipe_timeout_s = 30, o->count = 10, o->memkeys_samples = -1, o->hotkeys_count = 16;

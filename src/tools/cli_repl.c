@@ -1,12 +1,18 @@
 /* cli_repl.c: the prompt, and the commands of valkey-cli itself. If standard input is not a terminal, its lines are
  * read the same way, without prompt and editing. */
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "tools/cli.h"
 #include <stdlib.h>
 #include <unistd.h>
 
 static void preference_set(struct cli *cli, int argc, const struct slice *argv, bool from_file) {
+    if (slice_is(argv[0], ":get")) {
+        bool known = argc == 2 && slice_is(argv[1], "pubsub");
+        if (known) printf("%d\n", cli->subscribed);
+        if (!known) printf("unknown valkey-cli get option '%s'\n", argc > 1 ? argv[1].data : "");
+        return;
+    }
     if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "hints"))
         cli->hints = true;
     else if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "nohints"))
@@ -117,7 +123,7 @@ int cli_repl(struct cli *cli) {
         cli_connect(cli, true, true);
         if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
     }
-    struct line_editor *editor = line_editor_new(cli);
+    struct line_editor *editor = cli->editor = line_editor_new(cli);
     /* At the prompt an interrupt ends the program; while it waits for the server it ends the wait. */
     if (cli->tty) cli_catch_interrupt(cli, true);
     bool go_on = true;

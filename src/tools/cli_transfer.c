@@ -1,7 +1,7 @@
 /* cli_transfer.c: --pipe, --rdb and --replica: streams instead of commands and replies. */
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "tools/cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@ enum { PIPE_CHUNK = 16 * 1024, PIPE_QUEUED_MAX = 256 * 1024, MARK = 20 };
 
 struct pipe_run {
     struct cli *cli;
-    struct event_watch input;
+    struct event_io input;
     struct event_timer tick;
     char mark[MARK]; /* the text of the final ECHO */
     bool input_ended, done;
@@ -24,7 +24,7 @@ static struct pipe_run pipe_run;
 
 static void pipe_finish_input(struct pipe_run *p) {
     struct output *out = &p->cli->session.conn->out;
-    event_watch_remove(p->cli->session.loop, &p->input);
+    event_io_remove(p->cli->session.loop, &p->input);
     p->input_ended = true;
     p->last_us = clock_monotonic_us();
     /* The empty line terminates an unfinished last line. */
@@ -36,8 +36,8 @@ static void pipe_finish_input(struct pipe_run *p) {
 }
 
 /* Reads from standard input as much as fits into the connection's send memory. */
-static void pipe_input(struct event_watch *watch, int mask) {
-    struct pipe_run *p = container_of(watch, struct pipe_run, input);
+static void pipe_input(struct event_io *io, int mask) {
+    struct pipe_run *p = container_of(io, struct pipe_run, input);
     struct connection *conn = p->cli->session.conn;
     char chunk[PIPE_CHUNK];
     while (conn_pending(conn) < PIPE_QUEUED_MAX) {
@@ -97,7 +97,7 @@ int mode_pipe(struct cli *cli) {
     p->last_us = clock_monotonic_us();
     struct session *s = &cli->session;
     /* A file is always readable, and epoll does not accept it: read it between the turns of the loop. */
-    bool watched = event_watch_set(s->loop, &p->input, STDIN_FILENO, EVENT_READ, pipe_input) == 0;
+    bool watched = event_io_set(s->loop, &p->input, STDIN_FILENO, EVENT_READ, pipe_input) == 0;
     if (watched) fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     uint64_t timeout_us = (uint64_t)cli->options.pipe_timeout_s * 1000 * 1000;
     while (!p->done) {
@@ -105,7 +105,7 @@ int mode_pipe(struct cli *cli) {
         if (!p->input_ended && !watched)
             pipe_input(&p->input, EVENT_READ);
         else if (!p->input_ended)
-            event_watch_set(s->loop, &p->input, STDIN_FILENO, full ? 0 : EVENT_READ, pipe_input);
+            event_io_set(s->loop, &p->input, STDIN_FILENO, full ? 0 : EVENT_READ, pipe_input);
         if (!p->done) event_loop_turn(s->loop, !p->input_ended && !watched && !full ? 0 : 100 * 1000);
         if (!pipe_replies(p)) {
             p->errors++;
@@ -142,11 +142,13 @@ static bool replconf(struct cli *cli, const char *name, const char *value) {
     return false;
 }
 
-/* Sends SYNC and reads the header of the reply: the length of the snapshot, or -1 and the mark that ends it. */
-static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
+enum { SYNC_UNTIL_MARK = -1, SYNC_CONTINUES = -2 };
+
+/* Sends SYNC, or the PSYNC of the user, and reads the header of the reply: the length of the snapshot, SYNC_UNTIL_MARK
+ * with the mark that ends it, or SYNC_CONTINUES: the commands follow immediately. */
+static int64_t sync_begin(struct cli *cli, int argc, const struct slice *argv, char mark[EOF_MARK]) {
     struct session *s = &cli->session;
-    output_write(&s->conn->out, SLICE("SYNC\r\n"));
-    conn_flush(s->conn);
+    session_send(s, argc, argv);
     for (;;) {
         struct slice input = conn_peek(s->conn);
         const char *end = memchr(input.data, '\n', input.len);
@@ -165,9 +167,14 @@ static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
             fprintf(stderr, "SYNC with primary failed: %s\n", line);
             exit(1);
         }
+        if (*line == '+') { /* the answer to PSYNC */
+            fprintf(stderr, "PSYNC replied %s\n", line);
+            if (strncmp(line, "+CONTINUE", 9) == 0) return SYNC_CONTINUES;
+            continue;
+        }
         if (strncmp(line, "$EOF:", 5) == 0 && strlen(line + 5) == EOF_MARK) {
             memcpy(mark, line + 5, EOF_MARK);
-            return -1;
+            return SYNC_UNTIL_MARK;
         }
         char *rest;
         long long size = strtoll(line + 1, &rest, 10);
@@ -229,7 +236,7 @@ int mode_rdb(struct cli *cli, bool functions_only) {
         fprintf(stderr, "Failed requesting functions only RDB from server, aborting\n");
         return 1;
     }
-    int64_t size = sync_begin(cli, mark);
+    int64_t size = sync_begin(cli, 1, (struct slice[]){SLICE("SYNC")}, mark);
     bool standard = strcmp(file, "-") == 0;
     if (size < 0)
         fprintf(stderr, "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '%s'\n", file);
@@ -253,12 +260,8 @@ int mode_rdb(struct cli *cli, bool functions_only) {
     return 0;
 }
 
-int mode_replica(struct cli *cli) {
-    char mark[EOF_MARK];
-    cli_connect_or_exit(cli);
-    replconf(cli, "capa", "eof");
-    replconf(cli, "rdb-filter-only", ""); /* a snapshot without keys, which would be discarded anyway */
-    int64_t size = sync_begin(cli, mark);
+/* Reads the snapshot after the header of the reply, and discards it. */
+static void snapshot_skip(struct cli *cli, int64_t size, const char mark[EOF_MARK]) {
     if (size < 0)
         fprintf(stderr, "Full resync with primary, discarding bytes of bulk transfer until EOF marker...\n");
     else
@@ -269,6 +272,19 @@ int mode_replica(struct cli *cli) {
         fprintf(stderr, "sending REPLCONF ACK 0\n");
         session_send(&cli->session, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("ACK"), SLICE("0")});
     }
+}
+
+int mode_replica(struct cli *cli) {
+    cli_connect_or_exit(cli);
+    replconf(cli, "capa", "eof");
+    replconf(cli, "rdb-filter-only", ""); /* a snapshot without keys, which would be discarded anyway */
+    return replica_follow(cli, 1, (struct slice[]){SLICE("SYNC")});
+}
+
+int replica_follow(struct cli *cli, int argc, const struct slice *argv) {
+    char mark[EOF_MARK];
+    int64_t size = sync_begin(cli, argc, argv, mark);
+    if (size != SYNC_CONTINUES) snapshot_skip(cli, size, mark);
     for (;;) {
         /* Bare line ends between commands are keepalives. */
         struct slice input = conn_peek(cli->session.conn);

@@ -1,9 +1,9 @@
 /* endpoint.c: see endpoint.h. */
 #include "tools/endpoint.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #endif
 #ifdef USE_TLS
 #include "net/tls.h"
@@ -97,7 +97,9 @@ static bool uri_read_user(struct endpoint *e, const char **at, const char *end) 
     return true;
 }
 
-bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size) {
+/* Parses valkey://, redis://, valkeys://, rediss:// (TLS), rdma:// or unix:// with user, password, port and database.
+ * False: `error` has the reason. */
+static bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size) {
     static const struct {
         const char *text;
         bool tls, rdma, path;
@@ -219,6 +221,12 @@ static bool tls_prepare(const struct endpoint *e, char *error, size_t error_size
 #endif
 }
 
+static const struct transport *endpoint_transport(const struct endpoint *e) {
+    if (e->rdma) return transport_find("rdma");
+    if (e->tls) return transport_find("tls");
+    return e->socket ? &transport_unix : &transport_tcp;
+}
+
 bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) {
     if (e->tls && (e->rdma || e->socket)) {
         snprintf(error, error_size, "TLS needs TCP: use --tls without %s", e->rdma ? "--rdma" : "a Unix socket");
@@ -232,12 +240,6 @@ bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) 
     if (endpoint_transport(e)) return true;
     snprintf(error, error_size, "--rdma was asked for, but this program is built without RDMA (make BUILD_RDMA=yes)");
     return false;
-}
-
-const struct transport *endpoint_transport(const struct endpoint *e) {
-    if (e->rdma) return transport_find("rdma");
-    if (e->tls) return transport_find("tls");
-    return e->socket ? &transport_unix : &transport_tcp;
 }
 
 /* The first address of the preferred family; the name itself if there is none. */

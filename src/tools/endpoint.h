@@ -18,17 +18,12 @@ struct endpoint {
 
 void endpoint_init(struct endpoint *e);
 void endpoint_free(struct endpoint *e);
-/* Parses valkey://, redis://, valkeys://, rediss:// (TLS), rdma:// or unix:// with user, password, port and database.
- * False: `error` has the reason.
- */
-bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size);
 /* Parses the option argv[i]. Returns how many arguments it used; 0: not one of these options; -1: its argument is
  * missing; -2: invalid, `error` has the reason. */
 int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *error, size_t error_size);
 /* Checks what does not fit together, and prepares TLS for all connections of the process. Call it once, after the last
  * option. False: `error` has the reason. */
 bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size);
-const struct transport *endpoint_transport(const struct endpoint *e); /* NULL: not compiled in */
 struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,
                                     const struct connection_events *events, void *owner);
 /* "127.0.0.1:6379", "[::1]:6379" or the path */

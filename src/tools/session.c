@@ -1,7 +1,7 @@
 /* session.c: see session.h. The connection has no event handler: functions that wait run the loop and check the state.
  */
 #include "tools/session.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include <errno.h>
 #include <stdio.h>

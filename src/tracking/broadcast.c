@@ -9,8 +9,8 @@
  * (Valkey stores the last one, so a client that changes a key right after another client does not get the message of
  * the other change.) Only a receiver that itself changed a key since the last messages gets a message of its own. */
 #include "tracking/broadcast.h"
-#include "lib/memory.h"
-#include "lib/radix_tree.h"
+#include "lib/structures/radix_tree.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/stats/stats.h"
 #include "tracking/invalidation.h"
@@ -32,17 +32,16 @@ struct subscription {
 };
 
 static struct radix_tree *prefixes; /* NULL: never used */
-static struct list collecting = {.head = {&collecting.head, &collecting.head}};
+static struct list collecting = LIST_INIT(collecting);
 static uint64_t round_number = 1;
 
 static struct slice prefix_name(const struct prefix *prefix) {
     return (struct slice){prefix->name, prefix->len};
 }
 
-/* Prefixes of a client */
+/* --- Prefixes of a client --- */
 
 static bool first_prefix(void *context, size_t len, void *value) {
-    (void)value;
     *(size_t *)context = len;
     return false;
 }
@@ -129,29 +128,31 @@ size_t broadcast_memory(const struct tracker *tracker) {
     return radix_tree_memory(tracker->prefixes) + broadcast_prefixes(tracker) * sizeof(struct subscription);
 }
 
-/* Changed keys */
+/* --- Changed keys --- */
 
 struct change {
     struct slice key;
-    uint64_t origin; /* id of the client; 0: none */
+    uint64_t origin; /* id of the client; 0: none; EXPIRED */
 };
+#define EXPIRED UINT64_MAX /* the server has expired or evicted the key; a change that follows replaces this origin */
 
 static bool collect(void *context, size_t len, void *value) {
     const struct change *change = context;
     struct prefix *prefix = value;
-    (void)len;
     if (!prefix->changed) {
         prefix->changed = radix_tree_new();
         list_append(&collecting, &prefix->link);
     }
     void *before = NULL, *origin = (void *)(uintptr_t)change->origin;
-    if (!radix_tree_set(prefix->changed, change->key, origin, &before) && before != origin)
+    bool new = radix_tree_set(prefix->changed, change->key, origin, &before);
+    if (!new &&before != origin && before != (void *)(uintptr_t)EXPIRED)
         radix_tree_set(prefix->changed, change->key, NULL, &before);
     return true;
 }
 
-void broadcast_changed(struct slice key, const struct client *origin) {
-    struct change change = {key, 0};
+void broadcast_changed(struct slice key, const struct client *origin, bool expired) {
+    struct change change = {key, expired ? EXPIRED : 0};
+    if (expired) origin = NULL;
     struct tracker *tracker = origin && origin->flags & CLIENT_TRACKING_BCAST ? tracker_of(origin) : NULL;
     if (tracker) {
         change.origin = origin->id;

@@ -1,7 +1,7 @@
 /* broadcast.h: prefixes of keys, for the mode BCAST. Main thread only. */
 #ifndef TRACKING_BROADCAST_H
 #define TRACKING_BROADCAST_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -17,7 +17,8 @@ void broadcast_each(const struct tracker *tracker, void (*visit)(void *context, 
 size_t broadcast_memory(const struct tracker *tracker); /* bytes used for its prefixes */
 
 /* A key has changed. `origin`: the client of the command that made the change, NULL: none. NOLOOP leaves out the keys
- * that only the receiver itself has changed; as in Valkey, the commands of its scripts are not its own here. */
-void broadcast_changed(struct slice key, const struct client *origin);
+ * that only the receiver itself has changed; as in Valkey, the commands of its scripts are not its own here, nor is
+ * the deletion of a key that its command has found expired, or that was evicted for its command (`expired`). */
+void broadcast_changed(struct slice key, const struct client *origin, bool expired);
 void broadcast_send(void); /* sends what has been collected; before the loop waits */
 #endif

@@ -2,8 +2,8 @@
  *
  * There is one message, whose memory is reused: a change of a tracked key allocates nothing. */
 #include "tracking/invalidation.h"
-#include "lib/blob.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
+#include "lib/text/blob.h"
 #include "resp/reply.h"
 #include "server/clients/client.h"
 #include "tracking/tracker.h"

@@ -10,7 +10,7 @@
  *     invalidation_end(message); */
 #ifndef TRACKING_INVALIDATION_H
 #define TRACKING_INVALIDATION_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
 

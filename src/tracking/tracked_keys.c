@@ -8,8 +8,8 @@
  * Rejected: ids of clients instead of pointers. A message would look up the client of each id, and the ids of clients
  * that have disconnected would fill the set of a key that never changes. */
 #include "tracking/tracked_keys.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/stats/stats.h"
 #include "tracking/invalidation.h"
@@ -40,7 +40,7 @@ static void counts_update(void) {
     tracking_stats.keys = keys ? hashtable_size(keys) : 0;
 }
 
-/* Readers */
+/* --- Readers --- */
 
 static inline uint32_t slot_of(const struct tracker *tracker, uint32_t slots) {
     return (uint32_t)((uint64_t)(uintptr_t)tracker * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (slots - 1);
@@ -110,7 +110,7 @@ static void key_free(void *entry) {
     mem_free(key);
 }
 
-/* Keys */
+/* --- Keys --- */
 
 void tracked_keys_add(struct tracker *tracker, struct slice name) {
     if (!keys) keys = hashtable_new(&keys_type);

@@ -4,7 +4,7 @@
  * them, so their readers forget what the server forgets. */
 #ifndef TRACKING_TRACKED_KEYS_H
 #define TRACKING_TRACKED_KEYS_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 struct client;

@@ -8,10 +8,11 @@
  * CLIENT CACHING is for the next command. Its end cannot be observed, since the command may be refused; so the filter,
  * which sees the request after that one, looks at the command before. */
 #include "tracking/tracker.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
+#include "server/feature.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
 #include "server/store_events.h"
@@ -20,13 +21,9 @@
 #include "tracking/tracked_keys.h"
 #include "tracking/tracking.h"
 
-enum {
-    KEYS_ON_STACK = 64,
-    CLIENT_FLAGS = CLIENT_TRACKING | CLIENT_TRACKING_BCAST | CLIENT_TRACKING_BROKEN,
-    ORDER_FIRST = 0 /* before all other filters */
-};
+enum { KEYS_ON_STACK = 64, CLIENT_FLAGS = CLIENT_TRACKING | CLIENT_TRACKING_BCAST | CLIENT_TRACKING_BROKEN };
 
-static struct list trackers = {.head = {&trackers.head, &trackers.head}};
+static struct list trackers = LIST_INIT(trackers);
 static size_t caching_count; /* trackers with `caching` */
 static bool listening;
 static bool flush_due; /* a data set was replaced outside of a command: the message is sent before the loop waits */
@@ -34,14 +31,14 @@ static bool flush_due; /* a data set was replaced outside of a command: the mess
 static void client_freed(struct client *client);
 static void client_reset_tracking(struct client *client);
 static void client_reported(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {
+static struct client_listener client_listener = {
     .freed = client_freed, .reset = client_reset_tracking, .report = client_reported};
 
 struct tracker *tracker_of(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
-/* Events */
+/* --- Events --- */
 
 static bool wants_keys(const struct tracker *tracker) {
     if (tracker->options & TRACK_OPTIN) return tracker->caching;
@@ -60,7 +57,6 @@ static void keys_read(const struct call *call, struct tracker *tracker) {
 
 /* The commands that a script calls are the reads, not the script: it declares keys that it may never read. */
 static void after_call(struct call *call, uint64_t ticks) {
-    (void)ticks;
     if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
     const struct command_spec *spec = call->command->spec;
     if (!(spec->flags & CMD_READONLY) || spec->group == GROUP_SCRIPTING) return;
@@ -68,13 +64,21 @@ static void after_call(struct call *call, uint64_t ticks) {
     struct tracker *tracker = reader->flags & CLIENT_TRACKING ? tracker_of(reader) : NULL;
     if (tracker && wants_keys(tracker)) keys_read(call, tracker);
 }
-static struct call_observer observer = {.after = after_call, .again = true, .state_only = true};
+static struct call_listener call_listener = {.after = after_call, .again = true, .state_only = true};
+
+/* The next change is the deletion of a key that has expired or is evicted, not a change of the command's client. */
+static bool expires;
+
+static void key_expires(struct db *db, struct slice key) {
+    expires = true;
+}
 
 static void key_changed(struct db *db, struct slice key) {
-    (void)db;
     const struct call *call = dispatch_running();
+    bool expired = expires;
+    expires = false;
     if (tracking_stats.keys) tracked_keys_changed(key, dispatch_requester());
-    if (tracking_stats.prefixes) broadcast_changed(key, call ? call->client : NULL);
+    if (tracking_stats.prefixes) broadcast_changed(key, call ? call->client : NULL, expired);
 }
 
 static void flush_send(void) {
@@ -93,7 +97,6 @@ static void db_flushed(struct db *db, size_t keys) {
     static const struct call *last_call;
     static uint64_t last_number;
     const struct call *call = dispatch_running();
-    (void)db, (void)keys;
     tracked_keys_clear();
     if (!call) {
         flush_due = true;
@@ -108,8 +111,11 @@ static void dbs_swapped(struct db *a, struct db *b) {
     if (a == b) db_flushed(a, 0); /* its contents were replaced */
 }
 
-static struct store_listener listener = {
-    .hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
+static struct store_listener listener = {.hooks = {.changed = key_changed,
+                                                   .expired = key_expires,
+                                                   .evicted = key_expires,
+                                                   .flushed = db_flushed,
+                                                   .swapped = dbs_swapped}};
 
 static void cron(void) {
     if (listening) tracked_keys_limit(TRACKED_KEYS_EVICT_MAX);
@@ -118,36 +124,35 @@ static void before_wait(void) {
     if (__builtin_expect(flush_due, 0)) flush_send();
     broadcast_send();
 }
-static struct server_part part = {.name = "tracking", .cron = cron, .before_wait = before_wait};
+static const struct server_part part = {.name = "tracking", .cron = cron, .before_wait = before_wait};
 
 static void listen_if_needed(void) {
     if (listening == (trackers.len != 0)) return;
     listening = !listening;
     if (listening) {
-        dispatch_observe(&observer);
+        call_listen(&call_listener);
         store_events_listen(&listener);
     } else {
-        dispatch_unobserve(&observer);
+        call_unlisten(&call_listener);
         store_events_unlisten(&listener);
         tracked_keys_clear(); /* all that refer to it are gone */
         flush_due = false;
     }
 }
 
-/* CLIENT CACHING */
+/* --- CLIENT CACHING --- */
 
 static void caching_end(struct tracker *tracker);
 
 static enum filter_answer caching_ask(struct client *client, const struct command *command, int argc,
                                       const struct slice *argv, const char **error) {
-    (void)command, (void)argc, (void)argv, (void)error;
     struct tracker *tracker = tracker_of(client);
     if (!tracker || !tracker->caching || transaction_queued(client) >= 0) return FILTER_PASS;
     const struct command *last = client->current;
     if (!last || !last->parent || strcmp(last->parent->spec->name, "client") != 0) caching_end(tracker);
     return FILTER_PASS;
 }
-static struct command_filter caching_filter = {.order = ORDER_FIRST, .ask = caching_ask};
+static struct command_filter caching_filter = {.order = FILTER_FIRST, .ask = caching_ask};
 
 static void caching_end(struct tracker *tracker) {
     if (!tracker->caching) return;
@@ -161,14 +166,14 @@ void tracker_set_caching(struct tracker *tracker) {
     if (caching_count++ == 0) dispatch_add_filter(&caching_filter);
 }
 
-/* On and off */
+/* --- On and off --- */
 
 struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t options) {
     struct tracker *tracker = tracker_of(client);
     if (!tracker) {
         tracker = mem_calloc(1, sizeof *tracker);
         tracker->client = client;
-        client_set_state(client, &watcher, tracker);
+        client_set_state(client, &client_listener, tracker);
         list_append(&trackers, &tracker->link);
         listen_if_needed();
     }
@@ -184,7 +189,7 @@ struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t op
 
 /* The client no longer has the tracker. */
 static void tracker_detach(struct tracker *tracker) {
-    client_set_state(tracker->client, &watcher, NULL);
+    client_set_state(tracker->client, &client_listener, NULL);
     tracker->client = NULL;
     list_remove(&trackers, &tracker->link);
     if (!tracker->items) mem_free(tracker);
@@ -226,9 +231,8 @@ static void client_reported(const struct client *client, struct client_report *r
     report->memory += sizeof *tracker + broadcast_memory(tracker);
 }
 
-void tracking_init(void) {
-    clients_watch(&watcher);
-    server_add_part(&part);
+static void init(void) {
+    client_listen(&client_listener);
 }
 
 static const char *apply_max_keys(void) {
@@ -236,14 +240,21 @@ static const char *apply_max_keys(void) {
     return NULL;
 }
 
-const struct config_option tracking_options[] = {
+static const struct config_option tracking_options[] = {
     {.name = "tracking-table-max-keys",
      .type = CONFIG_INT64,
      .value = &tracked_keys_max,
      .initial = "1000000",
      .min = 0,
      .max = INT64_MAX,
-     .apply = apply_max_keys,
-     .help = "Keys tracked for client-side caching; 0: no limit."},
+     .apply = apply_max_keys},
     {.name = NULL},
+};
+
+const struct feature tracking_feature = {
+    .name = "tracking",
+    .options = OPTIONS(tracking_options),
+    .subcommands = {"client", tracking_commands},
+    .init = init,
+    .parts = PARTS(&part),
 };

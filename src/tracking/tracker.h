@@ -1,8 +1,8 @@
 /* tracker.h: a client that tracks keys. Main thread only. */
 #ifndef TRACKING_TRACKER_H
 #define TRACKING_TRACKER_H
-#include "lib/list.h"
-#include "lib/slice.h"
+#include "lib/structures/linked_list.h"
+#include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -23,6 +23,6 @@
 #include "server/config/config.h"
 
 extern const struct command_spec tracking_commands[]; /* subcommands of CLIENT */
-extern const struct config_option tracking_options[];
-void tracking_init(void); /* call once at start */
+struct feature;
+extern const struct feature tracking_feature;
 #endif

@@ -1,6 +1,6 @@
 /* tracking_commands.c: CLIENT TRACKING, CACHING, GETREDIR and TRACKINGINFO. */
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "tracking/broadcast.h"
 #include "tracking/tracker.h"

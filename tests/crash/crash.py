@@ -1,17 +1,18 @@
-"""crash.py: kills a server again and again while clients write, and looks at what is left.
+"""crash.py: kills a server repeatedly while clients write, and checks what remains.
 
     tests/crash/run [ROUNDS] [--seed N] [--no-rdma] [--sync-thread auto|main|background] [--verbose]
 
-Each round starts the server on the files that the last one has left, lets clients write over TCP and over RDMA (the
-software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites, BGSAVEs and
-SAVEs run, and kills the server with SIGKILL at a random moment. With appendfsync always, the main thread, a
+Each round starts the server on the files of the previous round. Clients write over TCP and RDMA (the software
+device) at the same time, while rewrites, BGSAVEs and SAVEs run and the disk is slow, full, failing or makes short
+writes. Then the server is killed with SIGKILL at a random moment. With appendfsync always, the main thread, a
 background thread or the one that the server chooses syncs the file; --sync-thread selects one of them. In more than
-half of the rounds the machine crashes, too: what was not brought to the disk with fsync() or fdatasync() since the
-machine's last crash is lost (machine.py): ends of files, and changes of directories: files are missing, have their
-old content or are back.
+half of the rounds the machine crashes as well: data that was not synced with fsync() or fdatasync() since the last
+crash of the machine is lost (machine.py). Files lose their ends, and changes of directories are lost: files are
+missing, have their old content or exist again.
 
-Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of up
-to 16, now and then with a value of 100 kB; readers GET count:i. After the next start must hold, for every client:
+Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of
+up to 16, sometimes with a value of 100 kB; readers GET count:i. After the next start these conditions must hold for
+every client:
 
     count:i >= the last number that was acknowledged; after a crash of the machine with appendfsync everysec, the last
                number that was there at the start or that WAITAOF has reported as synced
@@ -60,8 +61,8 @@ FAULTS = [  # weight, rules
 
 
 class Writer:
-    """One client: `sent` and `acknowledged` are the highest numbers; `seen` what readers got, `synced` what is on the
-    disk whatever the policy, and `saved` what dump.rdb has."""
+    """The highest numbers of one client: `sent`; `acknowledged`; `seen` by readers; `synced` to the disk, for any
+    policy; `saved` in dump.rdb."""
 
     def __init__(self, index):
         self.index, self.sent, self.acknowledged, self.seen, self.writes = index, 0, 0, 0, 0
@@ -84,7 +85,7 @@ class Writer:
                 for command in commands:
                     reply = c.read()
                     if isinstance(reply, Error):
-                        return  # refused: the numbers would not fit any more
+                        return  # rejected: the numbers would not match any more
                     if command[0] == "EXEC":
                         self.acknowledged = max(self.acknowledged, int(reply[0]))
                         self.writes += 1
@@ -116,7 +117,7 @@ class Run:
         self.dir = tempfile.mkdtemp(prefix="valkey-crash-")
         self.writers = [Writer(i) for i in range(TCP_CLIENTS + (RDMA_CLIENTS if options.rdma else 0))]
         self.server = None
-        self.reads_count = True  # what readers have seen must be there
+        self.reads_count = True  # writes that readers have seen must exist
         self.figures = {"acknowledged": 0, "machine crashes": 0, "ended by itself": 0, "tails cut": 0, "rewrites": 0,
                         "saves": 0, "snapshots loaded": 0, "directory changes undone": 0}
         self.machine = Machine(self.dir, self.rng)
@@ -142,7 +143,7 @@ class Run:
         return c
 
     def check_tool(self):
-        """True: sound; False: the end of the last file would be cut."""
+        """True: valid; False: the end of the last file would be truncated."""
         manifest = self.path("appendonlydir/appendonly.aof.manifest")
         if not os.path.exists(manifest):
             return True
@@ -170,7 +171,7 @@ class Run:
             if count > w.sent:
                 raise AssertionError("a write came from nowhere: " + got)
             w.sent = w.acknowledged = w.seen = w.synced = count
-            w.saved = min(w.saved, count)  # later saves are of this data
+            w.saved = min(w.saved, count)  # later saves contain this data
 
     def check_snapshot(self):
         dump = self.path("dump.rdb")
@@ -194,7 +195,7 @@ class Run:
         self.server.kill()
 
     def save(self, c):
-        """SAVE: what was acknowledged before is in dump.rdb once it has succeeded."""
+        """SAVE: after it has succeeded, dump.rdb contains all writes that were acknowledged before it."""
         before = [w.acknowledged for w in self.writers]
         if c.call("SAVE") == "OK":
             self.figures["saves"] += 1
@@ -233,7 +234,7 @@ class Run:
                                             args=(port, random.Random(rng.random()), self.writers)))
         for t in threads:
             t.start()
-        long = policy == "everysec" and rng.random() < 0.2  # so that there is a sync meanwhile
+        long = policy == "everysec" and rng.random() < 0.2  # so that a sync happens meanwhile
         end = time.monotonic() + rng.uniform(0.02, 1.5 if long else 0.3)
         freed = time.monotonic() + rng.uniform(0.05, 0.3)
         try:
@@ -247,7 +248,7 @@ class Run:
                 if time.monotonic() > freed:
                     with open(self.path("rules"), "w") as f:
                         f.write("\n")
-            if rng.random() < 0.3:  # the end falls into a rewrite
+            if rng.random() < 0.3:  # the server is killed during a rewrite
                 c.call("BGREWRITEAOF")
                 time.sleep(rng.uniform(0, 0.03))
         except OSError:

@@ -1,11 +1,12 @@
-"""machine.py: makes a directory look as after a crash of the machine, from the records of preload/disk-faults.c.
+"""machine.py: puts a directory into the state after a crash of the machine, using the records of
+preload/disk-faults.c.
 
-A file loses its end: what was written after its last successful sync is gone, all of it or a part.
+A file loses all or a part of the data that was written after its last successful sync.
 
-A change of a directory (a file was created, renamed or deleted) is lost or not, each by itself, unless a sync of one of
-its directories began after it and has succeeded. A rename is lost as a whole. A change of an entry can only survive
-together with the earlier changes of that entry. This is what POSIX allows; journaling file systems lose changes only in
-the reverse order, which is one of the cases."""
+Each change of a directory (a file was created, renamed or deleted) may be lost independently, unless a sync of one
+of its directories began after it and succeeded. A rename is lost as a whole. A change of an entry survives only
+together with the earlier changes of that entry. POSIX allows this; journaling file systems lose changes only in the
+reverse order, which is one of the cases."""
 import os, shutil
 
 
@@ -23,13 +24,13 @@ class Change:
 
 
 class Machine:
-    """`directory` is what a server writes below. `records` is for DISK_SYNCED."""
+    """`directory` contains all files that the server writes. `records` is the file for DISK_SYNCED."""
 
     def __init__(self, directory, rng):
         self.directory, self.rng = os.path.realpath(directory), rng
         self.records = os.path.join(self.directory, "synced")
         os.mkdir(self.records)
-        self.on_disk = {}  # lengths, by inode, of the files that were there when the machine started
+        self.on_disk = {}  # lengths, by inode, of the files that existed when the machine started
 
     def crash(self):
         """Returns the number of changes of directories that were undone."""

@@ -1,28 +1,29 @@
-"""replication.py: breaks a primary with two replicas again and again while clients write, and looks at what is left.
+"""replication.py: injects faults into a primary with two replicas while clients write, and checks the data.
 
     tests/crash/replication [ROUNDS] [--seed N] [--no-rdma] [--verbose]
 
-Each round chooses how the replicas synchronize (RDMA or TCP, with a file, diskless, on a second channel, into memory or
-over the old data, with little or much memory for the snapshot) and what goes wrong at a random moment: a replica, the
-primary, or the child that writes a snapshot is killed; a replica or the primary is frozen for a while; a replica
-forgets its data, or is a primary for a moment; links are cut; a full synchronization begins anew; the RDMA device
+Each round chooses how the replicas synchronize (RDMA or TCP, with a file, diskless, on a second channel, into memory
+or over the old data, with little or much memory for the snapshot) and a fault at a random moment: a replica, the
+primary, or the child that writes a snapshot is killed; a replica or the primary is frozen for some time; a replica
+loses its data, or is a primary for a moment; links are cut; a full synchronization starts again; the RDMA device
 loses, delays or refuses messages, fails READs, registrations or connections, or is removed.
 
-Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1; now
-and then with a random write of another kind. In the end of each round everything is mended. Then must hold:
+Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1;
+sometimes with a random write of another kind. At the end of each round all faults are repaired. Then these
+conditions must hold:
 
     the replicas follow, and all three servers have the same DEBUG DIGEST
     log:i is 1, 2, 3 … N without a gap and without a number that comes twice, and count:i is N
     N >= the last number for which WAIT said that a replica has it; N <= the last number that was sent
     no server has ended by itself, left a child behind, or keeps more and more descriptors
 
-If the primary is killed, the replica that has executed most of its stream takes over, and the old one follows it. No
-full synchronization is started in such a round: a replica that has just emptied itself for one cannot take over. In
-every other run the servers have an append-only file (appendfsync always); a primary that is killed may then be started
-again as one.
+If the primary is killed, the replica that has executed most of its stream takes over, and the old primary follows
+it. No full synchronization is started in such a round, because a replica that has deleted its data for one cannot
+take over. In every second run the servers have an append-only file (appendfsync always); then a killed primary may
+be restarted as the primary.
 
-At the end nothing may be held: no snapshot memory and no windows for RDMA READ. The last line is "N passed, N failed"
-(rounds)."""
+At the end all snapshot memory and all windows for RDMA READ must have been released. The last line is "N passed, N
+failed" (rounds)."""
 import argparse, os, random, signal, sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
@@ -32,8 +33,8 @@ from servers import ours, rdma_device, wait_for  # noqa: E402
 
 WRITERS = 3
 DESCRIPTORS_MORE = 40
-MEMORIES = [("64mb", "1gb"), ("64mb", "1gb"), ("4mb", "1gb"), ("64mb", "16mb")]  # of a snapshot; that may be registered
-# Rules of the software RDMA device; each sleeps until its file is there.
+MEMORIES = [("64mb", "1gb"), ("64mb", "1gb"), ("4mb", "1gb"), ("64mb", "16mb")]  # of a snapshot; registered
+# Rules of the software RDMA device; each is inactive until its file exists.
 DEVICE_FAULTS = {
     "lost": "send:drop,p=1",
     "late": "send:delay=100-5000,p=10",
@@ -66,7 +67,7 @@ class Server(servers.Server):
         self.descriptors = None
 
     def follow(self, primary):
-        # A server that loads a copy refuses it.
+        # A server that loads a copy rejects it.
         wait_for("REPLICAOF is accepted", lambda: not isinstance(self.call("REPLICAOF", "127.0.0.1", primary.port),
                                                                  Error))
 
@@ -120,7 +121,7 @@ class Writer:
                                 *extra,
                                 ("EXEC",), ("WAIT", 1, 1000))
                 replies = [connection.read() for _ in range(5 + len(extra))]
-                if isinstance(replies[-2], Error):  # refused: this number was not written
+                if isinstance(replies[-2], Error):  # rejected: this number was not written
                     self.sent -= 1
                     time.sleep(0.01)
                 elif not isinstance(replies[-1], Error) and int(replies[-1]) >= 1:
@@ -178,12 +179,12 @@ class Run:
         return chosen
 
     def full_sync(self):
-        """Makes the replicas synchronize anew, while clients write."""
+        """Makes the replicas synchronize again, while clients write."""
         self.primary.call("DEBUG", "CHANGE-REPL-ID")
         self.primary.call("CLIENT", "KILL", "TYPE", "replica")
 
     def fault(self):
-        """Chooses and starts what goes wrong. Returns its name."""
+        """Chooses and starts a fault. Returns its name."""
         rng, primary = self.rng, self.primary
         victim = rng.choice(self.replicas())
         kinds = ["kill replica", "freeze replica", "freeze primary", "cut links", "kill primary", "kill primary",
@@ -215,7 +216,7 @@ class Run:
                 time.sleep(rng.uniform(0, 0.2))
         elif kind.endswith("primary"):  # killed
             primary.kill()
-        elif kind == "no one":  # and back, with a history of its own
+        elif kind == "no one":  # and becomes a replica again, with another history
             victim.call("REPLICAOF", "NO", "ONE")
         elif kind == "forget":
             for words in (("REPLICAOF", "NO", "ONE"), ("FLUSHALL",), ("DEBUG", "CHANGE-REPL-ID")):
@@ -267,7 +268,7 @@ class Run:
         self.verify()
 
     def differences(self):
-        """The keys whose values differ, with what describes them."""
+        """The keys whose values differ, with their descriptions."""
         found = []
         for key in sorted({key for server in self.servers for key in server.call("KEYS", "*")}):
             values = [server.call("DEBUG", "DIGEST-VALUE", key)[0] for server in self.servers]
@@ -281,7 +282,7 @@ class Run:
 
     def verify(self):
         wait_for("the replicas follow", lambda: all(r.is_up() for r in self.replicas()))
-        # WAIT counts writes of its own connection: this one is the last of all.
+        # WAIT considers only writes of its own connection, so this connection executes the last write.
         connection = Client(self.primary.port)
         connection.call("INCR", "rounds")
         wait_for("both replicas have all", lambda: int(connection.call("WAIT", 2, 1000)) == 2)
@@ -305,7 +306,7 @@ class Run:
             assert descriptors <= allowed, f"{server.name} has {descriptors} descriptors open"
 
     def verify_end(self):
-        """Nothing is held."""
+        """All resources were released."""
         for server in self.servers:
             wait_for(f"{server.name} holds no snapshot", lambda: server.info("replication").get("rdma_sync_memory",
                                                                                                 "0") == "0")

@@ -1,6 +1,6 @@
-/* fake_clock.c: in place of lib/clock.c, for targets in which time passes only when they say so (fuzz.h). */
+/* fake_clock.c: replaces lib/system/clock.c in targets that determine the time themselves (fuzz.h). */
 #include "fuzz.h"
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 
 uint64_t fuzz_now_us;
 _Thread_local struct clock_cache clock_cache;
@@ -14,7 +14,7 @@ uint64_t clock_monotonic_us(void) {
 }
 
 uint64_t clock_monotonic_ns(void) {
-    return fuzz_now_us++ * 1000; /* lib/ticks.c waits for it to go on */
+    return fuzz_now_us++ * 1000; /* lib/system/ticks.c waits until it advances */
 }
 
 void clock_update(void) {

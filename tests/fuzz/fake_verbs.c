@@ -23,11 +23,11 @@ static void *zeroed(size_t size) {
     return memory;
 }
 
-/* Devices */
+/* --- Devices --- */
 
 struct fake_completion {
     struct ibv_wc wc;
-    struct fake_qp *qp; /* of a send */
+    struct fake_qp *qp; /* the queue pair of a send */
     uint32_t number;    /* of the send */
 };
 struct fake_cq {
@@ -54,7 +54,7 @@ static struct fake_device *device_of(const struct ibv_context *context) {
     return (struct fake_device *)(uintptr_t)context;
 }
 
-/* Memory */
+/* --- Memory --- */
 
 struct fake_mr {
     struct ibv_mr mr;
@@ -105,7 +105,7 @@ int ibv_dereg_mr(struct ibv_mr *mr) {
     return EINVAL;
 }
 
-/* Completion queues */
+/* --- Completion queues --- */
 
 static void complete(struct fake_cq *cq, struct fake_completion completion) {
     FUZZ_CHECK(cq->count < cq->capacity, "a completion queue of %u overruns", cq->capacity);
@@ -181,7 +181,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 }
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count) {}
 
-/* Receives */
+/* --- Receives --- */
 
 static int receives_add(struct ibv_recv_wr *ring, struct ibv_sge *elements, uint32_t first, uint32_t *count,
                         uint32_t depth, struct ibv_recv_wr *wr) {
@@ -240,7 +240,7 @@ bool fake_receive_immediate(struct fake_qp *qp, uint32_t imm_be) {
     return true;
 }
 
-/* Sends */
+/* --- Sends --- */
 
 static int post_send(struct ibv_qp *queue, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     struct fake_qp *qp = (struct fake_qp *)queue;
@@ -271,7 +271,7 @@ bool fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status) {
         if (qp->completed == qp->posted) return any;
         struct fake_send *send = &qp->sends[qp->completed++ % qp->max_send];
         if (status == IBV_WC_SUCCESS) fake_hooks.completed(qp, send);
-        if (!send->signalled && status == IBV_WC_SUCCESS) continue; /* told by the next that asks for it */
+        if (!send->signalled && status == IBV_WC_SUCCESS) continue; /* reported by the next signaled send */
         if (status != IBV_WC_SUCCESS) qp->failed = true;
         complete((struct fake_cq *)qp->qp.send_cq,
                  (struct fake_completion){.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->qp.qp_num},
@@ -286,7 +286,7 @@ void fake_stray(int which, uint32_t qp_num, uint64_t wr_id, enum ibv_wc_status s
              (struct fake_completion){.wc = {.wr_id = wr_id & ~UINT64_C(1), .status = status, .qp_num = qp_num}});
 }
 
-/* Contexts */
+/* --- Contexts --- */
 
 static struct ibv_context *context_of(int which) {
     struct fake_device *device = &devices[which];
@@ -399,7 +399,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     return 0;
 }
 
-/* Connection manager */
+/* --- Connection manager --- */
 
 struct fake_id {
     struct rdma_cm_id id;
@@ -466,7 +466,7 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel) {
     id->channel = channel;
     return 0;
 }
-/* Requests that nobody has seen go with their listener. */
+/* Drops connection requests that were not fetched from their listener. */
 static void drop_requests(const struct rdma_cm_id *listener) {
     for (struct fake_cm_event *event = events; event;) {
         bool drop = event->event.listen_id == listener;
@@ -478,7 +478,7 @@ int rdma_destroy_id(struct rdma_cm_id *id) {
     FUZZ_CHECK(!id->qp, "its queue pair is left");
     drop_requests(id);
     struct fake_cm_event **at = &events;
-    while (*at) { /* what was not fetched is never told */
+    while (*at) { /* events that were not fetched are dropped */
         struct fake_cm_event *event = *at;
         if (event->event.id != id) {
             at = &event->next;
@@ -541,7 +541,7 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param) {
     FUZZ_CHECK(id->qp, "no queue pair");
     return ask(id, FAKE_CONNECT);
 }
-/* Asked only where a traffic class is set, which no target does. */
+/* Called only if a traffic class is set, which no target does. */
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask) {
     errno = EOPNOTSUPP;
     return -1;

@@ -1,9 +1,9 @@
-/* fuzz.h: what the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it turns the fuzzer's bytes
- * into a situation and ends the program where a promise of the code does not hold. Nothing in it may depend on time or
- * chance: an input that failed once must fail again. */
+/* fuzz.h: shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput, which converts the fuzzer's
+ * bytes to a situation and aborts the program if a guarantee of the code is violated. It must not depend on time or
+ * randomness: an input that failed once must fail again. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
-#include "lib/slice.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 /* The clock of targets that link fake_clock.o in place of lib/clock.o. */
 extern uint64_t fuzz_now_us;
 
-/* The input, taken from its start. Where it has run out everything is zero. */
+/* The input, read from its start. After its end all values are zero. */
 struct fuzz_input {
     const uint8_t *at, *end;
 };
@@ -43,7 +43,7 @@ static inline struct slice fuzz_take(struct fuzz_input *in, size_t len) {
     return taken;
 }
 
-/* How a stream is cut into pieces: sizes taken from the input over and over; 0 stands for one large piece. */
+/* The division of a stream into pieces: sizes from the input, used cyclically; 0 means one large piece. */
 struct fuzz_cuts {
     struct slice sizes;
     size_t next;

@@ -1,33 +1,26 @@
-/* Rules of users: whatever rules a user is made from, the rules that ACL LIST shows make a user with the same rules and
- * the same permissions. Input: rules, a line each; lines that begin with '!' are keys and channels to try. */
+/* Rules of users: for a user with any rules, the rules that ACL LIST shows define a user with the same rules and
+ * permissions. Input: rules, one per line; lines that begin with '!' are keys and channels to check. */
 #include "acl/rights.h"
 #include "fuzz.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 
-/* No clients are linked in. */
+/* This program has no clients. */
 struct list *clients_all(void) {
     static struct list none = {.head = {&none.head, &none.head}};
     return &none;
 }
-void client_free(struct client *client) {
-    (void)client;
-}
-void client_free_after_reply(struct client *client) {
-    (void)client;
-}
+void client_free(struct client *client) {}
+void client_free_after_reply(struct client *client) {}
 const struct call *dispatch_running(void) {
     return NULL;
 }
 bool dispatch_is_running(const struct client *client) {
-    (void)client;
     return false;
 }
 
-static void run(struct call *call) {
-    (void)call;
-}
+static void run(struct call *call) {}
 #define COMMAND(text, flag) .name = text, .run = run, .arity = -2, .flags = flag, .since = "1", .summary = "?"
 static const struct command_spec subcommands[] = {
     {COMMAND("get", CMD_READONLY)}, {COMMAND("set", CMD_ADMIN)}, {.name = NULL}};
@@ -38,7 +31,6 @@ static const struct command_spec commands[] = {{COMMAND("get", CMD_READONLY)},
                                                {.name = NULL}};
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
     commands_register(commands);
     return 0;
 }
@@ -121,7 +113,7 @@ static void read_again(const struct user *user) {
     memory_output_free(&second);
 }
 
-/* A pattern that ends with a parenthesis inside a selector cannot be told from the selector's end. */
+/* A pattern in a selector that ends with a parenthesis cannot be distinguished from the end of the selector. */
 static bool is_ambiguous(struct slice rule) {
     return rule.len && rule.data[0] == '(' && memchr(rule.data, ')', rule.len) != rule.data + rule.len - 1;
 }

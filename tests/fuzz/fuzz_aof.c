@@ -1,10 +1,10 @@
-/* Append-only files of any bytes: the same records in the window and across its ends; the part that is good is good by
- * itself. Manifests of any bytes: what is accepted is written and read again to the same. */
+/* Append-only files with any bytes: the records are the same in the window and across its ends; the valid part is valid
+ * alone. Manifests with any bytes: an accepted manifest is the same after writing and reading it. */
+#include "formats/aof_manifest.h"
+#include "formats/aof_reader.h"
 #include "fuzz.h"
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "persist/aof_manifest.h"
-#include "persist/aof_reader.h"
+#include "lib/system/memory.h"
+#include "lib/text/output.h"
 
 static ssize_t trickle(struct source *source, void *to, size_t len) {
     struct slice *rest = source->context;

@@ -1,11 +1,11 @@
-/* The configuration: whatever a file says, CONFIG REWRITE makes a file of it that says the same, and every value that
- * CONFIG GET shows can be set again. The table holds an option of each type. Input: the file. */
+/* The configuration: for any file, CONFIG REWRITE writes an equivalent file, and every value that CONFIG GET shows can
+ * be set again. The table has an option of each type. Input: the file. */
 #include "fuzz.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "server/config/config_engine.h"
 
-void config_server_start(void) {} /* no server is linked in */
+void config_server_start(void) {} /* this program has no server */
 
 static const struct config_name modes[] = {{"slow", 1}, {"fast", 2}, {NULL, 0}};
 static const struct config_name signals[] = {{"default", 0}, {"save", 1}, {"now", 4}, {"force", 8}, {NULL, 0}};
@@ -35,23 +35,25 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 }
 
 static void put_defaults(void) {
-    for (int i = 0; i < OPTIONS; i++) config_state_set_text(state_of(i), slice_of(state_of(i)->initial), true);
+    for (int i = 0; i < OPTIONS; i++) config_state_set_text(state_of(i), state_of(i)->initial, true);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char *text = mem_alloc(size ? size : 1), *shown[OPTIONS];
+    char *text = mem_alloc(size ? size : 1);
+    struct slice shown[OPTIONS];
     memcpy(text, data, size);
     struct slice file = {text, size}, line;
     int number;
-    for (size_t i = 0; i + 7 <= size; i++) /* a file of the machine is none of our business */
+    for (size_t i = 0; i + 7 <= size; i++) /* do not include files of the machine */
         if (strncasecmp(text + i, "include", 7) == 0) size = 0;
     put_defaults();
     if (size && config_load_text(file, &number, &line) == NULL) {
         for (int i = 0; i < OPTIONS; i++) {
             shown[i] = config_state_text_copy(state_of(i));
-            if (options[i].type != CONFIG_STRINGS) { /* words with spaces in them are more than one text can say */
-                const char *reason = config_state_set_text(state_of(i), slice_of(shown[i]), false);
-                FUZZ_CHECK(!reason, "%s does not take its own value \"%s\": %s", options[i].name, shown[i], reason);
+            if (options[i].type != CONFIG_STRINGS) { /* one text cannot express words that contain spaces */
+                const char *reason = config_state_set_text(state_of(i), shown[i], false);
+                FUZZ_CHECK(!reason, "%s does not take its own value \"%s\": %s", options[i].name, shown[i].data,
+                           reason);
             }
         }
         struct memory_output rewritten;
@@ -61,11 +63,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const char *reason = config_load_text(memory_output_slice(&rewritten), &number, &line);
         FUZZ_CHECK(!reason, "the rewritten file is refused: %s, line %d", reason, number);
         for (int i = 0; i < OPTIONS; i++) {
-            char *again = config_state_text_copy(state_of(i));
-            FUZZ_CHECK(strcmp(again, shown[i]) == 0, "%s was \"%s\" and is \"%s\" after a rewrite", options[i].name,
-                       shown[i], again);
-            mem_free(again);
-            mem_free(shown[i]);
+            struct slice again = config_state_text_copy(state_of(i));
+            FUZZ_CHECK(slice_equal(again, shown[i]), "%s was \"%s\" and is \"%s\" after a rewrite", options[i].name,
+                       shown[i].data, again.data);
+            config_text_free(again);
+            config_text_free(shown[i]);
         }
         memory_output_free(&rewritten);
     }

@@ -1,8 +1,8 @@
-/* HyperLogLogs of any bytes: what is valid can be read, added to and made dense without leaving its memory; no register
- * ever shrinks; and both forms agree. */
+/* HyperLogLogs with any bytes: valid ones can be read, changed and made dense without accesses outside their memory;
+ * registers never decrease; both forms agree. */
 #include "fuzz.h"
-#include "lib/hyperloglog.h"
-#include "lib/memory.h"
+#include "lib/structures/hyperloglog.h"
+#include "lib/system/memory.h"
 
 static void add_all(struct fuzz_input *in, char *bytes, size_t *len, size_t capacity) {
     uint8_t before[HLL_REGISTERS] = {0}, after[HLL_REGISTERS] = {0};
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct slice start = fuzz_take(&in, given);
     char *bytes = mem_alloc(capacity), *dense = mem_alloc(HLL_DENSE_SIZE),
          *exact = mem_alloc(start.len ? start.len : 1);
-    /* Reading: from an allocation of exactly that size. */
+    /* Reads from an allocation of exactly that size. */
     if (start.len) memcpy(exact, start.data, start.len);
     uint8_t registers[HLL_REGISTERS] = {0}, again[HLL_REGISTERS] = {0};
     if (hll_is_valid((struct slice){exact, start.len})) {

@@ -1,11 +1,11 @@
-/* Packed forms of values, as files and peers bring them: what listpack_validate and intset_validate accept can be
- * walked both ways, searched and changed without leaving its memory; what LZF unpacks is as long as it says. Input: a
- * byte of choice, the bytes. */
+/* Packed forms of values from files and peers: bytes that listpack_validate and intset_validate accept can be iterated
+ * over in both directions, searched and changed without accesses outside their memory; LZF data unpacks to its stated
+ * length. Input: a byte that selects the test, the bytes. */
 #include "fuzz.h"
-#include "lib/intset.h"
-#include "lib/listpack.h"
-#include "lib/lzf.h"
-#include "lib/memory.h"
+#include "lib/structures/intset.h"
+#include "lib/structures/listpack.h"
+#include "lib/system/memory.h"
+#include "lib/text/lzf.h"
 
 static void fuzz_listpack(uint8_t *lp, size_t size) {
     listpack_validate(lp, size, false, NULL, NULL);
@@ -61,7 +61,7 @@ static void fuzz_intset(uint8_t *set, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3) return 0;
     size_t len = size - 1;
-    uint8_t *bytes = mem_alloc(len); /* exactly as large, so that reading past the end shows */
+    uint8_t *bytes = mem_alloc(len); /* of the exact size, so that reads past the end are detected */
     memcpy(bytes, data + 1, len);
     switch (data[0] % 3) {
     case 0: fuzz_listpack(bytes, len); break;

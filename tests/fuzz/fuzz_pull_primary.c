@@ -1,22 +1,21 @@
-/* The primary's half of a pulled full synchronization against any replicas. The input is a script: snapshots that
- * start, cannot start, are filled, completed or damaged; a child that ends or is killed at any time; replicas that
- * join, acknowledge what they were offered or any other number, fall silent or leave; registrations that fail; time
- * that passes.
+/* The primary's half of a full synchronization that replicas fetch, against any replicas. The input is a script:
+ * snapshots start, fail to start, are filled, completed or corrupted; the child ends or is killed at any time; replicas
+ * join, acknowledge offered chunks or any other number, become silent or leave; registrations fail; time passes.
  *
- * Promised and checked: each replica is offered the chunks in order, with the key of its own window, and one end that
- * matches them; an acknowledgement counts only if it covers chunks that the replica was offered and has not
- * acknowledged yet, and another one changes nothing; a chunk is released only when all replicas have acknowledged it;
- * the key is revoked before a replica is reported as done or failed, and that happens once; a replica fails only for a
- * reason of its own or of the snapshot; the snapshot ends, and its memory is given back, when no replica is left.
+ * Checked guarantees: each replica is offered the chunks in order, with the key of its own window, and one matching
+ * end; an acknowledgement is accepted only if it covers chunks that the replica was offered and has not acknowledged
+ * yet, any other changes nothing; a chunk is released only after all replicas have acknowledged it; the key is revoked
+ * before a replica is reported as done or failed, which happens once; a replica fails only for its own reasons or those
+ * of the snapshot; the snapshot ends and its memory is freed when no replica is left.
  *
- * This file stands in for the RDMA transport, the event loop, the clock, child processes and the shared memory. */
+ * This file replaces the RDMA transport, the event loop, the clock, child processes and the shared memory. */
+#include "formats/rdb.h"
 #include "fuzz.h"
-#include "lib/background.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "net/rdma.h"
-#include "net/rdma_read.h"
-#include "persist/rdb.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/read.h"
 #include "repl/pull_arena.h"
 #include "repl/pull_primary.h"
 #include "repl/pull_wire.h"
@@ -43,10 +42,10 @@ struct peer {
     struct client client;
     struct connection conn;
     char output[OUTPUT_MAX];
-    struct pull_reader *reader; /* NULL: it takes no part */
+    struct pull_reader *reader; /* NULL: not joined */
     const struct rdma_window *window;
     uint64_t offered, offered_bytes, taken; /* chunks, their bytes */
-    uint64_t joined_us, heard_us, seen_us;  /* seen: the server noticed, at a tick, that it was heard */
+    uint64_t joined_us, heard_us, seen_us;  /* seen: the server noticed, at a tick, that bytes had arrived */
     bool told_end;
 };
 
@@ -64,7 +63,7 @@ static struct {
     struct peer peers[CLIENTS];
     bool held, runs, killed, damaged, broken_child, awaited; /* held: the arena exists */
     struct child_job *job;
-    struct event_watch *watch;
+    struct event_io *io;
     bool raised; /* chunks were published, or the snapshot is complete */
     struct event_timer *timer;
     uint64_t bytes, ends; /* of the snapshot; calls of ended() */
@@ -72,18 +71,18 @@ static struct {
     int windows;
 } world;
 
-/* The event loop */
+/* --- The event loop --- */
 
-int event_watch_set(struct event_loop *loop, struct event_watch *watch, int fd, int mask,
-                    void (*ready)(struct event_watch *, int)) {
-    FUZZ_CHECK(!world.watch, "watched twice");
+int event_io_set(struct event_loop *loop, struct event_io *io, int fd, int mask,
+                 void (*ready)(struct event_io *, int)) {
+    FUZZ_CHECK(!world.io, "watched twice");
     if (fuzz_byte(&world.script) == 255) return -ENOMEM;
-    watch->ready = ready;
-    world.watch = watch;
+    io->ready = ready;
+    world.io = io;
     return 0;
 }
-void event_watch_remove(struct event_loop *loop, struct event_watch *watch) {
-    world.watch = NULL;
+void event_io_remove(struct event_loop *loop, struct event_io *io) {
+    world.io = NULL;
 }
 void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
                      uint64_t (*fire)(struct event_timer *)) {
@@ -94,7 +93,7 @@ void event_timer_cancel(struct event_loop *loop, struct event_timer *timer) {
     world.timer = NULL;
 }
 
-/* Of the replica's half, pull_progress_of() is used; the rest of it calls these. */
+/* Only pull_progress_of() of the replica's half is used; the rest of it calls these functions. */
 unsigned rdma_read_depth(const struct connection *conn) {
     abort();
 }
@@ -106,7 +105,7 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     abort();
 }
 
-/* The child */
+/* --- The child --- */
 
 pid_t child_start(struct child_job *job) {
     FUZZ_CHECK(!world.runs, "two children");
@@ -144,7 +143,7 @@ static void child_ends(int signal) {
     world.job->done(world.job, 0, world.killed ? CHILD_KILL_SIGNAL : signal);
 }
 
-/* The shared memory */
+/* --- The shared memory --- */
 
 struct pull_arena *pull_arena_new(size_t size) {
     FUZZ_CHECK(!world.held, "two snapshots");
@@ -215,7 +214,7 @@ static void publish(void) {
     world.raised = true;
 }
 
-/* The transport */
+/* --- The transport --- */
 
 const struct transport transport_rdma = {.name = "rdma"};
 static struct peer *peer_of(const struct connection *conn) {
@@ -247,7 +246,7 @@ static void make_space(struct output *out, size_t len) {
 }
 static const struct output_ops output_ops = {.make_space = make_space};
 
-/* Reads a number and what follows it. */
+/* Reads a number and the text after it. */
 static uint64_t number_at(const char **at, const char *next) {
     char *end;
     uint64_t number = strtoull(*at, &end, 10);
@@ -255,7 +254,7 @@ static uint64_t number_at(const char **at, const char *next) {
     *at = end + strlen(next);
     return number;
 }
-/* Looks at what the replica is sent. */
+/* Checks the bytes that the replica is sent. */
 void client_flush_later(struct client *client) {
     struct peer *peer = peer_of(client->conn);
     *peer->conn.out.pos = 0;
@@ -294,7 +293,7 @@ const char *client_log_text(struct client *client) {
     return "";
 }
 
-/* The owner */
+/* --- The owner --- */
 
 static void leaves(struct peer *peer) {
     FUZZ_CHECK(takes_part(peer) && !peer->window, "the key of a replica that is done opens something");
@@ -316,7 +315,7 @@ static void failed(void *owner, const char *reason) {
     FUZZ_CHECK(!strstr(reason, "repl-timeout") || silent, "it is not silent");
 }
 static void ended(void) {
-    FUZZ_CHECK(readers() == 0 && !world.runs && !world.windows && !world.watch && !world.timer, "something is held");
+    FUZZ_CHECK(readers() == 0 && !world.runs && !world.windows && !world.io && !world.timer, "something is held");
     world.ends++;
 }
 static bool awaited(void) {
@@ -397,7 +396,7 @@ static void step(void) {
         break;
     case 5:
     case 6:
-        if (world.watch && world.raised) world.watch->ready(world.watch, EVENT_READ);
+        if (world.io && world.raised) world.io->ready(world.io, EVENT_READ);
         break;
     case 7: join(peer); break;
     case 8:
@@ -407,7 +406,7 @@ static void step(void) {
     case 12: tick((uint64_t)fuzz_byte(in) * 5000); break;
     case 13:
         if (op >= 128) tick((uint64_t)(TIMEOUT_SECONDS / 2) * 1000000);
-        for (int i = 0; i < CLIENTS; i++) { /* alive */
+        for (int i = 0; i < CLIENTS; i++) { /* keepalive */
             if (!takes_part(&world.peers[i]) || op & 16 << i % 2) continue;
             world.peers[i].conn.bytes_in++;
             world.peers[i].heard_us = fuzz_now_us;

@@ -1,18 +1,18 @@
-/* The replica's half of a pulled full synchronization against any primary. The input is a script: lines of the primary,
- * well formed or forged, in pieces of any length; reads that complete, fail, cannot start or never end; a link that
- * breaks; time that passes; a loader that takes the bytes in steps of any size.
+/* The replica's half of a full synchronization that the replica fetches, against any primary. The input is a script:
+ * lines of the primary, valid or forged, in pieces of any length; reads complete, fail, cannot start or never end; the
+ * link breaks; time passes; the loader consumes the bytes in steps of any size.
  *
- * Promised and checked: reads stay within the registered buffers and never touch bytes that the loader has not used
- * yet; the loader gets the bytes of the chunks in order; acknowledgements grow and cover only what has arrived; a
- * forged line never ends in success, and nothing else than a fault ends in failure; what follows the end of the
- * snapshot stays in the connection; memory is bounded and given back.
+ * Checked guarantees: reads stay within the registered buffers and never overwrite bytes that the loader has not used
+ * yet; the loader gets the bytes of the chunks in order; acknowledgements increase and cover only chunks that have
+ * arrived; a forged line never leads to success, and only a fault leads to failure; bytes after the end of the snapshot
+ * stay in the connection; memory is limited and freed.
  *
- * This file stands in for the RDMA transport, the event loop and the clock. */
+ * This file replaces the RDMA transport, the event loop and the clock. */
 #include "fuzz.h"
-#include "lib/clock.h"
-#include "lib/crc32c.h"
-#include "lib/log.h"
-#include "net/rdma_read.h"
+#include "lib/hash/crc32c.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "net/rdma/read.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
@@ -46,13 +46,13 @@ static struct {
     size_t input_begin, input_end, delivered; /* bytes of input[]: consumed; written; shown to the replica */
     const struct rdma_window *window;
     struct read reads[PULL_FETCH_MEMORY / PULL_WIRE_CHUNK_MIN + 1]; /* a ring */
-    uint64_t started, completed, loaded; /* reads. Those that failed complete last, and are never loaded */
+    uint64_t started, completed, loaded; /* numbers of reads. Failed reads complete last and are never loaded */
     uint64_t stored, acknowledged;       /* reads whose bytes arrived with the right checksum */
     uint32_t used, shown;                /* bytes of read `loaded`: given to the loader; shown to it */
-    uint32_t reading;                    /* the loader's present call copies as many at most */
+    uint32_t reading;                    /* maximum bytes that the loader's current call copies */
     uint64_t announced, announced_bytes; /* by well-formed lines */
     uint32_t chunk_size;
-    size_t rest; /* input[] from here on follows the end */
+    size_t rest; /* input[] from here on follows the end of the snapshot */
     bool ended, forged, unknown, faulty, cancelled, holds_back;
     int read_error;
     bool takes;        /* the loader never waits: pull_fetch_take() */
@@ -69,7 +69,7 @@ static struct read *read_at(uint64_t number) {
     return &world.reads[number % (sizeof world.reads / sizeof *world.reads)];
 }
 
-/* The transport */
+/* --- The transport --- */
 
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window) {
@@ -93,7 +93,7 @@ int rdma_read_start(struct connection *conn, const struct rdma_window *target, s
     FUZZ_CHECK(length > 0 && length <= RDMA_READ_LENGTH_MAX, "%u bytes", length);
     FUZZ_CHECK(offset <= target->length && length <= target->length - offset, "%u bytes at %zu", length, offset);
     FUZZ_CHECK(world.started - world.completed < DEPTH, "too many reads are in flight");
-    uint64_t first = world.loaded; /* a chunk that the present call copies to its end is used */
+    uint64_t first = world.loaded; /* a chunk that the current call copies completely is used */
     if (world.reading && world.reading >= read_at(first)->length - world.used) first++;
     for (uint64_t i = first; i < world.started; i++) {
         const struct read *other = read_at(i);
@@ -130,7 +130,7 @@ static void make_space(struct output *out, size_t len) {
 }
 static const struct output_ops output_ops = {.make_space = make_space};
 
-/* Looks at what the replica has written. */
+/* Checks the bytes that the replica has written. */
 static void flush(struct connection *conn) {
     static const char command[] = "*3\r\n$8\r\nREPLCONF\r\n$6\r\nPULLED\r\n$";
     FUZZ_CHECK(conn->state == CONN_OPEN, "sends to a broken link");
@@ -165,7 +165,7 @@ static void consume(struct connection *conn, size_t len) {
 }
 const struct transport transport_rdma = {.name = "rdma", .consume = consume, .flush = flush};
 
-/* The primary */
+/* --- The primary --- */
 
 static void say(const char *bytes, size_t len) {
     if (len > INPUT_MAX - world.input_end) return;
@@ -185,7 +185,7 @@ static void say_line(bool forged, const char *format, ...) {
     say(line, (size_t)len);
 }
 
-/* A number that no honest primary sends at this place, as text: any but the right one. */
+/* A number other than the correct one, as text. */
 static const char *wrong_number(uint64_t right, char text[static 32]) {
     static const char *const odd[] = {"",   "-1", "x", "18446744073709551616", "99999999999999999999999", "1 1", " 0",
                                       "1.", "0x", "+1"};
@@ -210,7 +210,7 @@ static void announce_chunk(bool forged) {
     uint64_t right[6] = {world.announced, address, length, fuzz_byte(in), crc, fuzz_byte(in)};
     for (int i = 0; i < 6; i++) snprintf(fields[i], sizeof *fields, "%llu", (unsigned long long)right[i]);
     if (forged) {
-        /* Any address, key and count of keys may be right: only their form can be wrong. */
+        /* Any address, key and number of keys may be valid: only their form can be wrong. */
         int field = fuzz_byte(in) % 6;
         const char *wrong;
         if (field == 0 || field == 4)
@@ -266,7 +266,7 @@ static void step(void) {
     case 7:
         say_line(true, "-%.*s\r\n", fuzz_byte(in) % 100, "ERR the snapshot failed\1\2\xff%s%n the reason is long");
         break;
-    case 8: { /* any bytes: they may be right by chance */
+    case 8: { /* any bytes: they may be valid by chance */
         struct slice bytes = fuzz_take(in, fuzz_byte(in));
         if (!world.ended) world.unknown = true;
         say(bytes.data, bytes.len);
@@ -308,7 +308,7 @@ int event_loop_turn(struct event_loop *event_loop, int64_t timeout_us) {
     return 0;
 }
 
-/* The loader */
+/* --- The loader --- */
 
 static void check_bytes(const char *bytes, size_t len) {
     FUZZ_CHECK(world.loaded < world.stored, "bytes of a chunk that has not arrived");
@@ -329,7 +329,7 @@ static void arrived(void) {
     world.notified++;
 }
 
-/* 0: the end; else an error. */
+/* Returns 0 at the end, otherwise an error. */
 static ssize_t load(void) {
     char bytes[1000];
     const char *at;

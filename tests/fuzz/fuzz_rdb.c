@@ -1,16 +1,15 @@
-/* RDB files of any bytes: damage is refused with a reason, memory is bounded by what the file holds, and a file that is
- * accepted gives the same keys however it arrives, in one table or a table for each hash slot, and again when it is
- * saved and loaded. */
+/* RDB files with any bytes: corrupt files are rejected with a reason; memory is limited by the size of the file; an
+ * accepted file yields the same keys for any fragmentation, with one table or a table for each hash slot, and after
+ * saving and loading again. */
+#include "formats/rdb_file.h"
 #include "fuzz.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "persist/rdb_file.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "store/types.h"
 
 enum { DATABASES = 4, MEMORY_BASE = 24 * 1024 * 1024, MEMORY_FACTOR = 512 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
     encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
                                                .hash_listpack_value = 16,
                                                .set_intset_entries = 8,
@@ -22,12 +21,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                                .list_compress_depth = 1,
                                                .stream_node_bytes = 256,
                                                .stream_node_entries = 8};
-    clock_cache.wall_ms = INT64_C(1) << 40; /* between the times of keys, so that some of them are over */
+    clock_cache.wall_ms = INT64_C(1) << 40; /* between the expiry times of keys, so that some have expired */
     store_types_register();
     return 0;
 }
 
-/* A connection: a few bytes at a time, and nobody knows how many. */
+/* A connection: a few bytes at a time, with unknown total size. */
 static ssize_t trickle(struct source *source, void *to, size_t len) {
     struct slice *rest = source->context;
     size_t piece = 1 + rest->len % 37;
@@ -95,7 +94,7 @@ static void save_and_load(struct keyspace *keyspace) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char *exact = mem_alloc(size ? size : 1); /* so that a step beyond is seen */
+    char *exact = mem_alloc(size ? size : 1); /* so that reads past the end are detected */
     if (size) memcpy(exact, data, size);
     struct slice file = {exact, size};
     struct rdb_load_result result;
@@ -110,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     keyspace_free(second);
     keyspace_free(first);
-    first = keyspace_new(DATABASES, NULL); /* a replica, which keeps what has expired and trusts its primary */
+    first = keyspace_new(DATABASES, NULL); /* a replica, which keeps expired keys and trusts its primary */
     load(first, file, true, false, &result);
     keyspace_free(first);
     mem_free(exact);

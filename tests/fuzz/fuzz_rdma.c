@@ -1,64 +1,67 @@
-/* The RDMA transport against any peer and any order of things. The input is a script: connection requests, control
- * messages, immediates, good and bad completions, events of the connection manager, failing calls, what our own side
- * does in between, and the passing of time, for up to PEERS connections at once, accepted and made by us. The device is
- * fake_verbs.c.
+/* The RDMA transport against any peer and any order of events. The input is a script: connection requests, control
+ * messages, immediates, successful and failed completions, events of the connection manager, failing calls, actions of
+ * our own end, and the passing of time, for up to PEERS simultaneous connections, accepted and made by us. The device
+ * is fake_verbs.c.
  *
- * Promised and checked: what is shown is the stream that the peer wrote, at its place and nothing beside it; what is
- * sent is the stream that was written, within the peer's buffer, and lies unchanged until its completion; an immediate
- * says how much; a violation ends its connection with EPROTO and no other; `closed` comes at most once and nothing
- * after it; queues do not overrun; receives and chunks are neither lost nor doubled; counters agree with what happened;
- * at the end nothing is left.
+ * Checked guarantees: the input is exactly the stream that the peer wrote, at the correct address; the output is the
+ * stream that was written, within the peer's buffer, and does not change before its completion; an immediate has the
+ * number of bytes; a violation ends its connection with EPROTO and no other connection; `closed` is called at most once
+ * and is the last call; queues do not overrun; receives and chunks are neither lost nor duplicated; counters agree with
+ * the events; at the end all resources are freed.
  *
- * Time is the script's, so that an input always does the same: this file stands in for lib/clock.c. */
+ * The script determines the time, so that an input is reproducible: this file replaces lib/system/clock.c. */
 #include "fake_verbs.h"
 #include "fuzz.h"
-#include "lib/clock.h"
-#include "lib/crc32c.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "net/rdma_connection.h"
+#include "lib/hash/crc32c.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/rdma/announce.h"
+#include "net/rdma/buffer.h"
+#include "net/rdma/cm.h"
+#include "net/rdma/rdma.h"
 #include <endian.h>
 #include <errno.h>
 
 enum { PEERS = 3, RX_SIZE = RDMA_RX_SIZE_MIN, STEPS_MAX = 2000, TURNS_TO_END = 14 };
 
-/* The far end of a connection, and our owner of the near one. */
+/* The remote end of a connection, and the owner of our end. */
 struct peer {
     struct rdma_cm_id *id;
     struct connection *conn;
     bool used, told_end, closed, violated;
-    bool ended; /* something that may end it otherwise has happened */
-    bool early; /* it announced data before it knew of a buffer, of a buffer before the old one was full, or answered
-                   before it was asked: that may be just in time, but what is there then is not its stream */
+    bool ended; /* an event that may end it in another way has happened */
+    bool early; /* it announced data before it knew a buffer, or a buffer before the old one was full, or replied before
+                   it was asked: this may be valid, but the bytes there are not its stream */
     /* From us to the peer. */
     uint64_t addr;
     uint32_t size, key, filled;
-    uint32_t message; /* bytes of the message that is being sent */
+    uint32_t message; /* bytes of the current message */
     uint64_t written, arrived;
     /* From the peer to us. */
     char *rx;
     uint32_t rx_size, rx_filled;
     uint64_t sent, consumed;
-    /* Features. `ours`: our end has said that its buffer is a ring; `its`: the peer has. */
+    /* Features. `ours`: our end has declared its buffer a ring; `its`: the peer has. */
     bool dialled, asked, answered, ours, its;
     uint64_t offered;
-    uint32_t space; /* what it may write to our ring */
-    char *next_rx;  /* we have announced another buffer, and it has not said that it took it */
+    uint32_t space; /* bytes that it may write to our ring */
+    char *next_rx;  /* another buffer that we have announced and it has not confirmed */
     uint32_t next_size;
-    uint32_t window; /* what we may write to its ring */
+    uint32_t window; /* bytes that we may write to its ring */
     bool moving;     /* it has announced another buffer: new_ */
     uint64_t new_addr;
     uint32_t new_size, new_key;
-    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that
-     * it announced there. */
+    /* Polled words. For ours: it was asked to use it, it uses it, it must stop; `told`: bytes that it announced
+     * there. */
     uint64_t set, its_set; /* features of the SetClientFeature of either end */
     char *word;
     bool word_asked, word_on, word_end;
     uint32_t told, base, crc;
-    /* Of its own, likewise; the address of it is this. */
+    /* The same for its own word, which is at this address. */
     bool its_asked, its_on, its_end;
     uint32_t its_announced, its_base, its_crc;
-    uint8_t manner; /* of our handlers */
+    uint8_t manner; /* behavior of our handlers */
     char *sink;
     size_t sink_size;
 };
@@ -77,9 +80,9 @@ static inline char byte_out(const struct peer *p, uint64_t at) {
 static struct peer *peer_of_id(const struct rdma_cm_id *id) {
     for (int i = 0; i < PEERS; i++)
         if (peers[i].used && id && peers[i].id == id) return &peers[i];
-    for (int i = 0; i < PEERS; i++) { /* one that we connect: it has got an identifier meanwhile */
+    for (int i = 0; i < PEERS; i++) { /* a connection that we made has an identifier now */
         struct peer *p = &peers[i];
-        if (!p->used || p->id || !p->conn || p->closed || p->told_end || rdma_of(p->conn)->id != id) continue;
+        if (!p->used || p->id || !p->conn || p->closed || p->told_end || rdma_of(p->conn)->qp.id != id) continue;
         p->id = (struct rdma_cm_id *)(uintptr_t)id;
         return p;
     }
@@ -89,7 +92,7 @@ static struct fake_qp *qp_of(const struct peer *p) {
     return p->id ? (struct fake_qp *)p->id->qp : NULL;
 }
 
-/* What we send */
+/* --- Output of our end --- */
 
 static void check_bytes(const struct peer *p, const struct fake_send *send) {
     uint64_t at = send->offset;
@@ -100,7 +103,7 @@ static void check_bytes(const struct peer *p, const struct fake_send *send) {
     }
 }
 
-/* What the word's checksum begins with. */
+/* The initial part of the word's checksum. */
 static uint32_t crc_of_base(uint32_t base) {
     uint32_t wire = htobe32(base);
     return crc32c_portable(0, &wire, sizeof wire);
@@ -116,7 +119,7 @@ static void begin_checksum(struct peer *p) {
 
 enum { ITS_WORD = 0x7fff0000, ITS_WORD_KEY = 77 };
 
-/* What our end says about polled words. False: it is about something else. */
+/* Handles our end's messages about polled words. False: another message. */
 static bool on_polled_sent(struct peer *p, const union rdma_wire_message *message) {
     bool agreed = p->set & p->its_set & RDMA_FEATURE_POLLED;
     switch (be16toh(message->opcode)) {
@@ -145,7 +148,7 @@ static bool on_polled_sent(struct peer *p, const union rdma_wire_message *messag
     }
 }
 
-/* What our end says about features, credits and other buffers. False: it is about something else. */
+/* Handles our end's messages about features, credits and buffers. False: another message. */
 static bool on_feature_sent(struct peer *p, const union rdma_wire_message *message) {
     switch (be16toh(message->opcode)) {
     case RDMA_OP_GET_SERVER_FEATURE:
@@ -205,7 +208,7 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     }
     uint32_t len = 0;
     for (int i = 0; i < wr->num_sge; i++) len += wr->sg_list[i].length;
-    if (len == 0 || p->early) return; /* a marker, or nothing to be compared with */
+    if (len == 0 || p->early) return; /* a marker, or bytes that cannot be compared */
     if (p->its_on && wr->wr.rdma.remote_addr == ITS_WORD) {
         uint32_t word[2];
         FUZZ_CHECK(len == sizeof word && wr->num_sge == 1 && wr->wr.rdma.rkey == ITS_WORD_KEY &&
@@ -264,7 +267,7 @@ static void on_qp_destroyed(struct fake_qp *qp) {
     p->word_on = p->word_asked = p->word_end = false;
 }
 
-/* Our side */
+/* --- Our side --- */
 
 static void write_out(struct peer *p, uint32_t len, bool as_blob) {
     struct connection *conn = p->conn;
@@ -368,7 +371,7 @@ static const struct connection_events events = {
     .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
 
 static void on_accepted(struct listener *from, struct connection *conn) {
-    struct peer *p = peer_of_id(rdma_of(conn)->id);
+    struct peer *p = peer_of_id(rdma_of(conn)->qp.id);
     FUZZ_CHECK(p && !p->conn, "a connection of nobody");
     conn->owner = p;
     conn->events = &events;
@@ -377,31 +380,34 @@ static void on_accepted(struct listener *from, struct connection *conn) {
     if ((p->manner & 0xC7) == 0xC4) close_ours(p);
 }
 
-/* The script */
+/* --- The script --- */
 
 static void turn(int64_t timeout_us) {
-    rdma_cm_handle_events(owner); /* by the loop it would depend on the kernel when they come */
+    /* Called by the loop, its time would depend on the kernel. */
+    owner->channel_io.ready(&owner->channel_io, EVENT_READ);
     event_loop_turn(loop, timeout_us);
     for (int i = 0; i < PEERS; i++) {
         struct peer *p = &peers[i];
         if (!p->conn || p->closed) continue;
         const struct rdma_connection *c = rdma_of(p->conn);
-        if (!c->rx || p->told_end) continue;
+        if (!c->receive.rx || p->told_end) continue;
         if (!p->early)
             FUZZ_CHECK(p->conn->bytes_in <= p->sent, "%llu bytes counted, %llu sent",
                        (unsigned long long)p->conn->bytes_in, (unsigned long long)p->sent);
         if (!p->ended)
             FUZZ_CHECK(p->conn->bytes_out == p->arrived, "%llu bytes counted out",
                        (unsigned long long)p->conn->bytes_out);
-        FUZZ_CHECK(c->taken <= c->received && c->received <= c->rx->size, "%u %u of %u", c->taken, c->received,
-                   c->rx->size);
-        FUZZ_CHECK(c->send_depth == 0 || c->posted - c->retired <= c->send_depth, "%u under way",
-                   c->posted - c->retired);
-        if (c->bounce)
-            FUZZ_CHECK(p->conn->in >= c->bounce && p->conn->in + p->conn->in_len <= c->bounce + c->bounce_size,
+        FUZZ_CHECK(c->receive.taken <= c->receive.received && c->receive.received <= c->receive.rx->size, "%u %u of %u",
+                   c->receive.taken, c->receive.received, c->receive.rx->size);
+        FUZZ_CHECK(c->qp.send_depth == 0 || c->send.posted - c->send.retired <= c->qp.send_depth, "%u under way",
+                   c->send.posted - c->send.retired);
+        if (c->receive.bounce)
+            FUZZ_CHECK(p->conn->in >= c->receive.bounce &&
+                           p->conn->in + p->conn->in_len <= c->receive.bounce + c->receive.bounce_size,
                        "beside");
         else if (p->conn->in_len)
-            FUZZ_CHECK(p->conn->in >= c->rx->data && p->conn->in + p->conn->in_len <= c->rx->data + c->rx->size,
+            FUZZ_CHECK(p->conn->in >= c->receive.rx->data &&
+                           p->conn->in + p->conn->in_len <= c->receive.rx->data + c->receive.rx->size,
                        "outside the buffer");
     }
 }
@@ -410,7 +416,7 @@ static void peer_forget(struct peer *p) {
     drop_sink(p);
     *p = (struct peer){0};
 }
-/* A place for another connection: one that is free, or whose connection is over. */
+/* A struct peer for another connection: an unused one, or one whose connection has ended. */
 static struct peer *peer_new(struct fuzz_input *in) {
     for (int i = 0; i < PEERS; i++) {
         struct peer *p = &peers[i];
@@ -441,7 +447,7 @@ static void write_word(struct peer *p, uint32_t count, uint32_t crc) {
     uint32_t word[2] = {htobe32(count), htobe32(crc)};
     memcpy(p->word, word, sizeof word);
 }
-/* Announces the next bytes, which lie in our buffer, as the protocol has it. False: there is no receive for it. */
+/* Announces the next bytes, which are in our buffer, as in the protocol. False: no receive is posted. */
 static bool announce_polled(struct peer *p, uint32_t len) {
     if (len > RDMA_POLLED_MESSAGE_MAX || p->told + len - p->base > RDMA_POLLED_BYTES_MAX) {
         if (!fake_receive_immediate(qp_of(p), htobe32(p->told + len))) return false;
@@ -458,7 +464,7 @@ static bool announce_polled(struct peer *p, uint32_t len) {
     return true;
 }
 
-/* The peer writes bytes and tells it: within the buffer where it is honest. */
+/* The peer writes and announces bytes: an honest peer stays within the buffer. */
 static void step_data(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
     uint32_t left = p->ours ? p->space : p->rx_size - p->rx_filled, len = choose_length(in, left);
@@ -467,7 +473,7 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
     if (honest && !p->early)
         for (uint32_t i = 0; i < len; i++) p->rx[(p->rx_filled + i) % p->rx_size] = byte_in(p, p->sent + i);
     if (p->word_on && !honest && fuzz_byte(in) & 1) {
-        write_word(p, p->told + len, fuzz_u32(in)); /* no violation: it is not believed */
+        write_word(p, p->told + len, fuzz_u32(in)); /* no violation: the word is ignored */
         return;
     }
     if (p->word_on && honest) {
@@ -483,7 +489,7 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
         if (p->violated) return;
         p->sent += len;
     } else if (!p->rx_size || (!p->ours && left == 0))
-        p->early = p->ended = true; /* the next buffer may be announced already: then it is data of that one */
+        p->early = p->ended = true; /* the next buffer may already be announced: then the data belongs to that buffer */
     else
         p->violated = true;
 }
@@ -513,8 +519,8 @@ static bool say(struct peer *p, union rdma_wire_message *message, enum rdma_opco
     message->opcode = htobe16(opcode);
     return fake_receive(qp_of(p), message, sizeof *message, IBV_WC_SUCCESS);
 }
-/* The peer negotiates, gives credit, takes buffers and announces others: in turn and truly, or (how & 8) as it likes.
- */
+/* The peer negotiates, grants credit, confirms buffers and announces others: correctly, or (how & 8) with any
+ * values. */
 static void step_feature(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
     uint8_t how = fuzz_byte(in);
@@ -523,14 +529,14 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
     if (!qp || qp->failed || p->early || p->violated) return;
     switch (how & 7) {
     case 0:
-    case 1: /* GetServerFeature: it asks, or answers */
+    case 1: /* GetServerFeature: a request or a reply */
         if (!lies && (p->dialled ? !p->asked || p->answered : p->its)) return;
         if (p->dialled)
             message.feature.features =
                 htobe64(how & 32 ? RDMA_FEATURE_RING | (how & 64 ? RDMA_FEATURE_POLLED : 0) : fuzz_u32(in));
         if (!say(p, &message, RDMA_OP_GET_SERVER_FEATURE)) return;
         if (p->dialled && !p->asked)
-            p->early = p->ended = true; /* we may ask before we look at the answer */
+            p->early = p->ended = true; /* we may ask before we process the reply */
         else if (p->dialled ? p->answered : p->its)
             p->violated = true;
         else if (p->dialled)
@@ -546,7 +552,7 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
             p->violated = true;
             return;
         }
-        if (!p->offered && !p->dialled) p->ended = true; /* it may have asked, and the answer be under way */
+        if (!p->offered && !p->dialled) p->ended = true; /* it may have asked, and the reply may be in flight */
         p->its = true;
         p->window = p->size - p->filled;
         if (p->window == 0) p->filled = 0;
@@ -558,7 +564,7 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
         message.credit.bytes = htobe32(bytes);
         if (!say(p, &message, RDMA_OP_CREDIT)) return;
         if (!p->its || bytes == 0 || bytes > most || p->moving)
-            p->violated = p->early = true; /* the window is not known any more */
+            p->violated = p->early = true; /* the window is unknown from now on */
         else
             p->window += bytes;
         if (p->moving) p->ended = true;
@@ -589,7 +595,7 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
     }
 }
 
-/* The peer answers about our word and tells of its own: in turn and truly, or (how & 0x18) as it likes. */
+/* The peer replies to messages about our word and announces its own: correctly, or (how & 0x18) with any values. */
 static void step_polled(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
     uint8_t how = fuzz_byte(in);
@@ -635,7 +641,7 @@ static void step_control(struct peer *p, struct fuzz_input *in) {
     if (how & 4) bytes[1] = (uint8_t)(RDMA_OP_KEEPALIVE), bytes[0] = (uint8_t)(RDMA_OP_KEEPALIVE >> 8);
     for (int i = how & 8 ? 1 + (how >> 2) : 1; i > 0 && !qp->failed; i--)
         if (!fake_receive(qp, bytes, len, IBV_WC_SUCCESS)) break;
-    p->ended = true; /* other tests show whether it was a violation */
+    p->ended = true; /* other tests check whether this is a violation */
 }
 
 static void all_may_end(void) {
@@ -647,10 +653,10 @@ static void step_cm(struct peer *p, struct fuzz_input *in) {
         RDMA_CM_EVENT_CONNECT_ERROR,  RDMA_CM_EVENT_UNREACHABLE,   RDMA_CM_EVENT_REJECTED,   RDMA_CM_EVENT_DISCONNECTED,
         RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE};
     uint8_t how = fuzz_byte(in);
-    peer_of_id(p->conn && !p->closed ? rdma_of(p->conn)->id : NULL);
+    peer_of_id(p->conn && !p->closed ? rdma_of(p->conn)->qp.id : NULL);
     if (!p->id) return;
     enum fake_stage *stage = fake_stage(p->id);
-    if (how & 3) { /* the next good thing */
+    if (how & 3) { /* the next valid event */
         if (*stage == FAKE_ADDRESS)
             fake_event(p->id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
         else if (*stage == FAKE_ROUTE)
@@ -718,7 +724,7 @@ static void step_complete(struct peer *p, struct fuzz_input *in) {
 static void step(struct fuzz_input *in) {
     uint8_t what = fuzz_byte(in);
     struct rdma_cm_id *listens =
-        container_of(listener, struct rdma_listener, listener)->id; /* NULL: its device is away */
+        container_of(listener, struct rdma_listener, listener)->id; /* NULL: its device was removed */
     struct peer *p = &peers[(what >> 6) % PEERS];
     switch (what & 31) {
     case 0:
@@ -776,10 +782,10 @@ static void step(struct fuzz_input *in) {
     fuzz_now_us++;
 }
 
-/* The device does all that it was asked to: nothing is left waiting for a peer whose buffer has space. */
+/* The device completes all requests: no data may wait for a peer whose buffer has space. */
 static void send_all(void) {
     enum { ROUNDS = 80, IDLE = 5 };
-    uint64_t arrived = UINT64_MAX; /* when the last round began: turning the loop sends, too */
+    uint64_t arrived = UINT64_MAX; /* at the start of the last round; running the loop also sends */
     for (int round = 0, idle = 0; round < ROUNDS && idle < IDLE; round++) {
         uint64_t before = arrived;
         arrived = 0;
@@ -793,7 +799,7 @@ static void send_all(void) {
             }
         }
         turn(0);
-        fuzz_now_us += 260000; /* a tick asks for the completion of what asked for none */
+        fuzz_now_us += 260000; /* a tick requests the completion of unsignaled sends */
         idle = arrived != before ? 0 : idle + 1;
         if (round + 1 == ROUNDS) return;
     }
@@ -809,18 +815,19 @@ static void send_all(void) {
     }
 }
 
-/* Ends everything; what was taken must have come back. */
+/* Ends everything; all resources must have been freed. */
 static void settle_all(void) {
     fake_fail_in = 0;
     send_all();
     for (int i = 0; i < TURNS_TO_END; i++) turn(0);
-    for (int i = 0; i < PEERS; i++) { /* nothing lies about unshown to an owner that takes it */
+    for (int i = 0; i < PEERS; i++) { /* an owner that accepts input has seen all of it */
         const struct peer *p = &peers[i];
         if (!p->conn || p->closed || p->conn->state != CONN_OPEN || p->conn->reading_paused || p->sink) continue;
         const struct rdma_connection *c = rdma_of(p->conn);
         if (c->end_pending || p->conn->in_len >= p->conn->in_limit) continue;
         FUZZ_CHECK(rdma_receive_unshown(c) == 0, "%zu bytes are not shown", rdma_receive_unshown(c));
-        if (p->ours && !p->next_rx && !p->early && p->conn->in_len == 0 && c->send_depth - (c->posted - c->retired) > 1)
+        if (p->ours && !p->next_rx && !p->early && p->conn->in_len == 0 &&
+            c->qp.send_depth - (c->send.posted - c->send.retired) > 1)
             FUZZ_CHECK(p->space >= p->rx_size - p->rx_size / 4, "only %u of %u bytes are credited", p->space,
                        p->rx_size);
     }
@@ -879,10 +886,10 @@ static void settle_all(void) {
 static void all_up(void) {
     char error[200];
     loop = event_loop_new();
-    owner = rdma_loop_of(loop);
     struct listen_options options = {.host = "127.0.0.1", .port = 6379, .accepted = on_accepted};
     listener = conn_listen(&transport_rdma, loop, &options, error, sizeof error);
     FUZZ_CHECK(listener, "%s", error);
+    owner = rdma_loop_find(loop);
 }
 static void all_down(void) {
     event_loop_free(loop);
@@ -911,7 +918,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     clock_update();
     for (int i = 0; in.at < in.end && i < STEPS_MAX; i++) step(&in);
     settle_all();
-    if (++runs % 64 == 0) { /* making and freeing device contexts is slow */
+    if (++runs % 64 == 0) { /* creating and freeing device contexts is slow */
         all_down();
         all_up();
     }

@@ -1,9 +1,9 @@
-/* The two reply readers: a tree does not depend on how its bytes were cut, and the counter counts what the tree builder
- * builds. The counter does not look into scalars, so it may go on where the tree builder refuses, never the other way
- * round. Input: the cuts, the stream. */
+/* The two reply readers: a tree does not depend on the fragmentation of the stream, and the counter counts the replies
+ * that the tree builder builds. The counter does not check scalars, so it may accept input that the tree builder
+ * rejects, but not vice versa. Input: the cuts, the stream. */
 #include "fuzz.h"
-#include "lib/memory.h"
-#include "lib/output.h"
+#include "lib/system/memory.h"
+#include "lib/text/output.h"
 #include "resp/reply_reader.h"
 
 struct result {
@@ -28,7 +28,7 @@ static void build(struct slice stream, struct fuzz_cuts *cuts, struct result *re
     memory_output_init(&result->trees);
     size_t at = 0, arrived = cuts ? 0 : stream.len;
     for (;;) {
-        char *shown = mem_alloc(arrived - at + 1); /* of the exact size, so that reading past it shows */
+        char *shown = mem_alloc(arrived - at + 1); /* of the exact size, so that reads past the end are detected */
         if (arrived > at) memcpy(shown, stream.data + at, arrived - at);
         size_t used = SIZE_MAX;
         enum reply_status status = reply_read(&reader, (struct slice){shown, arrived - at}, &used);
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!counted.failed) {
         FUZZ_CHECK(whole.failed ? counted.replies >= whole.replies : counted.replies == whole.replies,
                    "counted %lld, built %lld", (long long)counted.replies, (long long)whole.replies);
-        /* An error in the form of a bulk is counted when it begins, and when it is null. */
+        /* A bulk error is counted at its start, and also if it is null. */
         if (!whole.failed && !memchr(stream.data, '!', stream.len))
             FUZZ_CHECK(counted.errors == whole.errors, "counted %lld errors, built %lld", (long long)counted.errors,
                        (long long)whole.errors);

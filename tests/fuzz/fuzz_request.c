@@ -1,9 +1,9 @@
-/* The request reader: what a stream means does not depend on how it was cut, memory stays in proportion to what
- * arrived, and an unauthenticated peer gets next to none of it. Input: a byte of choices, the cuts, the stream; in the
- * stream 0xFF n stands for n * 1024 bytes, so that large arguments fit in small inputs. */
+/* The request reader: the requests do not depend on the fragmentation of the stream; memory is proportional to the
+ * bytes that arrived, and very small for an unauthenticated peer. Input: a byte of flags, the cuts, the stream; in the
+ * stream 0xFF n means n * 1024 bytes, so that small inputs can have large arguments. */
 #include "fuzz.h"
-#include "lib/memory.h"
-#include "lib/output.h"
+#include "lib/system/memory.h"
+#include "lib/text/output.h"
 #include "resp/request.h"
 #include "resp/request_ahead.h"
 
@@ -15,7 +15,7 @@ struct feed {
     const char *stream;
     size_t len, arrived, consumed;
     struct fuzz_cuts *cuts; /* NULL: whole */
-    char *shown; /* where the input was shown last: a block of its own each time, so that stale pointers show */
+    char *shown;            /* the last input, in a new block each time, so that stale pointers are detected */
 };
 
 static struct slice feed_show(struct feed *feed) {
@@ -28,7 +28,7 @@ static struct slice feed_show(struct feed *feed) {
 
 static bool feed_more(struct feed *feed) {
     size_t left = feed->len - feed->arrived, piece = feed->cuts ? fuzz_piece(feed->cuts) : left;
-    if (piece < feed->len / 128) piece = feed->len / 128; /* each is shown in a block of its own */
+    if (piece < feed->len / 128) piece = feed->len / 128; /* each is shown in a separate block */
     if (left == 0) return false;
     feed->arrived += piece < left ? piece : left;
     return true;
@@ -53,7 +53,7 @@ static void check_memory(const struct request_reader *reader, const struct feed 
     if (limits->unauthenticated) FUZZ_CHECK(reader->larges_count == 0, "a blob before AUTH");
 }
 
-/* What the glance ahead sees is what the reader finds. */
+/* requests_ahead() finds the same keys as the reader. */
 static void check_ahead(const struct request_reader *reader, struct slice input) {
     struct slice key = {NULL, 0};
     size_t seen;
@@ -62,7 +62,7 @@ static void check_ahead(const struct request_reader *reader, struct slice input)
     FUZZ_CHECK(reader->argc > 1 && slice_equal(key, reader->argv[1]), "another key");
 }
 
-/* Feeds the stream and writes down what came of it. True: the stream failed. */
+/* Feeds the stream and records the result. True: the stream failed. */
 static bool read_all(struct feed *feed, const struct request_limits *limits, struct memory_output *meaning,
                      char *error) {
     struct request_reader reader;
@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memory_output_init(&other);
     whole.arrived = len;
     bool failed = read_all(&whole, limits, &one, error), other_failed = read_all(&pieces, limits, &other, other_error);
-    /* A line that is too long is noticed when it has become so: not at all where its end came along. */
+    /* A line is too long only if its end has not arrived when it reaches the limit. */
     if (!strstr(error, "too big") && !strstr(other_error, "too big")) {
         FUZZ_CHECK(failed == other_failed && strcmp(error, other_error) == 0, "\"%s\" and \"%s\"", error, other_error);
         FUZZ_CHECK(slice_equal(memory_output_slice(&one), memory_output_slice(&other)), "other requests");

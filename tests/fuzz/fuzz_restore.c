@@ -1,18 +1,17 @@
-/* Values as RDB files and RESTORE bring them, of any bytes: damage is refused and leaves nothing behind; what is
- * accepted can be written down, and read again to the same. Streams, which are kept as they come, are also walked and
- * changed in every way; hashes lose the fields that have expired. */
+/* Values in RDB files and RESTORE payloads with any bytes: corrupt values are rejected without a leak; an accepted
+ * value is the same after writing and reading it. Streams, whose nodes are used as they arrive, are also read and
+ * changed in all ways; hashes lose their expired fields. */
+#include "formats/rdb.h"
 #include "fuzz.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "persist/rdb.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "store/hash.h"
 #include "store/stream_group.h"
 #include "store/types.h"
 
 static struct keyspace *keyspace;
-static const int64_t now = INT64_C(1) << 40; /* between the times of fields, so that some of them are over */
+static const int64_t now = INT64_C(1) << 40; /* between the expiry times of fields, so that some have expired */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
     static const struct store_hooks nobody;
     encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
                                                .hash_listpack_value = 16,
@@ -31,7 +30,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-/* Entries and texts that are seen. */
+/* Returns the number of entries and texts. */
 static uint64_t walk_entries(const struct stream *stream, struct stream_id first, struct stream_id last, bool down,
                              size_t *bytes) {
     struct stream_iterator it;
@@ -119,7 +118,7 @@ static void count_item(void *context, const struct hash_item *item) {
     ++*(size_t *)context;
 }
 
-/* What has expired is hidden, then deleted; the rest gets and loses times. The hash may be gone afterwards. */
+/* Expired fields are hidden, then deleted; the other fields get and lose expiry times. The hash may be deleted. */
 static void use_hash(struct db *db, struct slice key, struct entry *entry) {
     size_t live = hash_len_now(entry), seen = 0;
     uint64_t cursor = 0;
@@ -152,7 +151,7 @@ static void write_typed(struct output *out, const struct entry *entry) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct slice key = {"key", 3};
     struct db *db = keyspace_db(keyspace, 0), *other = keyspace_db(keyspace, 1);
-    char *exact = mem_alloc(size ? size : 1); /* so that a step beyond is seen */
+    char *exact = mem_alloc(size ? size : 1); /* so that reads past the end are detected */
     if (size) memcpy(exact, data, size);
     struct source source;
     struct rdb_reader in;

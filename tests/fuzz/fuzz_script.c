@@ -1,20 +1,18 @@
-/* The readers and writers that scripts have: cjson, cmsgpack and struct. Their arguments are any bytes; none of them
- * may do more than return or raise an error, and what one of them writes it reads back the same. Input: a byte of
- * choice; for struct the length of the format and the format; the text. */
+/* The Lua libraries cjson, cmsgpack and struct of scripts. For any argument they return or raise an error, and they
+ * read their own output back to the same value. Input: a byte that selects the test; for struct the length of the
+ * format and the format; the text. */
 #include "fuzz.h"
 #include "script/lua_vm.h"
 #include <lauxlib.h>
 #include <lualib.h>
 
-bool lua_push_protected(lua_State *lua, int index) { /* there is no sandbox here */
-    (void)lua, (void)index;
+bool lua_push_protected(lua_State *lua, int index) { /* this program has no sandbox */
     return false;
 }
 
 static lua_State *lua;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
     lua = luaL_newstate();
     lua_open_cjson(lua);
     lua_open_cmsgpack(lua);
@@ -33,8 +31,8 @@ static void push_text(struct slice text) {
     lua_pushlstring(lua, text.data, text.len);
 }
 
-/* Decodes the text. What comes out is encoded and decoded repeatedly: from the second time on the encodings have the
- * same length. (The order of a table's keys may differ, and what is nested too deep for cmsgpack becomes nil.) */
+/* Decodes the text, and encodes and decodes the result repeatedly: from the second time on the encodings have the same
+ * length. (The order of a table's keys may differ, and values that are nested too deeply for cmsgpack become nil.) */
 static void fuzz_codec(const char *library, const char *decode, const char *encode, struct slice text) {
     enum { ROUNDS = 3 };
     size_t lengths[ROUNDS];
@@ -44,12 +42,12 @@ static void fuzz_codec(const char *library, const char *decode, const char *enco
     for (int i = 0; i < ROUNDS; i++) {
         push_function(library, encode);
         lua_insert(lua, -2);
-        if (lua_pcall(lua, 1, 1, 0)) return; /* inf, or deeper than it writes */
+        if (lua_pcall(lua, 1, 1, 0)) return; /* inf, or nested too deeply for the encoder */
         FUZZ_CHECK(lua_type(lua, -1) == LUA_TSTRING, "an encoding that is no string");
         lua_tolstring(lua, -1, &lengths[i]);
         push_function(library, decode);
         lua_insert(lua, -2);
-        if (lua_pcall(lua, 1, 1, 0)) { /* a key that is a table nested too deep has become nil */
+        if (lua_pcall(lua, 1, 1, 0)) { /* a key that is a table nested too deeply has become nil */
             FUZZ_CHECK(library[1] == 'm', "its own encoding: %s", lua_tostring(lua, -1));
             return;
         }
@@ -72,7 +70,7 @@ static void fuzz_struct(struct slice format, struct slice text) {
     lua_insert(lua, base + 1);
     push_text(format);
     lua_insert(lua, base + 2);
-    lua_pcall(lua, count + 1, 1, 0); /* c0 took its size from the value before it: that is missing now */
+    lua_pcall(lua, count + 1, 1, 0); /* c0 took its size from the previous value, which is missing now */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,15 +1,15 @@
-/* Small readers of text: words as the configuration file writes them are read back the same; a pattern made of a text
- * with everything escaped matches that text, alone and between stars; a number that was read and written again is the
- * same number. Input: a byte of choice, the text. */
+/* Parsers of text: words in the syntax of files are read back unchanged; a pattern with all characters of a text
+ * escaped matches the text, alone and between stars; a number that was written is read back unchanged. Input: a byte
+ * that selects the test, the text. */
 #include "fuzz.h"
-#include "lib/glob.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/output.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
+#include "lib/text/number.h"
+#include "lib/text/output.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"
 
-void config_server_start(void) {} /* no server is linked in */
+void config_server_start(void) {} /* this program has no server */
 
 static void fuzz_words(struct slice text) {
     struct slice *words, *again;
@@ -22,7 +22,7 @@ static void fuzz_words(struct slice text) {
     memory_output_init(&line);
     for (int i = 0; i < count; i++) {
         if (i) output_write(&line.out, SLICE(" "));
-        config_write_word(&line.out, words[i], i & 1);
+        word_write(&line.out, words[i], i & 1);
     }
     int read = words_split(memory_output_slice(&line), &again);
     FUZZ_CHECK(read == count, "%d words became %d", count, read);
@@ -36,7 +36,7 @@ static void fuzz_glob(struct slice text, size_t pattern_len) {
     if (pattern_len > text.len) pattern_len = text.len;
     struct slice pattern = {text.data, pattern_len}, rest = {text.data + pattern_len, text.len - pattern_len};
     bool exact = glob_match(pattern, rest, false);
-    if (exact && !memchr(pattern.data, '[', pattern.len)) /* ranges mean something else then */
+    if (exact && !memchr(pattern.data, '[', pattern.len)) /* ranges then have another meaning */
         FUZZ_CHECK(glob_match(pattern, rest, true), "matches, but not without regard to case");
     struct memory_output escaped;
     memory_output_init(&escaped);
@@ -80,7 +80,7 @@ static void fuzz_numbers(struct slice text) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
-    char *text = mem_alloc(size - 1); /* exactly as large, so that reading past the end shows */
+    char *text = mem_alloc(size - 1); /* of the exact size, so that reads past the end are detected */
     memcpy(text, data + 1, size - 1);
     struct slice slice = {text, size - 1};
     switch (data[0] % 3) {

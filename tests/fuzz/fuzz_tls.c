@@ -1,15 +1,16 @@
-/* TLS between a connection of ours, on either side, and a peer of OpenSSL's own whose bytes are changed, cut off,
- * repeated and added to on their way. What must hold:
- *   - A connection whose bytes arrive unchanged completes its handshake, and both sides get all of the other's data.
- *   - What our side delivers is always a beginning of what the peer has encrypted: no changed byte gets through.
- *   - When the peer has ended, the connection ends and leaves nothing behind.
- * Input: a byte of flags, the cuts, the number of edits and the edits, the payload. Random numbers of OpenSSL come from
- * a generator that starts anew with each input. */
+/* TLS between a connection of ours, as client or server, and an OpenSSL peer whose bytes are changed, truncated,
+ * repeated and inserted in transit. Conditions:
+ *   - A connection whose bytes arrive unchanged completes its handshake, and both ends get all data of the other end.
+ *   - The data that our end delivers is always a prefix of the data that the peer has encrypted: no changed byte is
+ *     delivered.
+ *   - When the peer has ended, the connection ends and all its resources are freed.
+ * Input: a byte of flags, the cuts, the number of edits and the edits, the payload. OpenSSL gets random numbers from a
+ * generator that is reset for each input. */
 #define OPENSSL_SUPPRESS_DEPRECATED /* RAND_set_rand_method() */
 #include "fuzz.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "net/stream.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "net/socket.h"
 #include "net/tls.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,13 +27,13 @@
 #include <unistd.h>
 
 enum {
-    WE_CONNECT = 1,       /* our side is the client */
+    WE_CONNECT = 1,       /* our end is the client */
     OLD_VERSION = 2,      /* TLS 1.2 */
     PEER_CERTIFICATE = 4, /* the client has a certificate */
     NAMES_URI = 8,
     NO_PEER = 16,     /* the peer sends the payload in place of a handshake */
     RAW_PAYLOAD = 32, /* the payload follows the handshake as it is, not encrypted */
-    WE_SEND = 64,     /* our side sends data, too */
+    WE_SEND = 64,     /* our end also sends data */
 };
 enum { EDITS_MAX = 8, OWN_DATA = 20000, PATIENCE = 30000 /* turns of a millisecond */ };
 
@@ -45,12 +46,12 @@ enum { EDIT_CHANGE, EDIT_INSERT, EDIT_DELETE, EDIT_END, EDIT_KINDS };
 
 static struct event_loop *loop;
 static struct listener *listener;
-static int peer_listener; /* for connections that our side makes */
+static int peer_listener; /* for connections that our end makes */
 static SSL_CTX *peer_contexts[2];
 static X509 *certificate;
 static EVP_PKEY *key;
 
-/* Random numbers */
+/* --- Random numbers --- */
 
 static uint64_t random_state;
 
@@ -65,7 +66,7 @@ static int random_is_seeded(void) {
     return 1;
 }
 
-/* Our side */
+/* --- Our side --- */
 
 static struct ours {
     struct connection *conn;
@@ -99,7 +100,6 @@ static const struct connection_events ours_events = {
     .connected = ours_opened, .readable = ours_readable, .closed = ours_closed};
 
 static void ours_accepted(struct listener *from, struct connection *conn) {
-    (void)from;
     conn->events = &ours_events;
     ours.conn = conn;
     const char *names = conn_peer_names(conn);
@@ -107,14 +107,14 @@ static void ours_accepted(struct listener *from, struct connection *conn) {
     ours_opened(conn);
 }
 
-/* The peer */
+/* --- The peer --- */
 
 static struct peer {
     int fd;
     SSL *ssl;
     BIO *in, *out; /* owned by ssl */
     bool ready;    /* its handshake is complete */
-    bool ended;    /* the stream to our side has ended */
+    bool ended;    /* the stream to our end has ended */
     bool edited;
     struct slice payload;
     size_t written, received, sent; /* sent: bytes that its OpenSSL has made */
@@ -127,7 +127,7 @@ static void peer_send(const char *data, size_t len, struct fuzz_cuts *cuts) {
         size_t piece = fuzz_piece(cuts);
         if (piece > len) piece = len;
         ssize_t n = send(peer.fd, data, piece, MSG_NOSIGNAL);
-        if (n <= 0) return; /* our side has closed the connection, or leaves so much unread */
+        if (n <= 0) return; /* our end has closed the connection, or does not read */
         data += n;
         len -= (size_t)n;
         while (event_loop_turn(loop, 0)) continue;
@@ -140,7 +140,7 @@ static struct edit *edit_at(size_t at) {
     return NULL;
 }
 
-/* Sends what OpenSSL wants to send, edited. */
+/* Sends the output of OpenSSL, edited. */
 static bool peer_pump(struct fuzz_cuts *cuts) {
     char from[4096], to[sizeof from * 4];
     int len = BIO_read(peer.out, from, sizeof from);
@@ -178,7 +178,7 @@ static bool peer_receive(void) {
     return true;
 }
 
-/* Goes on with the handshake, or with the data after it. */
+/* Continues the handshake, or the data transfer after it. */
 static void peer_step(bool raw) {
     char bytes[16384];
     int n;
@@ -214,7 +214,7 @@ static void peer_open(bool we_connect, int flags) {
         SSL_set_connect_state(peer.ssl);
 }
 
-/* Sockets */
+/* --- Sockets --- */
 
 static int socket_to(int port) {
     struct sockaddr_in at = {
@@ -239,21 +239,21 @@ static void connect_both(bool we_connect) {
         FUZZ_CHECK(peer.fd >= 0, "accept: %s", strerror(errno));
     } else {
         peer.fd = socket_to(listener->address.port);
-        for (int i = 0; i < PATIENCE && !stream_stats.handshakes; i++) event_loop_turn(loop, 1000);
-        FUZZ_CHECK(stream_stats.handshakes == 1, "not accepted");
+        for (int i = 0; i < PATIENCE && !socket_stats.handshakes; i++) event_loop_turn(loop, 1000);
+        FUZZ_CHECK(socket_stats.handshakes == 1, "not accepted");
     }
     fcntl(peer.fd, F_SETFL, O_NONBLOCK);
     setsockopt(peer.fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
-/* One input */
+/* --- One input --- */
 
 static bool all_done(void) {
     return ours.received == ours.expected.len && peer.ready && (!we_send || peer.received == OWN_DATA);
 }
 
 static bool all_ended(bool we_connect) {
-    if (stream_stats.handshakes) return false;
+    if (socket_stats.handshakes) return false;
     return ours.ended || (!we_connect && !ours.opened);
 }
 
@@ -266,7 +266,7 @@ static void talk(struct fuzz_cuts *cuts, int flags) {
         while (event_loop_turn(loop, 0)) moved = true;
         if (peer_receive()) moved = true;
         if (moved) continue;
-        /* Only if all bytes were delivered unchanged there must be more to come. */
+        /* More data must arrive only if all bytes were delivered unchanged. */
         if (all_done() || peer.edited) break;
         FUZZ_CHECK(!ours.ended, "the connection ended: %s and %s", ours.opened ? "open" : "not open",
                    peer.ready ? "ready" : "not ready");
@@ -319,9 +319,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-/* The start */
+/* --- The start --- */
 
-/* A file that exists as long as this process. */
+/* A file that exists until the process ends. */
 static const char *memory_file(char path[static 40]) {
     int fd = memfd_create("tls", MFD_CLOEXEC);
     FUZZ_CHECK(fd >= 0, "memfd_create: %s", strerror(errno));
@@ -335,7 +335,7 @@ static void extension_add(X509 *to, int nid, const char *value) {
     X509_EXTENSION_free(extension);
 }
 
-/* Signed by itself, so it is its own authority. */
+/* The certificate is self-signed, so it is its own authority. */
 static void certificate_make(void) {
     key = EVP_EC_gen("P-256");
     certificate = X509_new();
@@ -379,10 +379,9 @@ static void contexts_make(void) {
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     static const RAND_METHOD method = {.bytes = random_fill, .pseudorand = random_fill, .status = random_is_seeded};
     char error[256];
-    (void)argc, (void)argv;
     log_level = LOG_LEVEL_NOTHING;
     clock_update();
-    /* The first context makes OpenSSL use our memory functions, which only its first call may do. */
+    /* The first context sets OpenSSL's memory functions, which must happen before any other call of OpenSSL. */
     tls_context_free(tls_context_new(TLS_CLIENT, &(struct tls_settings){.auth = TLS_AUTH_NO}, error, sizeof error));
     RAND_set_rand_method(&method);
     certificate_make();

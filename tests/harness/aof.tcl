@@ -1,14 +1,14 @@
-# Looking into the append-only file of the current server.
+# The content of the append-only file of the current server.
 
 proc aof_dir {} {file join [srv dir] appendonlydir}
 proc aof_manifest {} {file_bytes [aof_dir]/appendonly.aof.manifest}
-# The names that the manifest has of one type: b (base), i (incremental), h (history).
+# Names of the files of one type in the manifest: b (base), i (incremental), h (history).
 proc aof_files {type} {
     lmap {line name} [regexp -all -inline -line "^file (\\S+) seq \\d+ type $type\$" [aof_manifest]] {set name}
 }
 proc aof_file {type} {file join [aof_dir] [lindex [aof_files $type] end]}
 
-# The commands in bytes of a file, each a list; annotations as they are.
+# Parses the bytes of a file: each command as a list, annotations unchanged.
 proc aof_parse {bytes} {
     set out {}
     set at 0
@@ -32,7 +32,7 @@ proc aof_parse {bytes} {
     }
     return $out
 }
-# What the body appends. The file is written before a reply leaves.
+# Returns the commands that the body appends. The server writes the file before it sends a reply.
 proc aof_appended {body} {
     set file [aof_file i]
     set from [file size $file]
@@ -45,7 +45,7 @@ proc aof_wait_rewritten {} {
         [info_field persistence aof_rewrite_in_progress] == 0 && [info_field persistence aof_rewrite_scheduled] == 0
     }
 }
-# A rewrite that goes on until its process, which is returned, is killed.
+# Starts a rewrite that runs until its process is killed; returns the process id.
 proc aof_slow_rewrite {} {
     r set slow-key v
     r config set rdb-key-save-delay 100000000
@@ -60,7 +60,7 @@ proc aof_slow_rewrite {} {
 # The thread that syncs with appendfsync always: auto, main or background. A genuine server has only the main thread.
 proc aof_sync_thread {thread} {if {[server_is_ours]} {assert_equal OK [r debug aof-sync-thread $thread]}}
 
-# Starts a server whose disk obeys the rules that `faults` sets (programs/preload/disk-faults.c).
+# Starts a server whose disk has the faults that `faults` sets (programs/preload/disk-faults.c).
 proc start_faulty_server {overrides body} {
     set rules [file join $::unit_dir rules[incr ::server_next]]
     uplevel 1 [list start_server [list no_rdma 1 overrides $overrides env \

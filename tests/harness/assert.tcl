@@ -1,9 +1,7 @@
-# Assertions. Each raises an error with code ASSERT, whose message says what was
-# expected and what was there.
+# Assertions. Each raises an error with code ASSERT, whose message has the expected and the actual value.
 
-# The line of the suite that is being executed. Tcl knows the absolute line of a
-# script that is a literal of the file, and the line within the script of one
-# that was passed around; such a script starts on the line of its command.
+# The line of the suite that is being executed. Tcl reports an absolute line for a script that is a literal of the file,
+# and a relative line for a script that was passed as an argument; such a script starts on the line of its command.
 proc suite_line {} {
     set line 0
     for {set i 1} {$i <= [info frame]} {incr i} {
@@ -94,7 +92,7 @@ proc assert_lessthan {a b {detail ""}} {
 proc assert_morethan {a b {detail ""}} {
     if {!($a > $b)} {fail_assertion "expected $a > $b[expr {$detail eq "" ? "" : " ($detail)"}]"}
 }
-# The two lists hold the same elements, in whatever order.
+# The two lists have the same elements, in any order.
 proc assert_same_elements {expected actual} {
     if {[lsort $expected] ne [lsort $actual]} {
         fail_assertion "expected the elements [shown [lsort $expected]], got [shown [lsort $actual]]"
@@ -103,7 +101,7 @@ proc assert_same_elements {expected actual} {
 proc assert_in {value list} {
     if {$value ni $list} {fail_assertion "expected one of [shown $list], got [shown $value]"}
 }
-# A typed reply as it is written by hand, in the form resp.tcl gives it.
+# Converts a typed reply as written in tests to the form that resp.tcl returns.
 proc typed_form {t} {
     if {[string index $t 0] in {* % ~ > |} && ![catch {lindex $t 0} first] && $first in {* % ~ > |}} {
         return [concat [list $first] [lmap e [lrange $t 1 end] {typed_form $e}]]
@@ -126,7 +124,7 @@ proc assert_reply {client expected args} {
         fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"
     }
 }
-# The command is refused because of the number of its arguments.
+# The command is rejected because of the number of its arguments.
 proc assert_arity {args} {
     set name [string tolower [lindex $args 0]]
     set got [r -typed {*}$args]
@@ -154,11 +152,17 @@ proc assert_encoding {encoding key} {
     set got [r object encoding $key]
     if {$got ne $encoding} {fail_assertion "expected the encoding [shown $encoding] of $key, got [shown $got]"}
 }
+# The server rejects the client at maxclients, with an error; over TLS without one, because the handshake is not
+# complete.
+proc assert_too_many_clients {c} {
+    if {!$::opt(tls)} {assert_equal "-ERR max number of clients reached" [$c -readline]}
+    assert_closed $c
+}
 proc assert_closed {client {ms 5000}} {
     if {![$client -eof $ms]} {fail_assertion "expected the server to close the connection"}
 }
-# replies {{command} reply {command} reply ...}: each command, in order, gets exactly that typed reply.
-# Nothing in it is substituted but backslashes in quoted words, as in any Tcl list.
+# replies {{command} reply {command} reply ...}: each command, in order, gets exactly that typed reply. Only backslashes
+# in quoted words are substituted, as in any Tcl list.
 proc replies {pairs {client r}} {
     foreach {command expected} $pairs {
         set expected [typed_form $expected]
@@ -168,7 +172,7 @@ proc replies {pairs {client r}} {
         }
     }
 }
-# arity_errors {command ...}: each is refused because of the number of its arguments.
+# arity_errors {command ...}: each is rejected because of the number of its arguments.
 proc arity_errors {commands} {
     foreach command $commands {
         set name [string tolower [lindex $command 0]]
@@ -179,7 +183,7 @@ proc arity_errors {commands} {
         }
     }
 }
-# wrong_types {command ...}: each is refused because the key holds another type.
+# wrong_types {command ...}: each is rejected because the key holds another type.
 proc wrong_types {commands} {
     if {!$::have_other_types} return
     set want "-WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -190,9 +194,8 @@ proc wrong_types {commands} {
         }
     }
 }
-# other_type key: makes the key hold something that is no string (a list). A server that is
-# being built may have strings only: then checks against other types are left out, and
-# the run says so.
+# other_type key: gives the key a value that is not a string (a list). If the server has only strings, checks against
+# other types are skipped, and the run reports it.
 set ::have_other_types 1
 proc other_type {key} {
     r del $key

@@ -1,10 +1,10 @@
-# What a write propagates, and which keyspace events it emits.
+# The propagation and the keyspace events of writes.
 #
-#   set f [new_follower]      hears what is propagated: replicas and the append only file would get the same
+#   set f [new_follower]      receives the commands that are propagated to replicas and the append-only file
 #   set e [new_listener]      receives keyspace events; notify-keyspace-events selects which
-#   heard $f                  all that came since it was asked last: a list of commands; of {event key}
+#   heard $f                  everything received since the last call: a list of commands, or of {event key}
 #
-# A follower of a genuine server is a replica as far as the stream goes.
+# For a genuine server the follower acts as a replica.
 
 set ::follow_mark 0
 
@@ -29,7 +29,7 @@ proc new_listener {} {
     return $c
 }
 
-# Both end with a message that only we send.
+# Both end with a message that only the test sends.
 proc heard {client} {
     set mark [incr ::follow_mark]
     r publish follow:mark $mark

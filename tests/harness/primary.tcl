@@ -1,5 +1,5 @@
-# A primary made of Tcl: it accepts the connections of a replica and speaks the replication protocol byte by byte, as a
-# test says. Every wait ends with an error after 10 seconds.
+# A primary in Tcl: it accepts the connections of a replica and sends the bytes of the replication protocol that a test
+# chooses. Every wait ends with an error after 10 seconds.
 
 namespace eval primary {
     variable listener "" accepted {} number 0
@@ -52,7 +52,7 @@ proc primary::fill {chan} {
     append primary::S($chan) [read $chan]
     eof $chan
 }
-# The next command of the replica, as a list of words. Newlines, by which it shows that it is alive, are left out.
+# The next command of the replica, as a list of arguments. Newlines, which the replica sends as keepalives, are skipped.
 proc primary_command {chan} {
     set words ""
     primary::await "a command" \
@@ -82,7 +82,7 @@ proc primary::parse {chan name} {
     set primary::S($chan) [string range $bytes $at end]
     return 1
 }
-# Reads commands up to the first whose beginning is `words`, and returns it.
+# Reads commands up to the first one that starts with `words`, and returns it.
 proc primary_await {chan args} {
     while 1 {
         set words [primary_command $chan]

@@ -1,13 +1,13 @@
-# What suites of the RDMA transport need: client processes of their own, faults of the software device, counted
-# resources, a client that works meanwhile.
+# Helpers for suites of the RDMA transport: separate client processes, faults of the software device, counted resources,
+# a client that works during a test.
 
 proc software_device {} {string match *softrdma* $::opt(launcher)}
 # For -needs.
 set ::on_software_device {device software}
-# What counts on one device context for all connections, or on CLIENT LIST telling of this moment.
+# For tests that need one device context for all connections, or the exact current state in CLIENT LIST.
 set ::without_threads {true {[software_device] && $::opt(io_threads) <= 1}}
 
-# A program beside the server, with a pipe to it: {process id, channel}. It is gone when the test is over.
+# Starts a program with a pipe to it: {process id, channel}. It is killed at the end of the test.
 proc open_beside {args} {
     set chan [open [concat [list |] $args [list 2>> $::unit_dir/beside.err]] r+]
     fconfigure $chan -blocking 0 -buffering line
@@ -25,7 +25,7 @@ proc line_of {chan what} {
     return $line
 }
 
-# A proxy of our own, as a client process that can be ended on its own, or whose device misbehaves (-env): {process id,
+# A separate proxy, as a client process that can be killed separately or whose device has faults (-env): {process id,
 # port}.
 proc own_proxy {args} {
     set o [dict merge [list -host $::opt(rdma_host) -port "" -env "" -source ""] $args]
@@ -38,7 +38,7 @@ proc own_proxy {args} {
     return [list $pid $port]
 }
 
-# Connections that rdma-hostile holds in some posture: {process id, channel}.
+# Connections that rdma-hostile holds in a given state: {process id, channel}.
 proc hold {posture count} {
     lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] \
         --hold $posture --cases $count] pid chan
@@ -46,7 +46,7 @@ proc hold {posture count} {
     return [list $pid $chan]
 }
 
-# Whether a server answers over RDMA at that port.
+# True: a server replies over RDMA on that port.
 proc answers {port {host ""}} {
     if {$host eq ""} {set host $::opt(rdma_host)}
     set got [run -timeout 60 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping \
@@ -56,7 +56,8 @@ proc answers {port {host ""}} {
 
 # --- Faults --------------------------------------------------------------------
 
-# A server whose device obeys rules that each sleep until `fault NAME`: rules is {NAME RULE ...}. For start_server.
+# Options of start_server for a server whose device has fault rules, each inactive until `fault NAME`: rules is {NAME
+# RULE ...}.
 proc with_faults {rules args} {
     set dir [file join $::unit_dir faults]
     file mkdir $dir
@@ -66,7 +67,7 @@ proc with_faults {rules args} {
         {*}[expr {[dict exists $args env] ? [dict get $args env] : ""}]]
     return $args
 }
-# Wakes a rule until the end of the test; with a queue pair's number for this one only.
+# Activates a rule until the end of the test; with the number of a queue pair only for that one.
 proc fault {name {qp ""}} {
     set file [file join $::unit_dir faults $name]
     write_file $file.new $qp
@@ -79,7 +80,7 @@ proc queue_pair_of {client} {dict get [client_fields [$client client info]] qp}
 
 # --- Resources -----------------------------------------------------------------
 
-# What the server holds, without what it keeps for later. Asked over TCP: the asker must not be one of those it counts.
+# The resources that the server uses, without caches. Queried over TCP, so that the query does not count itself.
 proc held {} {
     set t $::resources_client
     $t debug rdma trim
@@ -89,7 +90,8 @@ proc held {} {
     dict set got clients $n
 }
 
-# But event descriptors: the software device gets those of a peer process when it first wakes it.
+# Event descriptors are not counted: the software device receives those of a peer process when it first wakes that
+# process.
 proc descriptors_of {pid} {
     set out {}
     foreach link [glob -nocomplain -directory /proc/$pid/fd *] {
@@ -100,18 +102,18 @@ proc descriptors_of {pid} {
     return [lsort -dictionary $out]
 }
 
-# Runs the body with a client that works all the time and must not notice. When the body and what it left for the end of
-# the test is over, everything must be given back.
+# Runs the body while another client works, which must not be affected. After the body and its at_test_end scripts, all
+# resources must have been released.
 proc unharmed {body} {
     set ::resources_client [new_client -tcp 1]
     r ping
-    # Each thread for clients has a device context of its own from its first client on.
+    # Each thread for clients has its own device context from its first client on.
     set first {}
     set others [dict get [held] connections]
     for {set i 1} {$i < 2 * $::opt(io_threads)} {incr i} {lappend first [new_client]; [lindex $first end] ping}
     foreach c $first {$c -close}
     if {$first ne ""} {wait_for_condition 5000 {[dict get [held] connections] <= $others}}
-    # Replies may lie in send memory until the transport's next tick.
+    # Replies may stay in send memory until the transport's next tick.
     wait_for_condition 5000 {[dict get [held] send-chunks-used] == 0}
     set before [held]
     set descriptors $::held_descriptors
@@ -123,7 +125,7 @@ proc unharmed {body} {
     set ::at_end [lrange $::at_end 0 $ends-1]
     foreach c $::test_clients {if {$c ni $clients} {catch {$c -close}}}
     steady_stop $steady
-    # Queues that were added for many connections stay.
+    # Queues that were added for many connections are kept.
     set exact [lsearch -all -inline -not -exact [dict keys $before] completion-queues]
     wait_held $exact $before $descriptors
 }
@@ -148,15 +150,15 @@ proc wait_held {names wanted descriptors} {
 
 # --- Snapshots that a replica fetches ---------------------------------------------
 
-# The child that writes the latest snapshot of the server at that level.
+# The process id of the child that writes the current snapshot of the server at that level.
 proc snapshot_child {level} {
     regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv $level log]] -> pid
     return $pid
 }
 # Makes a replica fetch a snapshot and stops the child that writes it, after a chunk was fetched and before half of the
 # `size` bytes were written. Returns the child's process id; the test continues it (kill_process CONT). `primary` and
-# `replica` are commands that ask the two, and `level` is the primary's. `begin` makes the replica need a snapshot,
-# whatever state it is in: it is repeated where the machine was too slow and the synchronization ended first.
+# `replica` are commands that query the two servers; `level` is the primary's. `begin` makes the replica need a
+# snapshot, in any state: it is repeated if the machine was too slow and the synchronization ended first.
 proc hold_snapshot {level primary replica size begin} {
     set ask {{client name} {
         if {[catch {{*}$client info replication} text]} {return ""}
@@ -189,7 +191,7 @@ proc steady_start {args} {
     assert_equal "working" [line_of $chan "the steady client"]
     return $chan
 }
-# The longest that it waited for a reply, in milliseconds.
+# The longest time that it waited for a reply, in milliseconds.
 proc steady_stop {chan} {
     puts $chan end
     set line [line_of $chan "the steady client"]

@@ -1,15 +1,16 @@
-# A replica made of raw bytes, for suites about primaries.
+# A replica that sends and reads raw bytes, for suites about primaries.
 #
-#   set c [replica_connect ?option value ...?]    REPLCONF with these; {capa eof capa psync2} if none are given
-#   replica_sync $c ?id offset?                    PSYNC: the answer's first line, without the newlines that keep the
-#                                                  link alive
-#   replica_payload $c                             the full copy that follows, without its head and mark
-#   replica_full_sync ?option value ...?           all of these: {client id offset payload}, acknowledged
-#   replica_pull ?level?                           one that fetches the copy by RDMA READ: the client, after +FULLRESYNC
+#   set c [replica_connect ?option value ...?]    sends REPLCONF with these options, {capa eof capa psync2} by default
+#   replica_sync $c ?id offset?                    sends PSYNC and returns the first line of the reply, without the
+#                                                  newlines that keep the link alive
+#   replica_payload $c                             returns the RDB file that follows, without its length or end mark
+#   replica_full_sync ?option value ...?           all of these steps: {client id offset payload}, acknowledged
+#   replica_pull ?level?                           a replica that fetches the snapshot by RDMA READ: returns the client
+#                                                  after +FULLRESYNC
 #   replica_ack $c offset ?fsynced?
-#   replica_stream $c bytes                        that many bytes of the stream
-#   replica_commands $c                            the commands up to a mark that only we publish, without PING and
-#                                                  REPLCONF
+#   replica_stream $c bytes                        reads this number of bytes of the stream
+#   replica_commands $c                            returns the commands up to a mark that only the test publishes,
+#                                                  without PING and REPLCONF
 
 set ::replica_mark 0
 
@@ -63,7 +64,7 @@ proc replica_full_sync {args} {
         error "expected +FULLRESYNC, got [printable $line]"
     }
     set payload [replica_payload $c]
-    # Before the primary has seen its child end, an acknowledgement may be lost.
+    # An acknowledgement may be lost before the primary has noticed the end of its child.
     wait_for_condition 10000 {"wait_bgsave" ni [lmap line [replica_lines] {dict get $line state}]}
     replica_ack $c $offset
     return [list $c $id $offset $payload]

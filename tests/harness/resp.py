@@ -27,7 +27,7 @@ class Closed(ConnectionError):
 
 
 def request(*words):
-    """The bytes of a request. An argument that is not bytes is sent as its text."""
+    """The bytes of a request. An argument that is not of type bytes is sent as its text."""
     out = [b"*%d\r\n" % len(words)]
     for word in words:
         word = word if isinstance(word, bytes) else str(word).encode()
@@ -36,7 +36,8 @@ def request(*words):
 
 
 class Client:
-    """Replies keep their types: bytes, int, float, None, bool, list and the classes above. Error replies are returned,
+    """Replies have Python types: bytes, int, float, None, bool, list and the classes above. Error replies are
+    returned,
     not raised. A timeout, in seconds, raises socket.timeout."""
 
     encode = staticmethod(request)
@@ -49,7 +50,7 @@ class Client:
         self.socket.sendall(data)
 
     def send(self, *commands):
-        """Sends several requests at once; read() each reply."""
+        """Sends several requests together; the caller reads each reply with read()."""
         self.send_raw(b"".join(request(*words) for words in commands))
 
     def call(self, *words):

@@ -19,16 +19,14 @@
 #   $c -localport             our own port of the connection
 #   $c -close
 #
-# An error reply becomes a Tcl error whose message is the error text without
-# its leading '-'. Nulls read as the empty string; nested errors as their text.
+# An error reply becomes a Tcl error whose message is the error text without its leading '-'. A null becomes the empty
+# string, a nested error its text.
 #
-# Typed replies keep what plain ones lose. A scalar is its type character
-# followed by its text (+OK -ERR... :5 $bulk ,1.5 #t (123 =txt:...), the nulls
-# are `nil$`, `nil*` and `_`, and an aggregate is a list whose first element is
-# its type character: {* $a :1}, {% $key $value}, {~ ...}, {> ...}, {| ...}.
+# Typed replies show the types. A scalar is its type character followed by its text (+OK -ERR... :5 $bulk ,1.5 #t (123
+# =txt:...), nulls are `nil$`, `nil*` and `_`, and an aggregate is a list whose first element is its type character: {*
+# $a :1}, {% $key $value}, {~ ...}, {> ...}, {| ...}.
 #
-# Strings are bytes: arguments must not hold characters above 255; use
-# [utf8 $text] to encode.
+# Strings are bytes: arguments must not contain characters above 255; use [utf8 $text] to encode.
 
 namespace eval resp {
     variable next 0
@@ -39,9 +37,9 @@ namespace eval resp {
 
 proc utf8 {text} { encoding convertto utf-8 $text }
 
-# new_client ?-host H? ?-port P? ?-resp 2|3? ?-db N? ?-auth {user pass}? ?-deferring 0|1? ?-level L? ?-tcp 1?
-# Without -host and -port it speaks to the current server (see server.tcl),
-# over RDMA when the run says so, unless -tcp is given.
+# new_client ?-host H? ?-port P? ?-resp 2|3? ?-db N? ?-auth {user pass}? ?-deferring 0|1? ?-level L? ?-tcp 1? Without
+# -host and -port it connects to the current server (see server.tcl), over RDMA if the run uses RDMA, unless -tcp is
+# given.
 proc new_client {args} {
     set o [dict create -host "" -port "" -resp 2 -db "" -auth {} -deferring 0 -level 0 -tcp 0 -timeout ""]
     foreach {k v} $args {
@@ -82,7 +80,7 @@ proc resp::encode {argv} {
     foreach a $argv {append out "\$[string length $a]\r\n" $a "\r\n"}
     return $out
 }
-# One command as it stands on the wire.
+# A command in its wire format.
 proc resp_command {args} {resp::encode $args}
 
 proc resp::call {id args} {
@@ -158,7 +156,7 @@ proc resp::send {id argv} {
     put $id [encode $argv]
 }
 
-# Which words each command was sent with, for the runner (see runner.tcl): ::words_sent({command word}).
+# The words with which each command was sent, for the runner (see runner.tcl): ::words_sent({command word}).
 proc resp::note {argv} {
     set name [string tolower [lindex $argv 0]]
     foreach word [lrange $argv 1 end] {
@@ -175,7 +173,7 @@ proc resp::put {id bytes} {
     }
 }
 
-# Waits until everything handed to -write has left for the kernel.
+# Waits until everything passed to -write has been written to the kernel.
 proc resp::flush_out {id} {
     variable S
     set fd $S($id,fd)
@@ -204,8 +202,7 @@ proc resp::wait_channel {fd how end what} {
     unset -nocomplain $flag
 }
 
-# The moment until which a wait of that many milliseconds may go on: not beyond
-# what the running test is allowed.
+# The deadline of a wait of this number of milliseconds: not after the deadline of the running test.
 proc resp::deadline {ms} {
     if {[info exists ::test_patience]} {set ms [expr {$ms * $::test_patience}]}
     set end [expr {[clock milliseconds] + $ms}]
@@ -257,7 +254,7 @@ proc resp::bulk {id n} {
     return $data
 }
 
-# 1 when the server closes the connection (what it sent before that is dropped).
+# 1 when the server closes the connection; data that it sent before is dropped.
 proc resp::at_eof {id ms} {
     variable S
     set fd $S($id,fd)
@@ -339,7 +336,7 @@ proc resp::typed {id {l ""}} {
     error "client: not a RESP reply: [printable $l]" {} PROTOCOL
 }
 
-# Bytes as they can be shown to people.
+# Bytes in printable form.
 proc printable {bytes {max 400}} {
     set out ""
     set n 0

@@ -1,5 +1,5 @@
-# Rows: what every command has in common with every other one, a row a command. The suite command-table goes through
-# them; the rows themselves are in tests/integration/command-table/.
+# Rows: properties that all commands have, in a table with one row for each command. The suite command-table checks
+# them; the rows are in tests/integration/command-table/.
 #
 #   rows GROUP {
 #       lpush {
@@ -9,21 +9,19 @@
 #       {lpush, twice} { ... }         another example of the same command: the name ends before the comma
 #   }
 #
-# Everything starts with an empty database.
+# Every example starts with an empty database.
 #
-#   given     commands that make what the call is about
+#   given     commands that prepare the data
 #   call      the example
-#   gives     its reply in RESP2, typed as resp.tcl writes it; gives3 in RESP3 where it is another. In place of it
-#             `like`, `like3`: a glob pattern
-#   missing   its reply where nothing was given, missing3 in RESP3 where it is another; left out where the call needs no
-#             key to be there
-#   takes     pairs of a key of the call and the types it may have (any: all of them); those left out: the type of the
-#             group (HyperLogLogs: none, as a string
-#             that is none is refused like another type)
-#   refuses   the error where a key has another type, if it is not the usual one
-#   events    the keyspace events, in order: {class event key}; left out: none
-#   repeats   patterns of the commands that are propagated; left out: the call itself where it is one that writes, else
-#             nothing
+#   gives     its reply in RESP2, typed as by resp.tcl; gives3 in RESP3 if that differs. `like` and `like3` have a glob
+#             pattern instead
+#   missing   its reply without the commands of `given`, missing3 in RESP3 if that differs; omitted if the call needs no
+#             existing key
+#   takes     pairs of a key of the call and the types that it may have (any: all types). A key that is not listed has
+#             the type of the group. (HyperLogLogs have none: the command rejects other strings like other types.)
+#   refuses   the error for a key of another type, if it is not the usual one
+#   events    the keyspace events, in order: {class event key}; default: none
+#   repeats   patterns of the commands that are propagated; default: the call itself if it writes, otherwise nothing
 #   needs     as -needs of a test
 
 set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream\
@@ -40,10 +38,10 @@ proc rows {group table} {
 }
 set ::row [dict create]
 
-# The command a row is about, as COMMAND LIST names it.
+# The command of a row, with its name in COMMAND LIST.
 proc row_command {name} {lindex [split $name ,] 0}
 
-# An empty database with what the row wants.
+# Empties the database and prepares the data of the row.
 proc row_prepare {row {given 1}} {
     r flushall
     if {$given} {foreach command [dict get $row given] {r {*}$command}}
@@ -56,13 +54,13 @@ proc row_takes {row key} {
     if {[dict exists $row takes $key]} {return [dict get $row takes $key]}
     return [dict get $::row_type_of [dict get $row group]]
 }
-# Does any key of the row have to have a type?
+# True: a key of the row must have a certain type.
 proc row_is_typed {row} {
     foreach key [row_keys $row] {if {[row_takes $row $key] ne "any"} {return 1}}
     return 0
 }
 
-# With each key of the call in turn made into each type: {key type reply} of what was answered.
+# Runs the call with each key in turn set to each type; returns a list of {key type reply}.
 proc row_with_types {row} {
     set out {}
     foreach key [lsort -unique [row_keys $row]] {

@@ -1,6 +1,6 @@
-# The test runner: takes the options, hands the suite files to worker processes,
-# watches over them and sums up. Started by ./runtest, which owns the directory
-# of the run ($VALKEY_TEST_RUN) and cleans up behind everything.
+# The test runner: reads the options, distributes the suite files to worker processes, monitors them and prints the
+# summary. Started by ./runtest, which owns the directory of the run ($VALKEY_TEST_RUN) and removes everything after the
+# run.
 
 set ::root [file normalize [file join [file dirname [info script]] .. ..]]
 
@@ -112,7 +112,7 @@ foreach f [lsort [glob -nocomplain -directory $dir *.tcl]] {
     fconfigure $ch -encoding utf-8
     set text [read $ch]
     close $ch
-    # A suite says "# seconds: N" when it is a long one, to be started early.
+    # A long suite declares "# seconds: N", so that it is started early.
     set weight 1
     regexp -line {^# seconds: (\d+)} $text -> weight
     lappend units [list $name $f $weight $text]
@@ -157,7 +157,7 @@ if {$o(junit) eq "" && [info exists ::env(TEST_REPORTS)] && $::env(TEST_REPORTS)
 if {$o(junit) ne ""} {set o(junit) [file normalize $o(junit)]}
 if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
 set ::run $::env(VALKEY_TEST_RUN)
-# Of a server under AddressSanitizer: pointers in packed structures lie unaligned, too.
+# For a server under AddressSanitizer: pointers in packed structures may be unaligned.
 if {![info exists ::env(LSAN_OPTIONS)]} {set ::env(LSAN_OPTIONS) use_unaligned=1}
 cd $::run
 fconfigure stdout -buffering line -encoding utf-8
@@ -251,7 +251,7 @@ proc job_output {id} {
     start_next
 }
 
-# Takes the results of a failed suite out of the sums and puts it on the list of those to run once more.
+# Subtracts the results of a failed suite from the totals and schedules it to run once more.
 proc try_again {id} {
     set mine [lsearch -all -inline -index 4 -exact $::failures $id]
     foreach f $mine {if {[regexp {the server died|Sanitizer|runtime error:} [lindex $f 3]]} return}
@@ -302,7 +302,7 @@ proc job_event {id event} {
             lassign $args name line seconds
             set ::job($id,test) $name
             set ::job($id,line) $line
-            # The worker ends a test by itself; this is for one that is stuck.
+            # The worker ends a test that takes too long; this is for a worker that hangs.
             set ::job($id,until) [expr {[clock milliseconds] + 1000 * $seconds + 20000}]
         }
         ok {
@@ -365,8 +365,8 @@ proc watch {} {
     after 1000 watch
 }
 
-# Each literal word in the syntax of a command on data (those that command-table told) must have been sent with it by
-# some suite: asked after runs of everything.
+# Each literal word in the syntax of a data command (reported by command-table) must have been sent with that command by
+# some suite. Checked after runs of all suites.
 set ::syntax {}
 set ::sent {}
 proc check_syntax_sent {} {

@@ -1,10 +1,10 @@
-# Starting, stopping and looking into the server under test.
+# Starts, stops and inspects the server under test.
 #
 #   start_server {overrides {maxclients 5} tags {slow} config {line line} args {--port 1}} { ... }
 #
-# starts a server with its own directory and port, runs the body, stops it. The
-# innermost server of nested blocks is the current one: [r], [srv], [new_client]
-# speak to it; levels -1, -2 ... are the ones around it.
+# starts a server with its own directory and port, runs the body, and stops the server. The innermost server of nested
+# blocks is the current one: [r], [srv] and [new_client] use it; levels -1, -2 ... are the servers of the enclosing
+# blocks.
 #
 #   overrides  options put into the configuration file, over the defaults below
 #   config     further lines for that file, as they are
@@ -44,7 +44,7 @@ proc r {args} {
         return [$::server($id,client) {*}$args]
     }
     set c [new_client -level $level]
-    # It belongs to the server, not to the test that happened to need it first.
+    # The main client belongs to the server, not to the test that used it first.
     set at [lsearch -exact $::test_clients $c]
     set ::test_clients [lreplace $::test_clients $at $at]
     set ::server($id,client) $c
@@ -76,7 +76,7 @@ proc server_command {} {
     return $cmd
 }
 
-# A value as it must stand in a configuration file.
+# A value in the syntax of a configuration file.
 set ::options_of_several {save bind client-output-buffer-limit oom-score-adj-values rename-command replicaof slaveof
     latency-tracking-info-percentiles user loadmodule tls-protocols rdma-bind bind-source-addr}
 proc conf_value {name v} {
@@ -85,7 +85,7 @@ proc conf_value {name v} {
     return $v
 }
 
-# Starts a server, gives its id. It is not on the stack yet.
+# Starts a server and returns its id. The server is not on the stack yet.
 proc server_start {options} {
     set o [dict merge {overrides {} config {} args {} keep_dir {} no_rdma 0 wait 1 auth {} env {}} $options]
     set id [incr ::server_next]
@@ -104,7 +104,7 @@ proc server_start {options} {
         set rdma [expr {$::opt(rdma) && ![dict get $o no_rdma]}]
         if {$rdma} {
             dict set settings rdma-bind $::opt(rdma_host)
-            # A replica asks for RDMA and falls back to TCP at the same address.
+            # A replica tries RDMA and falls back to TCP at the same address.
             if {$::opt(rdma_host) ne "127.0.0.1"} {dict set settings bind "127.0.0.1 $::opt(rdma_host)"}
             dict set settings rdma-port $port
         }
@@ -144,7 +144,7 @@ proc server_start {options} {
         server_launch $id
         if {![dict get $o wait]} {return $id}
         if {[server_wait_up $id]} break
-        # Somebody else took the port between our look and the server's: take another one.
+        # Another process took the port before the server did: choose another port.
         set log [server_text $id]
         server_stop $id
         if {$try < 3 && [regexp {Address already in use|Failed listening on port} $log]} continue
@@ -153,7 +153,7 @@ proc server_start {options} {
     return $id
 }
 
-# (Re)starts the process of a server that has its directory and file already.
+# Starts or restarts the process of a server whose directory and configuration file exist.
 proc server_launch {id} {
     set o $::server($id,options)
     set cmd [list {*}[server_command] $::server($id,conf) {*}[dict get $o args]]
@@ -170,7 +170,7 @@ proc server_launch {id} {
     set ::server($id,stopped) 0
 }
 
-# 1 when it answers, 0 when it ended before.
+# 1 when the server replies; 0 if it ended before.
 proc server_wait_up {id} {
     set end [resp::deadline [expr {$::opt(valgrind) ? 60000 : 15000}]]
     set pause 2
@@ -186,7 +186,7 @@ proc server_wait_up {id} {
                 if {$::server($id,auth) ne ""} {$c auth $::server($id,auth)}
                 $c info server
             } info]} {
-                # Not another test's server that took the port before ours.
+                # Checks that it is not the server of another test, which took the port first.
                 if {[regexp {config_file:([^\r\n]+)} $info -> file] && $file ne $::server($id,conf)} {
                     set up 0
                 } elseif {[regexp {process_id:(\d+)} $info -> pid]} {
@@ -204,7 +204,7 @@ proc server_wait_up {id} {
     return 1
 }
 
-# The directory of the certificates of this suite; tests/harness/make-certificates says which there are.
+# The directory of the certificates of this suite; tests/harness/make-certificates lists them.
 proc certificates {} {
     set dir [file join $::unit_dir certificates]
     if {![file isdirectory $dir]} {
@@ -214,8 +214,8 @@ proc certificates {} {
     return $dir
 }
 
-# One proxy a server: Tcl speaks neither verbs nor TLS, so clients connect to the
-# proxy over TCP and it opens one RDMA or TLS connection for each of them.
+# One proxy for each server: Tcl has neither RDMA nor TLS, so clients connect to the proxy over TCP, and it opens an
+# RDMA or TLS connection for each of them.
 proc proxy_start {id} {
     set kind [expr {$::server($id,rdma) ? "rdma" : "tls"}]
     set helper [tool $kind-proxy]
@@ -256,7 +256,7 @@ proc proxy_stop {id} {
     catch {close $chan}
 }
 
-# Everything the server has written, log and standard error.
+# All output of the server: log and standard error.
 proc server_text {id} {
     set out ""
     foreach f {log err} {
@@ -265,7 +265,7 @@ proc server_text {id} {
     return $out
 }
 
-# Waits for the process to end and takes its exit status: a number or a signal name.
+# Waits for the end of the process and returns its exit status: a number or the name of a signal.
 proc server_reap {id {ms 15000}} {
     set end [expr {[clock milliseconds] + $ms}]
     set pid [lindex [pid $::server($id,chan)] end]
@@ -282,7 +282,7 @@ proc server_reap {id {ms 15000}} {
     return $code
 }
 
-# Stops it the ordinary way (SIGTERM); anything but a clean end is reported.
+# Stops the server with SIGTERM and reports anything but a clean exit.
 proc server_stop {id} {
     reconnect_of $id
     proxy_stop $id
@@ -290,7 +290,7 @@ proc server_stop {id} {
     if {!$::server($id,stopped)} {
         set alive [process_alive $::server($id,pid)]
         if {$alive} {kill_process CONT $::server($id,pid)}
-        # A server refuses to end while it writes its first append-only file: it is asked again.
+        # A server does not exit while it writes its first append-only file, so the signal is sent again.
         set end [expr {[clock milliseconds] + ($::opt(valgrind) ? 60000 : 15000)}]
         set code timeout
         while {$code eq "timeout" && [clock milliseconds] < $end} {
@@ -316,7 +316,7 @@ proc reconnect_of {id} {
     }
 }
 
-# What sanitizers, valgrind or the crash handler have written since the last look.
+# Reports of sanitizers, valgrind and the crash handler since the last call.
 proc server_reports {id} {
     set found {}
     foreach f {err log} {
@@ -346,7 +346,7 @@ proc server_died {id} {
     expr {!$::server($id,stopped) && !$::server($id,expect_exit) && ![process_alive $::server($id,pid)]}
 }
 
-# Are all tests of this block for the software device, which is not there? Then they can say so without a server.
+# True: all tests of this block need the software device, which is not available. They are skipped without a server.
 proc all_skipped {body} {
     if {!$::opt(rdma) || [software_device]} {return 0}
     set tests [regexp -all -inline -line {^\s*test\s.*$} $body]
@@ -406,7 +406,7 @@ proc restart_server {args} {
     if {![server_wait_up $id]} {error "the server did not come back: [string range [server_text $id] end-2000 end]"}
 }
 
-# Tells the harness that the current server is going to end by the test's own doing.
+# Declares that the test will end the current server.
 proc expect_server_exit {} {set ::server([srv id],expect_exit) 1}
 
 # --- Log and INFO ----------------------------------------------------------
@@ -425,7 +425,7 @@ proc log_text {{from 0} {level 0}} {
     return $t
 }
 proc log_has {pattern {from 0} {level 0}} {string match "*$pattern*" [log_text $from $level]}
-# Waits until the log, from that position on, holds the pattern.
+# Waits until the log contains the pattern, from that position on.
 proc wait_for_log {pattern {from 0} {ms 5000} {level 0}} {
     set end [resp::deadline $ms]
     while {![log_has $pattern $from $level]} {
@@ -459,7 +459,7 @@ proc info_has {args} {
     set text [expr {[llength $args] > 1 ? [r info [lindex $args 0]] : [r info everything]}]
     regexp -line "^$field:" $text
 }
-# All fields of a text in INFO's form, as a dictionary.
+# All fields of a text in the format of INFO, as a dictionary.
 proc info_dict {text} {
     set d [dict create]
     foreach l [split $text \n] {
@@ -482,7 +482,7 @@ proc client_fields {line} {
 proc config_get {name} {
     lindex [r config get $name] 1
 }
-# Runs the script with options set, and sets them back whatever happens.
+# Runs the script with changed options, and restores them even after an error.
 proc with_config {settings script} {
     set old {}
     foreach {k v} $settings {lappend old $k [config_get $k]}
@@ -498,12 +498,12 @@ proc with_debug_active_expire_off {script} {
     return -options $opts $result
 }
 
-# --- What the server under test is and can --------------------------------
+# --- Properties of the server under test --------------------------------------
 
-# Ours, or a genuine one (any binary outside of this tree)?
+# True: our server; false: a genuine one (any binary outside this tree).
 proc server_is_ours {} {return $::opt(ours)}
 
-# 1 when the server promises what Valkey had in that version; ours promises all.
+# True: the server has the features of that Valkey version. Our server has all.
 proc server_at_least {version} {
     if {$::opt(ours)} {return 1}
     if {![info exists ::genuine_version]} {
@@ -513,7 +513,7 @@ proc server_at_least {version} {
     expr {[package vcompare $::genuine_version $version] >= 0}
 }
 
-# The needs of a test: pairs of kind and value. Gives the reason why it cannot run, or nothing.
+# Checks the needs of a test, pairs of kind and value. Returns the reason why the test cannot run, or the empty string.
 proc unmet_need {needs} {
     foreach {kind value} $needs {
         switch -exact -- $kind {
@@ -541,9 +541,9 @@ proc unmet_need {needs} {
 
 # --- Servers started by hand, for tests of starting itself -------------------
 
-# serve ?-wait 0? ?-dir DIR? ?-stdin TEXT? ?-host H? ?-port P? -- ARGUMENTS...
-# Runs the server with exactly these arguments, in a directory of its own; gives {handle port dir}.
-# It listens on a free port ("PORT" among the arguments stands for it) and ends with the test.
+# serve ?-wait 0? ?-dir DIR? ?-stdin TEXT? ?-host H? ?-port P? -- ARGUMENTS... Runs the server with exactly these
+# arguments in a new directory; returns {handle port dir}. It listens on a free port ("PORT" in the arguments is
+# replaced by it) and is stopped at the end of the test.
 proc serve {args} {
     set at [lsearch -exact $args --]
     set o [dict merge {-wait 1 -dir {} -stdin {} -host 127.0.0.1 -port {}} [lrange $args 0 $at-1]]
@@ -572,7 +572,7 @@ proc serve {args} {
     }
     return [list $handle $port $dir]
 }
-# Waits until a file holds the pattern.
+# Waits until a file contains the pattern.
 proc wait_for_text {file pattern {ms 5000}} {
     set end [resp::deadline $ms]
     while {1} {
@@ -585,9 +585,9 @@ proc wait_for_text {file pattern {ms 5000}} {
     }
 }
 proc spawn_outfile {id} {dict get $::spawned($id) out}
-# Runs the server to its end with these arguments: {code N out TEXT err TEXT}.
+# Runs the server with these arguments until it exits: {code N out TEXT err TEXT}.
 proc run_server {args} {run -timeout 20 {*}[server_command] {*}$args}
-# The server refuses to start: exit code 1 and this on standard error.
+# The server does not start: exit code 1 and this text on standard error.
 proc refuses_to_start {text args} {
     set got [run_server {*}$args]
     if {[dict get $got code] ne 1} {fail_assertion "expected exit code 1, got [dict get $got code]"}

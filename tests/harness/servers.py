@@ -1,4 +1,4 @@
-"""servers.py: how the tests in Python find programs and the RDMA device, start servers, and wait.
+"""servers.py: finds programs and the RDMA device, starts servers and waits, for the tests in Python.
 
     with Server(ours()) as server, Client(server.port) as client:
         client.call("SET", "key", "value")
@@ -22,7 +22,7 @@ from resp import Client, Error
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
-PATIENCE = 60  # seconds for what happens soon, on a loaded machine and under sanitizers
+PATIENCE = 60  # seconds; long enough for a loaded machine and sanitizers
 PORTS, PORTS_TRIED = (11000, 32000), 5
 
 
@@ -31,13 +31,12 @@ def executable(path):
 
 
 def ours(name="valkey-server"):
-    """A program of this project, or None where it is not built. VALKEY_OURS names another server."""
+    """A program of this project, or None if it is not built. VALKEY_OURS selects another server."""
     return executable((name == "valkey-server" and os.environ.get("VALKEY_OURS")) or os.path.join(ROOT, "src", name))
 
 
 def genuine(name):
-    """A genuine program, or None. Those of the directory GENUINE_VALKEY (deps/genuine-valkey builds them) come
-    first."""
+    """A genuine program, or None. The directory GENUINE_VALKEY (deps/genuine-valkey builds it) is searched first."""
     for directory in (os.environ.get("GENUINE_VALKEY", ""), "/usr/bin", "/usr/local/bin", "/bin"):
         path = os.path.join(directory, name)
         if directory and executable(path) and not os.path.realpath(path).startswith(ROOT + "/"):
@@ -46,12 +45,12 @@ def genuine(name):
 
 
 def installed(name):
-    """A program of the distribution, or None. GENUINE_VALKEY does not count."""
+    """A program of the distribution, or None. GENUINE_VALKEY is not searched."""
     return executable(os.path.join("/usr/bin", name))
 
 
 def rdma_device():
-    """The command that runs a program with the software RDMA device: [launcher], or None where it is not built.
+    """The command that runs a program with the software RDMA device: [launcher], or None if it is not built.
 
     Tests in Python use no other device: the genuine programs and the fault rules need this one."""
     library = os.path.join(os.path.dirname(LAUNCHER), "libsoftrdma.so")
@@ -59,8 +58,8 @@ def rdma_device():
 
 
 def free_port():
-    """A port that nobody listens on, below those that Linux takes for outgoing connections: one of these could occupy
-    it before the server does. A cluster node adds 10,000 to it for the port of its bus."""
+    """A free port below the range of outgoing connections, one of which could take it before the server does. A
+    cluster node adds 10,000 to it for the port of its bus."""
     while True:
         port = SystemRandom().randrange(*PORTS)
         with socket.socket() as probe:
@@ -72,7 +71,8 @@ def free_port():
 
 
 def until(condition, seconds=PATIENCE):
-    """What `condition` returns as soon as that is true, or else None. A broken connection counts as false."""
+    """Calls `condition` until it returns a true value and returns that, or None after the timeout. A broken
+    connection counts as false."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -86,7 +86,7 @@ def until(condition, seconds=PATIENCE):
 
 
 def wait_for(what, condition, seconds=PATIENCE):
-    """Like until(), but raises AssertionError, which says what did not happen."""
+    """Like until(), but raises AssertionError with the text `what` after the timeout."""
     found = until(condition, seconds)
     if not found:
         raise AssertionError("did not happen within %d s: %s" % (seconds, what))
@@ -94,7 +94,7 @@ def wait_for(what, condition, seconds=PATIENCE):
 
 
 def info_fields(text):
-    """The fields of an INFO reply; none where the server replied with an error, as it does while it loads."""
+    """The fields of an INFO reply; none if the server replied with an error, for example while it loads."""
     return dict(line.split(":", 1) for line in text.decode().splitlines()
                 if ":" in line) if isinstance(text, bytes) else {}
 
@@ -104,14 +104,15 @@ class Server:
 
     program         a path, or a list: a command that runs the server (["taskset", "-c", "0", path])
     arguments       options; "{port}" in them is replaced by the port
-    rdma            the server has the software RDMA device and listens on the same port for RDMA
+    rdma            the server has the software RDMA device and also listens for RDMA on the same port
     directory       where it works; None: a temporary one that stop() removes
     files           paths of files or directories that are copied there before the start
     configuration   lines of a configuration file, which the server may rewrite. None: no file and `save ""`
     environment     variables in addition to those of the test
     start           False: the caller calls launch() or start()
 
-    `process` is the Popen object, `command` the command line, `dir` the directory. The output of all starts is appended
+    `process` is the Popen object, `command` the command line, `dir` the directory. The output of all starts is
+    appended
     to `log`, a path."""
 
     running = set()
@@ -153,7 +154,7 @@ class Server:
         return [str(word) for word in (rdma_device() if self.rdma else []) + self.program + options]
 
     def launch(self):
-        """Starts the process and does not wait for it."""
+        """Starts the process without waiting for it."""
         self.log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         self.command = self.command_line()
         with open(self.log, "ab") as log:
@@ -175,13 +176,13 @@ class Server:
         raise RuntimeError("%s did not start: %s" % (self.program[-1], self.output()))
 
     def answers(self):
-        """Does it execute commands? While it loads its data it does not; where it demands a password it does."""
+        """True: the server executes commands. It does not while it loads its data. A password error counts as true."""
         with Client(self.port) as client:
             reply = client.call("PING")
         return not isinstance(reply, Error) or not reply.startswith(("LOADING", "MASTERDOWN"))
 
     def call(self, *words, timeout=20):
-        """Executes one command over a connection of its own."""
+        """Executes one command on a new connection."""
         with Client(self.port, timeout=timeout) as client:
             return client.call(*words)
 
@@ -189,7 +190,7 @@ class Server:
         return info_fields(self.call("INFO", section))
 
     def output(self, last=3000):
-        """The end of what it has written since its last start, or all of that with None."""
+        """The last output since the last start; None: all of it."""
         with open(self.log, "rb") as log:
             log.seek(self.log_start)
             text = log.read().decode("latin-1")
@@ -202,12 +203,12 @@ class Server:
         self.process.send_signal(number)
 
     def kill(self):
-        """Ends it with SIGKILL."""
+        """Kills the server with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, seconds=15):
-        """Ends it with SIGTERM, and with SIGKILL where that takes too long. Returns its exit status."""
+        """Stops the server with SIGTERM, or with SIGKILL if that takes too long. Returns its exit status."""
         if self.alive():
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()

@@ -1,8 +1,7 @@
-# Small helpers: waiting, random data, processes, ports, tools.
+# Helpers: waiting, random data, processes, ports, tools.
 
-# wait_for_condition ms {expr} ?message or {script}?: evaluates the condition in the
-# caller's scope until it is true; when time is up runs the script, or fails.
-# A condition that looks up a key or an element which is not there yet is false.
+# wait_for_condition ms {expr} ?message or {script}?: evaluates the condition in the caller's scope until it is true;
+# after the timeout it runs the script or fails. A condition that reads a missing key or element is false.
 proc wait_for_condition {ms condition {otherwise ""}} {
     set end [resp::deadline $ms]
     set pause 2
@@ -26,9 +25,9 @@ proc wait_for_condition {ms condition {otherwise ""}} {
 
 proc fail {message} {fail_assertion $message}
 
-# RDMA_TEST_SCALE=N tells that everything is about N times slower than usual (a device of the kernel in an emulated
-# machine): counts are divided by it, waiting is more patient. Only counts that stand for "many" are scaled, never what
-# a test is about.
+# RDMA_TEST_SCALE=N means that everything is about N times slower than usual (a device of the kernel in an emulated
+# machine): counts are divided by N, timeouts are longer. Only counts that mean "many" are scaled, never the subject of
+# a test.
 set ::test_scale 1
 if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] &&\
     $::env(RDMA_TEST_SCALE) > 1} {
@@ -36,13 +35,13 @@ if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RD
 }
 set ::test_patience [expr {$::test_scale > 1 ? 4 : 1}]
 proc scaled {count {least 1}} {expr {min($count, max($least, $count / $::test_scale))}}
-# Of these sizes in bytes those that end in reasonable time.
+# The sizes in bytes that can be tested in reasonable time.
 proc scaled_sizes {sizes} {
     if {$::test_scale < 10} {return $sizes}
     lmap size $sizes {if {$size > 2200000} continue; set size}
 }
 
-# Bytes in which a part that is lost, repeated or in another place shows: they repeat only after 9,973, a prime number.
+# Bytes in which a lost, repeated or moved part is noticed: they repeat only after 9,973 bytes, a prime number.
 proc numbered {size {seed 0}} {
     if {![info exists ::numbered_block]} {
         for {set i 0} {$i < 1247} {incr i} {
@@ -83,9 +82,8 @@ proc write_file {path data} {
     close $f
 }
 
-# A port that is free now for TCP, with port+10000 free too (cluster bus).
-# Taken from below the range the kernel hands out for outgoing connections, so
-# that none of our clients takes it before the server does.
+# A free TCP port whose port + 10000 is also free (cluster bus). It is below the range of outgoing connections, so that
+# no client takes it before the server does.
 proc free_port {} {
     if {![info exists ::port_cursor]} {set ::port_cursor [expr {([pid] * 37) % 10000}]}
     for {set i 0} {$i < 2000} {incr i} {
@@ -106,7 +104,7 @@ proc free_port {} {
 
 # --- Processes -------------------------------------------------------------
 
-# R, S, Z ... or the empty string when there is no such process.
+# R, S, Z ... or the empty string if the process does not exist.
 proc process_state {pid} {
     if {[catch {set f [open /proc/$pid/stat]; set s [read $f]; close $f}]} {
         catch {close $f}
@@ -125,7 +123,7 @@ proc kill_process {signal pid} {
     catch {exec kill -$signal $pid}
 }
 
-# Ids of the processes that work in this directory or below.
+# Ids of the processes whose working directory is this directory or below it.
 proc processes_below {dir} {
     set out {}
     foreach link [glob -nocomplain -directory /proc {[0-9]*}] {
@@ -139,15 +137,14 @@ proc processes_below {dir} {
     return $out
 }
 
-# A process with all three channels on files, whose end can be waited for and
-# whose status can be had by closing the result. (Tcl wants one end of a pipeline
-# for itself, so a shell does the redirections and becomes the command.)
+# Starts a process with all three channels on files. The caller can wait for its end and gets its status by closing the
+# result. (Tcl keeps one end of a pipeline, so a shell redirects and then executes the command.)
 proc open_process {cmd in out err how} {
     open [list | /bin/sh -c "exec \"\$@\" <'$in' $how'$out' 2$how'$err'" sh {*}$cmd] r
 }
 
-# spawn ?-in dir? ?-stdin text? command... : starts a process, output to files.
-# Gives a handle for the procs below; the output files are removed with the run.
+# spawn ?-in dir? ?-stdin text? command... : starts a process with its output in files. Returns a handle for the procs
+# below; the output files are removed with the run.
 proc spawn {args} {
     set dir [pwd]
     set in /dev/null
@@ -179,7 +176,7 @@ proc spawn_pid {id} {dict get $::spawned($id) pid}
 proc spawn_out {id} {file_bytes [dict get $::spawned($id) out]}
 proc spawn_err {id} {file_bytes [dict get $::spawned($id) err]}
 
-# Waits for its end: {code N out TEXT err TEXT}, code is the signal name when killed by one.
+# Waits for its end: {code N out TEXT err TEXT}; code is the name of the signal that killed it, if any.
 proc spawn_wait {id {ms 10000}} {
     set s $::spawned($id)
     set pid [dict get $s pid]
@@ -211,7 +208,7 @@ proc spawn_wait {id {ms 10000}} {
     }
     return [dict create code $code out [file_bytes [dict get $s out]] err $err]
 }
-# Runs a command to its end: like exec, but never raises an error for what the command does.
+# Runs a command until it exits, like exec, but does not raise an error if the command fails.
 proc run {args} {
     set ms 20000
     if {[lindex $args 0] eq "-timeout"} {
@@ -221,7 +218,7 @@ proc run {args} {
     spawn_wait [spawn {*}$args] $ms
 }
 
-# A program of this project, or the installed one of that name, or nothing.
+# A program of this project, or the installed one with that name, or the empty string.
 proc tool {name} {
     foreach p [list $::root/src/$name $::root/tests/programs/$name] {
         if {[file executable $p]} {return $p}
@@ -231,7 +228,7 @@ proc tool {name} {
     return ""
 }
 
-# Peak or present memory of a process in KiB, as the kernel counts it.
+# Peak or current memory of a process in KiB, as the kernel counts it.
 proc process_memory {pid {what VmRSS}} {
     set f [open /proc/$pid/status]
     set s [read $f]
@@ -249,7 +246,7 @@ proc run_in_dir {dir script} {
     return -options $opts $result
 }
 
-# An address of this machine that is not the loopback interface, "": it has none.
+# An address of this machine that is not on the loopback interface; "": there is none.
 proc outer_address {} {
     if {![catch {exec hostname -I} list]} {
         foreach a $list {if {[string match *.*.*.* $a]} {return $a}}
@@ -257,7 +254,7 @@ proc outer_address {} {
     return ""
 }
 
-# What a connection from such an address gets in protected mode, as it stands in the stream.
+# The bytes that a connection from such an address receives in protected mode.
 proc protected_mode_refusal {} {
     return [join {
         {-DENIED Running in protected mode because protected mode is enabled and no password is set for the default}

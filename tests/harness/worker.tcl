@@ -1,5 +1,5 @@
-# Runs one suite file in a process of its own, and tells the runner about every
-# test in lines "@event ...". Started by runner.tcl only.
+# Runs one suite file in a separate process and reports every test to the runner in lines "@event ...". Started only by
+# runner.tcl.
 #
 #   worker.tcl ROOT DIRECTORY FILE OPTIONS     (OPTIONS: a Tcl list for array set)
 
@@ -17,7 +17,7 @@ foreach f {resp assert util server rdma follow rows aof replica primary} {
 }
 expr {srand($::opt(seed))}
 
-# Everything we start inherits this directory, so that the runner can find it.
+# All child processes inherit this directory, so that the runner can find them.
 file mkdir $::unit_dir
 cd $::unit_dir
 
@@ -37,7 +37,7 @@ proc name_wanted {name} {
     foreach o $::opt(only) {if {$o eq $name || [string match -nocase $o $name]} {return 1}}
     return 0
 }
-# Could anything in this body be wanted? Spares the start of a server for nothing.
+# True: a test in this body may be selected. Otherwise the server need not be started.
 proc block_wanted {options body} {
     set tags $::tags
     if {[dict exists $options tags]} {lappend tags {*}[dict get $options tags]}
@@ -45,7 +45,7 @@ proc block_wanted {options body} {
     if {$::opt(allow) ne "" && ![tags_allow $tags] && ![regexp -- {-tags } $body]} {return 0}
     if {$::opt(only) eq ""} {return 1}
     foreach name [test_names $body] {
-        # A name that is put together at run time can turn out to be anything.
+        # A name that is composed at run time may match.
         if {[string match {*[$[]*} $name] || [name_wanted $name]} {return 1}
     }
     return 0
@@ -58,12 +58,12 @@ proc test_names {text} {
     return $names
 }
 proc count_unwanted {body} {
-    # Tests a tag keeps from running count as skipped; those --only leaves out do not count at all.
+    # Tests that are excluded by a tag count as skipped; tests that --only excludes do not count.
     if {$::opt(only) ne ""} return
     foreach name [test_names $body] {tell skip $name "left out by its tags"}
 }
 
-# A problem that belongs to no single test (a server that would not end, a leak).
+# A problem that belongs to no single test (a server that does not end, a leak).
 proc unit_problem {text} {tell problem $text}
 
 # test name ?-tags {..}? ?-needs {kind value ..}? ?-timeout seconds? body
@@ -104,7 +104,7 @@ proc test {name args} {
     set took [expr {[clock milliseconds] - $began}]
     set ::test_deadline 0
 
-    # What it wanted undone, then the clients and the processes it started.
+    # First the at_test_end scripts, then the clients and processes of the test.
     foreach script [lreverse $::at_end] {catch {uplevel #0 $script}}
     foreach c $::test_clients {if {$c ni $before} {catch {$c -close}}}
     foreach p [array names ::spawned] {
@@ -151,7 +151,7 @@ proc test {name args} {
         foreach {id mark} $marks {append tail [log_since $id $mark]}
         if {[info exists spawned_text]} {append tail $spawned_text}
         tell fail $name $line $why $tail $took
-        # The main client may stand in the middle of a reply now.
+        # The main client may be in the middle of a reply now.
         foreach id $::servers {reconnect_of $id}
     }
     foreach id $died {
@@ -165,13 +165,13 @@ proc test {name args} {
     }
 }
 
-# skip_test reason: from inside of a test, when it turns out that it cannot run.
+# skip_test reason: called in a test that finds that it cannot run.
 proc skip_test {reason} {return -code error -errorcode SKIP $reason}
 
-# at_test_end script: run, at global level, when the test ends, however it ends. Last in, first out.
+# at_test_end script: runs the script at global level when the test ends, even after an error. Last in, first out.
 proc at_test_end {script} {lappend ::at_end $script}
 
-# What a spawned process has written, for the report of a failure.
+# The output of a spawned process, for the report of a failure.
 proc spawn_text {p} {
     set out ""
     foreach l [lrange [split [string trimright [spawn_out $p][spawn_err $p] \n] \n] end-14 end] {
@@ -180,7 +180,7 @@ proc spawn_text {p} {
     return $out
 }
 
-# The lines the server has written since a position: the last 15, or the report of a crash.
+# The last 15 lines that the server has written since a position, or the report of a crash.
 proc log_since {id from} {
     set out ""
     foreach {f at} [list $::server($id,log) $from $::server($id,err) 0] {
@@ -201,7 +201,7 @@ proc log_since {id from} {
     return $out
 }
 
-# The line of the suite in which an error was raised, as well as Tcl tells.
+# The line of the suite in which an error was raised, as far as Tcl reports it.
 proc error_line {start opts} {
     # The trace ends with the body of the test; its lines count from the line of the test.
     set n 1

@@ -1,5 +1,5 @@
-# What the server answers about replication, users, modules and cluster mode while it has none of them: the replies of a
-# Valkey that is a primary without replicas, with the default user, without modules, with cluster mode disabled.
+# Replies about replication, users, modules and cluster mode from a server that does not use them: those of a Valkey
+# primary without replicas, with the default user, without modules, with cluster mode disabled.
 
 start_server {tags {absent-features}} {
     test "ROLE is that of a primary without replicas" {
@@ -19,7 +19,7 @@ start_server {tags {absent-features}} {
         r config set min-replicas-to-write 0 replica-read-only yes
     }
 
-    test "WAIT answers at once where no replica is asked for, and after its timeout where one is" {
+    test "WAIT replies immediately if no replica is requested, and otherwise after its timeout" {
         assert_typed :0 wait 0 0
         assert_typed :0 wait -1 0
         set began [clock milliseconds]
@@ -65,7 +65,7 @@ start_server {tags {absent-features}} {
         r multi
         assert_error "NOREPLICAS Not enough good replicas to write." {r incr k}
         assert_error "EXECABORT Transaction discarded because of previous errors." {r exec}
-        # Without a bound on the lag the check is off.
+        # Without a limit for the lag the check is off.
         r config set min-replicas-max-lag 0
         assert_equal OK [r set k 2]
         r config set min-replicas-max-lag 10 min-replicas-to-write 0
@@ -78,8 +78,8 @@ start_server {tags {absent-features}} {
         }
     }
 
-    test "MODULE LIST is empty" -needs {ours 1} {
-        assert_equal {} [r module list]
+    test "MODULE LIST has the module that is built in" -needs {ours 1} {
+        assert_equal {{name lua ver 1 path lua args {}}} [r module list]
         assert_match "MODULE <subcommand>*" [lindex [r module help] 0]
     }
 
@@ -100,5 +100,25 @@ start_server {tags {absent-features}} {
         assert_error "ERR SHUTDOWN FAILOVER is only supported in cluster mode." {r shutdown nosave failover}
         assert_error "ERR syntax error" {r shutdown safe abort}
         assert_equal PONG [r ping]
+    }
+
+    test "outside a cluster all subcommands of CLUSTER are known and refused, with their arity and flags" {
+        foreach sub {
+            addslots addslotsrange bumpepoch cancelslotmigrations count-failure-reports countkeysinslot delslots\
+                delslotsrange failover flushslot flushslots forget getkeysinslot getslotmigrations help info links meet\
+                migrateslots myid myshardid nodes replicas replicate reset saveconfig set-config-epoch setslot shards\
+                slaves slot-stats slots syncslots
+        } {
+            set info [lindex [r command info cluster|$sub] 0]
+            assert_equal cluster|$sub [lindex $info 0]
+            set arguments [lrepeat [expr {abs([lindex $info 1]) - 2}] 1]
+            assert_error "ERR This instance has cluster support disabled" [list r cluster $sub {*}$arguments]
+            if {[llength $arguments]} {
+                assert_error "ERR wrong number of arguments for 'cluster|$sub' command" [list r cluster $sub]
+            }
+        }
+        assert_error "ERR unknown subcommand 'none'. Try CLUSTER HELP." {r cluster none}
+        catch {r eval {redis.call('cluster', 'reset')} 0} error
+        assert_match "ERR This Valkey command is not allowed from script*" $error
     }
 }

@@ -1,4 +1,4 @@
-# Users and their permissions: rules, decisions, ACL commands, authentication, clients of users that change.
+# Users and their permissions: rules, checks, ACL commands, authentication, clients of users that change.
 
 # The digest of "secret".
 set secret 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b
@@ -251,7 +251,7 @@ start_server {tags {acl}} {
         assert_equal {x1 streams} [r command getkeys xreadgroup count 1 group streams a streams x1 streams 0 0]
         assert_error "ERR Invalid arguments specified for command" \
             {r command getkeys xreadgroup group g c count 1 streams a}
-        # Without GROUP the command fails; its keys are looked for where they would begin.
+        # Without GROUP the command fails; its keys are searched where they would begin.
         foreach words {{streams x0 x0 x1 0 >} {noack streams a b c d} {a streams b c d e}} {
             assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup {*}$words}
         }
@@ -285,7 +285,7 @@ start_server {tags {acl}} {
         set c [user_client bob +@all ~* &* db=0,3]
         set no "-NOPERM No permissions to access database"
         replies [list {set k v} +OK {select 1} $no {move k 1} $no {copy k k2 db 1} $no {copy k k2 db 3} :1 \
-            {swapdb 0 1} $no {flushall} $no \
+            {swapdb 0 1} $no {flushall} $no {cluster flushslot 1} $no {cluster cancelslotmigrations} $no \
             {select 3} +OK {get k2} {$v} {select 99} "-ERR DB index is out of range"] $c
         r acl setuser bob db=0
         replies [list {get k2} $no {dbsize} $no {keys *} $no {eval "return 1" 0} $no {ping} +PONG {publish c m} :0 \
@@ -392,7 +392,7 @@ start_server {tags {acl}} {
         $idle -close
     }
 
-    test "ACL DRYRUN tells what would be denied" {
+    test "ACL DRYRUN shows what would be denied" {
         r acl setuser bob reset +@all -del ~x &c
         foreach {command verdict} {
             {get x} OK {del x} "User bob has no permissions to run the 'del' command"\
@@ -478,7 +478,7 @@ start_server {tags {acl}} {
         $c -close
     }
 
-    test "nobody gets in without a user while the default user is off" {
+    test "no client can connect without a user while the default user is off" {
         r acl setuser default off
         set c [new_client]
         assert_error "NOAUTH Authentication required." {$c get x}
@@ -605,6 +605,43 @@ start_server [list tags {acl} keep_dir $acl_dir overrides {aclfile users.acl}] {
         assert_equal 0 [regexp -line {^user } [file_bytes [srv conf]]]
     }
 
+    test "a user with an empty name survives ACL SAVE and ACL LOAD" {
+        r acl setuser {} on >p ~x +get
+        set before [r acl list]
+        assert_equal OK [r acl save]
+        assert_equal OK [r acl load]
+        assert_equal $before [r acl list]
+        set c [new_client]
+        assert_equal OK [$c auth {} p]
+        $c -close
+        acl_file "user  on nopass" "user  " "user b  on   nopass"
+        set errors "ERR [lindex [r config get aclfile] 1]:2 should start with user keyword followed by the username."
+        append errors " WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
+        assert_error $errors {r acl load}
+        acl_file "user  on nopass" "user b  on   nopass"
+        assert_equal OK [r acl load]
+        assert_equal {user  on nopass resetchannels -@all} [lindex [r acl list] 0]
+        assert_equal {user b on nopass resetchannels -@all} [acl_list b]
+    }
+
+    test "ACL LOAD reports each unknown command of a line and the first of its other errors" {
+        set file [lindex [r config get aclfile] 1]
+        set end "WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
+        set none "Unknown command or category name in ACL"
+        set applying "$file:1: Error in applying operation"
+        foreach {line errors} {
+            {user a +n1 nosuch other +n2} {$applying '+n1': $none. $file:1: Syntax error. $applying '+n2': $none. }
+            {user a allkeys ~x} {$file:1: Adding a pattern after the \* pattern (or the 'allkeys' flag) is not valid\
+                and does not have any effect. Try 'resetkeys' to start with an empty list of patterns. }
+            {user a <p foo} {$file:1: The password you are trying to remove from the user does not exist. }
+            {User a on} {$file:1 should start with user keyword followed by the username. }
+            "user a\tb on" {'$file:1: username 'a\tb' contains invalid characters. }
+        } {
+            acl_file $line
+            assert_error "ERR [subst $errors]$end" {r acl load}
+        }
+    }
+
     test "ACL LOAD closes the clients of users that are gone or lose their channels, and no other" {
         acl_file "user bob on nopass ~* +@all" "user carol on nopass &* +@all" "user dave on nopass +@all"
         assert_equal OK [r acl load]
@@ -668,5 +705,83 @@ test "wrong user lines keep the server from starting" {
         set got [run_server [conf "port 0\n$text\n"]]
         assert_equal 1 [dict get $got code]
         assert_match "*$why*" [dict get $got out]
+    }
+}
+
+start_server {tags {acl}} {
+    test "commands are checked in the database that a queued SELECT will have selected" {
+        r acl setuser queuer on nopass "(db=0,1 +@all -@read ~*)" "(db=2 +@all -@write ~*)"
+        set c [new_client]
+        $c auth queuer x
+        $c multi
+        foreach {command expected} {
+            {set k v} +QUEUED* {get k} -NOPERM*
+        } {assert_match $expected [$c -typed {*}$command]}
+        $c discard
+        $c multi
+        foreach command {{set k v} {select 2} {get k} {select 99} {get k} {select x} {get k} {select 0} {set k v}} {
+            assert_equal +QUEUED [$c -typed {*}$command] $command
+        }
+        $c exec
+        # A rejected command discards the transaction and its selected database.
+        $c multi
+        foreach {command expected} {{select 2} +QUEUED* {set k v} -NOPERM* {get k} -NOPERM* {set k v} +QUEUED*} {
+            assert_match $expected [$c -typed {*}$command] $command
+        }
+        $c discard
+        $c -close
+        r acl deluser queuer
+    }
+
+    test "the log and CLIENT LIST name the denied command, not the one before it" {
+        r acl setuser denied on nopass ~* +@all -get
+        set c [new_client]
+        $c auth denied x
+        set id [$c client id]
+        catch {$c get k}
+        assert_match "* cmd=get *" [dict get [lindex [r acl log 1] 0] client-info]
+        assert_match "* cmd=get *" [r client list id $id]
+        $c -close
+        r acl deluser denied
+    }
+
+    test "a client that has to authenticate learns nothing about commands" {
+        r config set requirepass secret
+        set c [new_client]
+        foreach command {nosuch {nosuch a b} get {get a b c} {client nosuch} {client list}} {
+            assert_equal "-NOAUTH Authentication required." [$c -typed {*}$command] $command
+        }
+        $c auth secret
+        r auth secret
+        r config set requirepass ""
+        $c -close
+    }
+
+    test "passwords of any bytes" {
+        set password "a\x00b\xff\x00"
+        r config set requirepass $password
+        set c [new_client]
+        foreach wrong [list a "a\x00b\xff" "a\x00b\xff\x01"] {
+            assert_match -WRONGPASS* [$c -typed auth $wrong]
+        }
+        assert_equal +OK [$c -typed auth $password]
+        assert_equal $password [lindex [$c config get requirepass] 1]
+        $c config set requirepass "" primaryauth $password
+        assert_equal $password [lindex [$c config get primaryauth] 1]
+        $c config set primaryauth ""
+        $c -close
+    }
+}
+
+start_server {config {{rename-command get fetch} {rename-command hget ""} {rename-command config cfg}} tags {acl}} {
+    test "ACL rules name commands as they are without rename-command" {
+        r acl setuser u on nopass ~* +@all -get -config|set
+        r acl setuser u +hget
+        assert_error_like "*Unknown command*" {r acl setuser u -fetch}
+        assert_error_like "*Unknown command*" {r acl setuser u +cfg|get}
+        r auth u x
+        assert_match "-NOPERM * 'get' command" [r -typed fetch k]
+        assert_match "-NOPERM * 'config|set' command" [r -typed cfg set maxmemory 0]
+        assert_equal {maxmemory 0} [r cfg get maxmemory]
     }
 }

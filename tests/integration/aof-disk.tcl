@@ -1,7 +1,7 @@
-# Disks that fail under the append-only file (programs/preload/disk-faults.c): replies wait, writes are refused, and
-# what was acknowledged is there afterwards. seconds: 10
+# Disk failures under the append-only file (programs/preload/disk-faults.c): replies wait, writes are rejected, and
+# acknowledged writes are not lost. seconds: 10
 
-# With a disk that works again, the server that ended starts, and `k` has this value.
+# After the disk is repaired, the server starts again, and `k` has this value.
 proc restarts_with {value} {
     faults
     server_launch [srv id]
@@ -68,7 +68,7 @@ start_faulty_server {appendonly yes} {
         assert_error "ERR value is not an integer or out of range" {r debug aof-sync-thread auto -1}
     }
 
-    # A sync is fast if it takes less than $fast microseconds, whatever the disk of the test.
+    # A sync is fast if it takes less than $fast microseconds, with any disk.
     set fast 100000000
 
     test "with always the main thread syncs after 8 fast syncs" -needs {ours 1} {
@@ -137,7 +137,7 @@ start_faulty_server {appendonly yes} {
         aof_sync_thread auto
     }
 
-    test "short and interrupted writes are gone on with" {
+    test "short and interrupted writes are continued" {
         foreach {policy thread} {always main always background everysec auto} {
             r config set appendfsync $policy
             aof_sync_thread $thread
@@ -178,7 +178,7 @@ start_faulty_server {appendonly yes} {
         assert_equal recovered [r get k]
     }
 
-    # The first sync of the directory is before the rename of the manifest, the second one behind it.
+    # The first sync of the directory is before the rename of the manifest, the second one after it.
     set directory_fails "sync */appendonlydir fail EIO after=1"
 
     test "a directory that cannot be synced with everysec: writes are refused and no file is deleted until it can" {
@@ -253,7 +253,7 @@ start_faulty_server {appendonly yes} {
             server_launch [srv id]
             assert {[server_wait_up [srv id]]}
             reconnect
-            # The bytes may be in the file; that they were acknowledged may not.
+            # The bytes may be in the file, but they must not have been acknowledged.
             assert_in [r get k] {acknowledged lost}
         }
     }

@@ -1,7 +1,7 @@
-# Reading the append-only file at start: what is complete, truncated, damaged, missing or old.
-# seconds: 20
+# Loading the append-only file at startup: complete, truncated, corrupt, missing and old files. seconds: 20
 
-# A directory with these files (name, bytes, …; of appendonlydir, or with ./ of the working directory).
+# Makes a directory with these files: name, bytes, …; in appendonlydir, or in the working directory if the name starts
+# with "./".
 proc directory_with {files} {
     set dir [file join $::unit_dir load[incr ::server_next]]
     file mkdir $dir/appendonlydir
@@ -47,7 +47,7 @@ loads [with_manifest [commands {SELECT 1} {SET x y}] $::good] {} {
     }
 }
 
-# Which of a to d a prefix of the file has made.
+# The keys of a to d that exist after loading a prefix of the file.
 proc keys_of {len} {
     set keys {}
     foreach {end have} [list [string length [commands {SELECT 0} {SET a 1}]] a \
@@ -83,7 +83,7 @@ start_server {no_rdma 1 overrides {appendonly yes}} {
             restart_server -signal KILL
             assert_equal $digest [r debug digest] "written behind the cut at $len"
         }
-        # Nothing, and behind SELECT, SET a, EXEC, SET d.
+        # The empty file, and the ends of SELECT, SET a, EXEC and SET d.
         assert_equal 5 $whole
     }
 }
@@ -114,6 +114,14 @@ foreach {what bytes offset} [list \
             "*Bad file format reading the append only file a.incr.aof: make a backup of your AOF file, then use\
             ./valkey-check-aof --fix <filename.manifest>*at offset $offset*"
     }
+}
+
+test "the log says what is wrong with a command of a file, in the words of the reply" {
+    refuses [with_manifest "" [commands {NOSUCH a}]] \
+        "*unknown command 'NOSUCH', with args beginning with: 'a' *"
+    refuses [with_manifest "" [commands {config nosuch}]] "*unknown subcommand 'nosuch'. Try CONFIG HELP.*"
+    refuses [with_manifest "" [commands {config get}]] "*wrong number of arguments for 'config|get' command*"
+    refuses [with_manifest "" [commands {cluster}]] "*wrong number of arguments for 'cluster' command*"
 }
 
 foreach {what manifest message} {
@@ -177,7 +185,7 @@ start_server {no_rdma 1} {
         assert_equal appended [r get k]
     }
 
-    test "keys that have expired meanwhile are gone, and fields of hashes, too" {
+    test "keys and hash fields that have expired meanwhile are deleted" {
         r set gone v px 200
         r set stays v px 1000000
         r hset h stays 1 gone 1
@@ -214,7 +222,7 @@ start_server {no_rdma 1} {
         assert_morethan [r dbsize] 1999
     }
 
-    test "DEBUG LOADAOF reads the file again" -needs {ours 1} {
+    test "DEBUG LOADAOF reads the file again, also while it is off" {
         r config set key-load-delay 0
         r set in-file v
         set digest [r debug digest]
@@ -223,6 +231,63 @@ start_server {no_rdma 1} {
         assert_equal $digest [r debug digest]
         assert {[log_has "Append Only File loaded by DEBUG LOADAOF" $from]}
         r config set appendonly no
-        assert_error "ERR The append-only file is off" {r debug loadaof}
+        r set behind v
+        assert_equal OK [r debug loadaof]
+        assert_equal $digest [r debug digest]
+    }
+}
+
+start_server {} {
+    test "DEBUG LOADAOF without any file is an error" {
+        r set k v
+        assert_error "ERR Error trying to load the AOF files, check server logs." {r debug loadaof}
+        assert_equal 0 [r dbsize]
+        r set k base
+        r bgrewriteaof
+        aof_wait_rewritten
+        r set k later
+        assert_equal OK [r debug loadaof]
+        assert_equal base [r get k]
+    }
+
+    test "DEBUG LOADAOF reads the manifest again" {
+        r config set appendonly yes
+        aof_wait_rewritten
+        r bgrewriteaof
+        aof_wait_rewritten
+        assert_equal appendonly.aof.2.incr.aof [aof_files i]
+        r config set appendonly no
+        r bgrewriteaof
+        aof_wait_rewritten
+        assert_equal OK [r debug loadaof]
+        r config set appendonly yes
+        aof_wait_rewritten
+        assert_equal appendonly.aof.1.incr.aof [aof_files i]
+    }
+
+    test "DEBUG LOADAOF replaces the function libraries" {
+        r config set appendonly yes
+        aof_wait_rewritten
+        r function load "#!lua name=in_base\nredis.register_function('f', function() return 1 end)"
+        r bgrewriteaof
+        aof_wait_rewritten
+        assert_equal OK [r debug loadaof]
+        assert_equal 1 [r fcall f 0]
+        r config set appendonly no
+        r function flush
+        r bgrewriteaof
+        aof_wait_rewritten
+    }
+}
+
+start_server {overrides {appendonly yes}} {
+    test "DEBUG LOADAOF of a damaged file ends the server: clients must not take a part of the data for all" {
+        r set k v
+        set file [open [aof_file i] a]
+        puts -nonewline $file "*3\r\nno command\r\n*1\r\n"
+        close $file
+        catch {r debug loadaof}
+        wait_for_log "*Error trying to load the AOF files. Exiting.*"
+        expect_server_exit
     }
 }

@@ -1,5 +1,4 @@
-# Rewriting the append-only file: BGREWRITEAOF, by itself, all types, and what interrupts it.
-# seconds: 20
+# Rewriting the append-only file: BGREWRITEAOF, automatic rewrites, all types, and interruptions. seconds: 20
 
 # Keys of every type and encoding, in two databases.
 proc populate {} {
@@ -121,7 +120,7 @@ start_server {overrides {appendonly yes}} {
         assert_equal in-transaction [r get k]
     }
 
-    test "a child that is killed leaves the files as they were, and the server goes on" {
+    test "a killed child leaves the files unchanged, and the server continues" {
         set from [log_size]
         set failures [info_field persistence aof_rewrites_consecutive_failures]
         set pid [aof_slow_rewrite]
@@ -149,7 +148,7 @@ start_server {overrides {appendonly yes}} {
         kill_process KILL $pid
         restart_server -signal KILL
         assert_equal $digest [r debug digest]
-        # Nobody was left to remove what the child had written.
+        # No process was left to remove the child's file.
         file delete {*}[glob -nocomplain -directory [srv dir] temp-rewriteaof-bg-*]
     }
 
@@ -186,10 +185,11 @@ start_server {overrides {appendonly yes}} {
             kill_process KILL [aof_slow_rewrite]
             aof_wait_rewritten
         }
-        wait_for_log "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in 1 minutes"
         set from [log_size]
         r config set auto-aof-rewrite-percentage 1 auto-aof-rewrite-min-size 1
         for {set i 0} {$i < 100} {incr i} {r set k [string repeat x 1000]}
+        wait_for_log "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in 1 minutes" \
+            $from
         assert_not_match "*Starting automatic rewriting*" [log_text $from]
         r config set auto-aof-rewrite-percentage 0
         assert_equal "Background append only file rewriting started" [r bgrewriteaof]
@@ -203,6 +203,62 @@ start_server {overrides {appendonly yes}} {
         aof_wait_rewritten
         assert_equal ok [info_field persistence aof_last_bgrewrite_status]
         assert_equal {} [aof_files i]
+        set digest [r debug digest]
+        restart_server -signal KILL -overrides {appendonly yes}
+        assert_equal $digest [r debug digest]
+    }
+}
+
+start_server {overrides {appendonly yes}} {
+    test "the base has the format that was set when its rewrite began" {
+        set pid [aof_slow_rewrite]
+        r config set aof-use-rdb-preamble no
+        kill_process KILL $pid
+        aof_wait_rewritten
+        r set k v
+        r config set rdb-key-save-delay 1000000 aof-use-rdb-preamble yes
+        r bgrewriteaof
+        r config set rdb-key-save-delay 0 aof-use-rdb-preamble no
+        aof_wait_rewritten
+        assert_match *.base.rdb [aof_files b]
+        assert_equal REDIS [string range [string map {VALKEY REDIS} [file_bytes [aof_file b]]] 0 4]
+        restart_server -signal KILL
+        assert_equal v [r get k]
+    }
+
+    test "aof-disable-auto-gc keeps files that are no longer needed, the newest first, until it is turned off" {
+        r config set aof-disable-auto-gc yes
+        set expected {}
+        for {set i 0} {$i < 2} {incr i} {
+            set expected [concat [aof_files i] [aof_files b] $expected]
+            r bgrewriteaof
+            aof_wait_rewritten
+        }
+        assert_equal $expected [aof_files h]
+        r config set aof-disable-auto-gc no
+        assert_equal {} [aof_files h]
+        foreach name $expected {wait_for_condition 5000 {![file exists [aof_dir]/$name]}}
+    }
+}
+
+start_server {} {
+    test "a first rewrite that fails starts again with a file of its own" {
+        for {set i 0} {$i < 10} {incr i} {r set key:$i v}
+        r config set rdb-key-save-delay 100000000
+        set from [log_size]
+        r config set appendonly yes
+        wait_for_log "Background append only file rewriting started by pid" $from
+        r set during v
+        assert_equal 1 [llength [glob -nocomplain -directory [aof_dir] temp-*.incr]]
+        regexp {rewriting started by pid (\d+)} [log_text $from] -> pid
+        r config set rdb-key-save-delay 0
+        set from [log_size]
+        kill_process KILL $pid
+        wait_for_log "Removing the temp incr aof file" $from
+        wait_for_log "Background AOF rewrite finished successfully" $from
+        assert_equal {} [glob -nocomplain -directory [aof_dir] temp-*]
+        assert_equal 0 [file size [aof_file i]]
+        r set after v
         set digest [r debug digest]
         restart_server -signal KILL -overrides {appendonly yes}
         assert_equal $digest [r debug digest]

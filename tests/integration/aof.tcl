@@ -1,5 +1,4 @@
-# The append-only file while the server runs: what is written to it, when, and turning it on and off.
-# seconds: 20
+# The append-only file of a running server: its content, the time of writes, and turning it on and off. seconds: 20
 
 start_server {overrides {appendonly yes}} {
     test "a server without data begins with an empty base and an empty incremental file" -needs {ours 1} {
@@ -74,7 +73,7 @@ start_server {overrides {appendonly yes}} {
         assert_match {*XCLAIM x g c 0 1-1 TIME [0-9]* RETRYCOUNT 1 FORCE JUSTID LASTID 1-1*} [lrange $commands 3 end]
     }
 
-    test "a key that expired or was evicted is deleted in the file, too" {
+    test "a key that expired or was evicted is also deleted in the file" {
         r flushall
         assert_match {{SET k v PXAT [0-9]*} {UNLINK k}} [aof_appended {
             r set k v px 1
@@ -191,6 +190,15 @@ start_server {overrides {appendonly yes}} {
             [lmap c $commands {if {[string match #* $c] || $c eq "SELECT 0"} continue; set c}]
     }
 
+    test "with aof-timestamp-enabled a base file of commands begins with the time" {
+        with_config {aof-timestamp-enabled yes aof-use-rdb-preamble no} {
+            r set k v
+            r bgrewriteaof
+            aof_wait_rewritten
+            assert_regexp {^#TS:\d+\r\n\*2\r\n} [file_bytes [aof_file b]]
+        }
+    }
+
     foreach policy {always no everysec always} {
         test "appendfsync $policy, switched to at run time: what was acknowledged is in the file" {
             r config set appendfsync $policy
@@ -218,16 +226,20 @@ start_server {overrides {appendonly yes}} {
         assert_equal $n [r get n]
     }
 
-    test "clients that wait for the disk leave, and nothing else is harmed" {
+    test "clients that wait for the disk disconnect, without effects on others" {
         r config set appendfsync always
         set clients [info_field clients connected_clients]
+        set accepted [info_field stats total_connections_received]
         for {set i 0} {$i < 50} {incr i} {
             set c [new_client]
             $c -write [string repeat [resp_command incr gone] 20]
             $c -close
         }
-        # What they sent may be executed after they have gone.
-        wait_for_condition 20000 {[info_field clients connected_clients] == $clients}
+        # Their requests may be executed after they have disconnected.
+        wait_for_condition 20000 {
+            [info_field stats total_connections_received] >= $accepted + 50
+            && [info_field clients connected_clients] == $clients
+        }
         assert_equal OK [r set k v]
         set n [r get gone]
         r config set appendfsync everysec

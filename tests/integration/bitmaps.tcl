@@ -157,7 +157,7 @@ start_server {tags {bitmaps}} {
         }
     }
 
-    test "BITFIELD: what is wrong with its words" {
+    test "BITFIELD: invalid arguments" {
         replies {
             {bitfield b get u64 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not\
                 supported but i64 is."

@@ -1,12 +1,12 @@
-# What every command that waits for keys has in common with every other one; what is particular to some is in
-# blocking.tcl. A command is a row:
+# Properties of all commands that wait for keys; blocking.tcl tests properties of single commands. Each command is a
+# row:
 #
-#   waits   the command: %t stands for its timeout; second: how many of it are a second
-#   given   what is there before, without anything to be served with
-#   wakes   what serves it, and gives: the reply then; gives3 in RESP3 where it is another
-#   none    the reply when time has run out, none3 in RESP3; at_once: where nothing may wait, when that is another
-#   gone    the reply when the key is deleted (given there), retyped: when it becomes a string; left out: it goes on
-#           waiting
+#   waits   the command: %t is replaced by its timeout; second: the timeout for one second
+#   given   the data before it, with nothing to serve it
+#   wakes   the command that serves it, and gives: its reply then; gives3 in RESP3 if that differs
+#   none    the reply after the timeout, none3 in RESP3; at_once: the reply where nothing may wait, if that differs
+#   gone    the reply when the key is deleted (if `given` created it), retyped: when it becomes a string; default: the
+#           client continues to wait
 # seconds: 10
 
 set ::waiters {
@@ -45,7 +45,7 @@ proc waiter_prepare {row} {
     r flushall
     if {[dict exists $row given]} {r {*}[dict get $row given]}
 }
-# A client that waits with the row's command.
+# Starts a client that waits with the row's command.
 proc waiter_start {row {protocol 2}} {
     set c [new_client -resp $protocol]
     $c -send {*}[waiter_command $row 0]
@@ -60,7 +60,7 @@ proc assert_served {row client {protocol 2}} {
     set want [dict get $row [expr {$protocol == 3 && [dict exists $row gives3] ? "gives3" : "gives"}]]
     assert_equal [typed_form $want] [$client -readtyped]
 }
-# What becomes of a waiting client by a change that does not serve it: an error, or it goes on waiting and is served
+# The effect of a change that does not serve a waiting client: an error, or the client continues to wait and is served
 # later.
 proc assert_unserved {row client name undo} {
     if {[dict exists $row $name]} {
@@ -108,7 +108,7 @@ start_server {tags {blocking}} {
             set at_once [dict get $row [expr {[dict exists $row at_once] ? "at_once" : "none"}]]
             set replies [r -typed exec]
             assert_equal $at_once [lindex $replies 1]
-            # `$`, the end of the stream, is behind what has come within the transaction.
+            # `$`, the end of the stream, is after the entries that were added within the transaction.
             if {$name ne "xread"} {assert_equal [typed_form [dict get $row gives]] [lindex $replies 3]}
         }
 
@@ -159,7 +159,8 @@ start_server {tags {blocking}} {
             waiter_prepare $row
             r client pause 100000 write
             $c -send {*}[waiter_command $row 0]
-            # What does not write is not held up, and what is new counts from when it came.
+            # XREAD does not write, so it is not paused; for it only entries that are added after it has begun to wait
+            # are new.
             if {$name eq "xread"} {wait_for_condition 5000 {[info_field clients blocked_clients] == 1}}
             $pusher -send {*}[dict get $row wakes]
             if {![dict exists $row given]} {assert_equal 0 [r exists k]}
@@ -172,7 +173,7 @@ start_server {tags {blocking}} {
         test "[string toupper $name]: time runs out while clients are paused" -needs [list command $name] {
             waiter_prepare $row
             set c [new_client]
-            # Where the machine is so slow that it was not seen waiting, it waits longer.
+            # If the machine is so slow that the client was not seen waiting, repeat with a longer wait.
             foreach seconds {0.2 1 5} {
                 $c -send {*}[waiter_command $row $seconds]
                 set seen 1

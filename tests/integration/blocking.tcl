@@ -1,14 +1,14 @@
 # Waiting for keys: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, CLIENT UNBLOCK.
 # seconds: 5
 
-# The client waits: until the server counts that many.
+# Waits until the server has this number of blocked clients.
 proc wait_blocked {count} {
     wait_for_condition 5000 {[info_field blocked_clients] == $count} \
         {fail "[info_field blocked_clients] clients wait, not $count"}
 }
 
 start_server {tags {blocking}} {
-    test "what is there is answered at once" {
+    test "existing entries are returned immediately" {
         r flushall
         r rpush l a b c d
         replies {
@@ -44,7 +44,7 @@ start_server {tags {blocking}} {
         }
     }
 
-    test "keys are served in the order in which they became what somebody waits for" {
+    test "keys are served in the order in which they became ready" {
         foreach {others before expected} {
             {}               {{set x string} {del x}}   {1 2}
             {}               {{zadd x 1 a} {del x}}     {1 2}
@@ -67,7 +67,7 @@ start_server {tags {blocking}} {
         }
     }
 
-    test "other ways in which a key may come to be: RENAME, COPY, MOVE, SWAPDB, EXEC" {
+    test "other commands that create a key: RENAME, COPY, MOVE, SWAPDB, EXEC" {
         r flushall
         foreach how {
             {{rpush s v} {rename s l}}
@@ -88,6 +88,55 @@ start_server {tags {blocking}} {
             assert_equal 0 [r exists l]
             $c -close
         }
+    }
+
+    test "a key that has expired when its transaction ends is deleted, and serves no client" {
+        r flushall
+        r debug set-active-expire 0
+        foreach {command add} {
+            {brpop k 0} {rpush k v}
+            {bzpopmin k 0} {zadd k 1 v}
+            {blmove k l left left 0} {rpush k v}
+        } {
+            set f [new_follower]
+            set c [new_client]
+            $c -send {*}$command
+            wait_blocked 1
+            heard $f
+            foreach step [list multi $add {pexpire k 1} {debug sleep 0.01} exec] {r {*}$step}
+            assert_equal 0 [r dbsize]
+            assert_equal {UNLINK k} [lindex [heard $f] end]
+            wait_blocked 1
+            r {*}$add
+            assert_match *v* [$c -read]
+            $c -close
+            $f -close
+            r del l
+        }
+        r debug set-active-expire 1
+    }
+
+    test "SWAPDB leaves a key that has expired to the next access" {
+        r flushall
+        r debug set-active-expire 0
+        r select 1
+        r rpush l v
+        r pexpire l 1
+        r select 0
+        set f [new_follower]
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        r debug sleep 0.005
+        heard $f
+        r swapdb 0 1
+        assert_equal 1 [r dbsize]
+        r exists l
+        assert_equal {{swapdb 0 1} {UNLINK l}} [heard $f]
+        wait_blocked 1
+        $c -close
+        $f -close
+        r debug set-active-expire 1
     }
 
     test "the client that has waited longest is served first, and each element is served once" {
@@ -123,7 +172,7 @@ start_server {tags {blocking}} {
         $c -close
     }
 
-    test "a transaction is served as a whole: what it takes back was never there" {
+    test "a transaction is served as a whole: keys that it deletes again do not serve clients" {
         r flushall
         set c [new_client]
         $c -send blpop l 0
@@ -448,6 +497,14 @@ start_server {tags {blocking}} {
         $c -close
     }
 
+    test "a wait that times out counts in INFO latencystats" {
+        r del l
+        r config resetstat
+        assert_equal {} [r blpop l 0.01]
+        assert_match {*cmdstat_blpop:calls=1,*} [r info commandstats]
+        assert_match {*latency_percentiles_usec_blpop:*} [r info latencystats]
+    }
+
     test "CLIENT UNBLOCK with ERROR counts the call as rejected" {
         r del l
         set c [new_client]
@@ -459,5 +516,43 @@ start_server {tags {blocking}} {
         assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
         assert_match {*cmdstat_blpop:calls=1,*rejected_calls=1,failed_calls=0*} [r info commandstats]
         $c -close
+    }
+}
+
+start_server {tags {blocking replication} overrides {save "" repl-diskless-sync-delay 0}} {
+    set replica [lindex [replica_full_sync] 0]
+    set pushes {
+        {{rpush k a}}
+        {{rpush from a} {rename from k}}
+        {{rpush from a} {copy from k}}
+        {{rpush from 1} {sort from store k}}
+        {{rpush from a} {lmove from k left left}}
+        {{select 1} {rpush k a} {move k 0} {select 0}}
+        {{select 1} {rpush k a} {swapdb 0 1} {select 0}}
+        {{rpush k a} {del k} {rpush k b}}
+    }
+
+    test "what a client takes is propagated behind the transaction or script that pushed it" {
+        foreach push $pushes {
+            set script [join [lmap words $push {format "redis.call('%s')" [join $words "','"]}] "; "]
+            foreach requests [list $push [list [list eval $script 0]] \
+                [list [list eval "$script; redis.call('set', 's', 1)" 0]] [list [list eval "$script error('x')" 0]]] {
+                r flushall
+                set c [new_client]
+                $c -send blmpop 0 2 none k right
+                wait_blocked 1
+                replica_commands $replica
+                r -write [join [lmap words [list multi {incr first} {*}$requests {incr last} exec] {
+                    resp_command {*}$words
+                }] ""]
+                for {set i [expr {[llength $requests] + 3}]} {$i >= 0} {incr i -1} {r -read}
+                assert_match "k *" [$c -read]
+                set names [lmap words [replica_commands $replica] {string tolower [lindex $words 0]}]
+                set names [lsearch -all -inline -not $names select]
+                assert_equal {multi incr} [lrange $names 0 1] $names
+                assert_equal {incr exec rpop} [lrange $names end-2 end] $names
+                $c -close
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-# valkey-check-rdb and valkey-check-aof: their output, which scripts parse, their exit status, and what they repair.
+# valkey-check-rdb and valkey-check-aof: their output, which scripts parse, their exit status, and their repairs.
 
 proc check_directory {} {
     set dir [file join $::unit_dir check[incr ::server_next]]
@@ -71,6 +71,43 @@ start_server {} {
         lassign [check_rdb [string replace $bytes $at $at X]] code out
         assert_equal 1 $code
         assert_match "*RDB ERROR DETECTED*" $out
+    }
+}
+
+# The values of one metric in the statistics, by type.
+proc stats_of {out metric} {
+    set line "db\\.0\\.type\\.(\\w+)\\.${metric}:(\\S+)"
+    return [concat {*}[lmap {- type value} [regexp -all -inline $line $out] {list $type $value}]]
+}
+test "valkey-check-rdb --stats: a file without keys has statistics of database 0, a damaged one those until then" {
+    set path [check_directory]/dump.rdb
+    write_file $path "VALKEY080\xff[string repeat \0 8]"
+    set out [dict get [check valkey-check-rdb $path --stats --format info] out]
+    assert_equal {string 0 list 0 set 0 zset 0 hash 0 module 0 stream 0} [stats_of $out keys.total]
+    write_file $path [string range [small_rdb VALKEY080] 0 end-4]
+    set got [check valkey-check-rdb $path --stats --format info]
+    assert_equal 1 [dict get $got code]
+    set out [dict get $got out]
+    assert_equal 1 [dict get [stats_of $out keys.total] string]
+    assert_match "*RDB ERROR DETECTED*db.0.type.stream.elements.size.p50:0.00\n*returned error code 1*" $out
+}
+
+start_server {} {
+    test "valkey-check-rdb --stats: sizes of elements, rounded as by Valkey" {
+        for {set i 1} {$i <= 40} {incr i} {
+            r rpush list:$i {*}[lrepeat $i x]
+            r rpush long:$i x y z
+            r zadd zset:$i 1 a 2 b $i c$i
+        }
+        r xadd stream * a b c d
+        r zadd skiplist 1.5 [string repeat m 100]
+        r save
+        set out [dict get [check valkey-check-rdb [srv dir]/dump.rdb --stats --format info] out]
+        foreach {metric type value} {
+            elements.num.p99 list 39.00  elements.num.max list 40
+            elements.total zset 241  elements.size zset 445  elements.size.max zset 103  elements.size.p90 zset 5.00
+            elements.total stream 1  elements.size stream 4  elements.size.max stream 2  elements.size.avg stream 4.00
+        } {assert_equal $value [dict get [stats_of $out $metric] $type] "$metric $type"}
     }
 }
 

@@ -1,4 +1,4 @@
-# valkey-server --check-system: what it finds on machines that are described by files.
+# valkey-server --check-system: its results on machines that are described by files.
 
 proc rdma_is_built {} {string match *rdma* [exec ldd [lindex [auto_execok $::opt(server)] 0]]}
 set machine_next 0
@@ -16,7 +16,7 @@ proc machine {files} {
     }
     return $root
 }
-# What is found on a machine: {exit-status {name {result text} …}}; result is OK, skipped or WARNING.
+# The results on a machine: {exit-status {name {result text} …}}; result is OK, skipped or WARNING.
 proc check_system {files} {
     set got [run {*}[server_command] --check-system [machine $files]]
     assert_equal {} [dict get $got err]
@@ -46,7 +46,7 @@ set plain {
     proc/sys/vm/overcommit_memory 1
     sys/kernel/mm/transparent_hugepage/enabled "always \[madvise\] never"
 }
-# One with a RoCE card, on which there is nothing to mend.
+# A machine with a RoCE card and without problems.
 set dev sys/class/infiniband/mlx5_0
 set card [dict merge $plain [subst {
     $dev/node_type "1: CA"
@@ -81,7 +81,7 @@ set card [dict merge $plain [subst {
     sys/devices/system/node/node1/cpulist 4-7
 }]]
 proc card {args} {dict merge $::card $args}
-# The files of a machine but those whose paths match one of the patterns.
+# The files of a machine except those whose paths match one of the patterns.
 proc without {machine args} {
     foreach pattern $args {
         foreach path [dict keys $machine $pattern] {dict unset machine $path}

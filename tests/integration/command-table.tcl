@@ -1,12 +1,12 @@
-# What all commands on data have in common: replies in RESP2 and RESP3, for present and for missing keys; replies to
-# other types; keyspace events and their class; propagation. A command is a row in command-table/, a row is a test, and
-# a command of the server without a row is a failure. (commands.tcl tests that each refuses a wrong number of arguments.
-# The runner checks after a complete run that some suite has sent each token of their syntax.) seconds: 20
+# Properties of all data commands: replies in RESP2 and RESP3, for existing and missing keys; replies for other types;
+# keyspace events and their class; propagation. Each command has a row in command-table/, each row is a test, and a
+# command of the server without a row is a failure. (commands.tcl tests that each command rejects a wrong number of
+# arguments. After a complete run the runner checks that some suite has sent each token of their syntax.) seconds: 20
 
 foreach file [lsort [glob -directory [file join [file dirname $::unit_file] command-table] *.tcl]] {source $file}
 set ::wrong_type "-WRONGTYPE Operation against a key holding the wrong kind of value"
 
-# The names of the commands of these groups: containers stand for their subcommands.
+# The names of the commands of these groups; a container is replaced by its subcommands.
 proc commands_of_groups {groups} {
     set names {}
     dict for {name docs} [r command docs] {

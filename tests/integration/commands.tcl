@@ -1,4 +1,4 @@
-# COMMAND and its subcommands: what the server tells about its commands.
+# COMMAND and its subcommands: the server's description of its commands.
 
 start_server {tags {commands}} {
     test "COMMAND COUNT is the number of COMMAND's entries" {
@@ -47,7 +47,7 @@ start_server {tags {commands}} {
         set c [new_client -resp 3]
         assert_reply $c {* {* $get :2 {~ +readonly +fast} :1 :1 :1 {~ +@read +@string +@fast} ~\
             {~ {% $flags {~ +RO +access} $begin_search {% $type $index $spec {% $index :1}} $find_keys\
-            {% $type $range $spec {% $lastkey :0 $keystep :1 $limit :0}}}} ~}} command info get
+            {% $type $range $spec {% $lastkey :0 $keystep :1 $limit :0}}}} *}} command info get
         assert_reply $c {* _} command info nosuch
     }
 
@@ -87,7 +87,7 @@ start_server {tags {commands}} {
         assert {[dict exists [dict get [r command docs config] config] subcommands]}
     }
 
-    test "COMMAND DOCS tells history and flags" {
+    test "COMMAND DOCS shows history and flags" {
         set d [dict get [r command docs set] set]
         assert_morethan [llength [dict get $d history]] 3
         assert_equal syscmd [dict get [r command docs pfdebug] pfdebug doc_flags]

@@ -1,9 +1,9 @@
-# The report of a crash is complete whatever the process was doing, and the process ends. seconds: 2
+# The report of a crash is complete in any state of the process, and the process ends. seconds: 2
 
-# Sanitizers write reports of their own instead.
+# Sanitizers write their own reports instead.
 proc has_sanitizer {} {expr {![catch {exec ldd $::opt(server)} libraries] && [regexp {lib[at]san} $libraries]}}
 
-# A server that executes a script without end for a client whose connection belongs to an I/O thread: {process client}.
+# A server that executes an endless script for a client whose connection belongs to an I/O thread: {process client}.
 proc start_busy_server {} {
     set port [free_port]
     set process [spawn env LD_PRELOAD=[tool preload/held-locks.so] $::opt(server) --port $port --io-threads 2 \
@@ -14,6 +14,67 @@ proc start_busy_server {} {
     set other [new_client -host 127.0.0.1 -port $port -tcp 1]
     wait_for_condition 30000 {[catch {$other ping} error] && [string match BUSY* $error]}
     return [list $process $client]
+}
+
+start_server {overrides {enable-debug-command yes}} {
+    test "SIGALRM logs the stack of the server, which continues" -needs {command debug} {
+        set client [new_client]
+        $client -send debug sleep 1
+        wait_for_condition 5000 {[process_state [srv pid]] eq "S"}
+        exec kill -ALRM [srv pid]
+        wait_for_log "Received SIGALRM*STACK TRACE*STACK TRACE DONE*"
+        assert_equal PONG [r ping]
+    }
+
+    test "watchdog-period logs the stack when the cron does not run for so long" -needs {command debug} {
+        r config set watchdog-period 1
+        assert_equal {watchdog-period 200} [r config get watchdog-period]
+        r debug sleep 0.5
+        wait_for_log "--- WATCHDOG TIMER EXPIRED ---*STACK TRACE DONE*"
+        r config set watchdog-period 0
+    }
+}
+
+start_server {overrides {loglevel verbose hide-user-data-from-log no}} {
+    # Sends bytes and waits until the server closes the connection.
+    proc refused {bytes} {
+        set raw [socket [srv host] [srv port]]
+        fconfigure $raw -translation binary
+        puts -nonewline $raw $bytes
+        flush $raw
+        read $raw
+        close $raw
+    }
+
+    test "a request that cannot be read is logged from where it went wrong" -tags tcp-only {
+        refused "*3\r\n\$3\r\nSET\r\n\$1\r\nx\r\n\$wrong\r\n\x01foo"
+        wait_for_log "Protocol error (invalid bulk length) from client: *. Query buffer: '\$wrong...foo'"
+        refused "*1\r\n\$long\r\n[string repeat y 200]"
+        wait_for_log "Query buffer: '\$long..[string repeat y 57]' (... more 79 bytes ...) '[string repeat y 64]'"
+        r config set hide-user-data-from-log yes
+        refused "*1\r\n\$secret\r\n"
+        wait_for_log "Query buffer: \*redacted\*"
+    }
+
+    test "qbuf counts the bytes of a large argument that have arrived" -tags tcp-only {
+        set raw [socket [srv host] [srv port]]
+        fconfigure $raw -translation binary
+        puts -nonewline $raw "*1\r\n\$500000\r\n[string repeat v 400000]"
+        flush $raw
+        wait_for_condition 5000 {[string match "* qbuf=400000 *" [r client list]]}
+        assert_match "* qbuf=400000 qbuf-free=\[1-9\]* argv-mem=0 *" [r client list]
+        assert {[info_field clients client_recent_max_input_buffer] >= 500000}
+        close $raw
+    }
+
+    test "the complete arguments of a partial request count as argv-mem, not as qbuf" -tags tcp-only {
+        set raw [socket [srv host] [srv port]]
+        fconfigure $raw -translation binary
+        puts -nonewline $raw "*3\r\n\$3\r\nSET\r\n\$4\r\nname\r\n\$5\r\nab"
+        flush $raw
+        wait_for_condition 5000 {[string match "* qbuf=2 * argv-mem=7 *" [r client list]]}
+        close $raw
+    }
 }
 
 test "a crash report takes no lock, and the process ends by the signal" -needs {ours 1} {

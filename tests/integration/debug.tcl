@@ -1,4 +1,4 @@
-# DEBUG on values: OBJECT, RELOAD, LISTPACK, QUICKLIST, SDSLEN and the rest of what tests written for Valkey use.
+# DEBUG on values: OBJECT, RELOAD, LISTPACK, QUICKLIST, SDSLEN and the other subcommands that tests for Valkey use.
 # seconds: 3
 
 # Values of every type and encoding.
@@ -33,7 +33,7 @@ proc make_values {} {
 }
 
 start_server {tags {debug}} {
-    test "DEBUG OBJECT tells how a value is kept and how long it is in a file" {
+    test "DEBUG OBJECT shows the encoding of a value and its length in a file" {
         r flushall
         make_values
         foreach {key encoding bytes} {
@@ -77,7 +77,7 @@ start_server {tags {debug}} {
         assert_equal d127864ed50239662bf61bafc9bda63c17da5b37 [r debug digest-value h]
     }
 
-    test "DEBUG OBJECT of a quicklist tells its nodes" {
+    test "DEBUG OBJECT of a quicklist shows its nodes" {
         r flushall
         r config set list-max-listpack-size 10
         for {set i 0} {$i < 105} {incr i} {r rpush l $i}
@@ -242,7 +242,7 @@ start_server {tags {debug}} {
                 assert_equal $model [r lrange l 0 -1]
             }
         }
-        # Larger than a node may be by itself, and not alone all the same.
+        # Larger than the limit of a node, but not in a separate node.
         r debug quicklist-packed-threshold 1mb
         r del l
         r config set list-max-listpack-size -1
@@ -290,6 +290,8 @@ start_server {tags {debug}} {
             {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
             {debug replybuffer foo 1}\
                 "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
+            {debug ReplyBuffer Foo 1}\
+                "-ERR unknown subcommand or wrong number of arguments for 'ReplyBuffer'. Try DEBUG HELP."
             {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK\
                 {debug client-enforce-reply-list 0} +OK
             {debug client-enforce-reply-list}\
@@ -335,7 +337,7 @@ start_server {tags {debug}} {
     }
 }
 
-# The server has started again, in the same process: connects to it.
+# Waits until the server has restarted in the same process, and connects to it.
 proc wait_restarted {} {
     set pid [srv pid]
     wait_for_condition 15000 {

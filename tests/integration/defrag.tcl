@@ -1,6 +1,6 @@
-# activedefrag: values move together, and nothing else changes.
+# activedefrag: values move to fewer pages, and their content does not change.
 
-# What a pass looks at: used memory, and the allocator's pages beyond it.
+# Used memory, and the allocator's additional pages, as active defragmentation sees them.
 proc fragmentation {} {
     set i [info_dict [r info memory]]
     return [list [dict get $i allocator_frag_bytes] [dict get $i used_memory]]
@@ -14,7 +14,7 @@ proc defrag_off {} {
     r config set activedefrag no
     assert_equal 0 [info_field memory active_defrag_running]
 }
-# Waits until the server has walked over all keys once more, and moved at least that many blocks.
+# Waits until the server has completed another pass over all keys and moved at least this number of blocks.
 proc await_moves {count} {
     wait_for_condition 60000 {[info_field stats active_defrag_hits] >= $count}
 }
@@ -25,7 +25,7 @@ proc defrag_is_supported {} {
 }
 
 start_server {overrides {save ""}} {
-    test "activedefrag is refused where the allocator does not tell enough" \
+    test "activedefrag is rejected without support of the allocator" \
         -needs {ours 1 true {![defrag_is_supported]}} {
         assert_match "-ERR CONFIG SET failed (possibly related to argument 'activedefrag') - Active defragmentation\
             cannot be enabled*" \
@@ -36,7 +36,7 @@ start_server {overrides {save ""}} {
     test "the pages of deleted strings become free" -needs {ours 1 true {[defrag_is_supported]}} {
         r config resetstat
         r debug populate 200000 string 100
-        # Of 20 neighbours one stays.
+        # One of 20 neighbors remains.
         for {set from 0} {$from < 200000} {incr from 1000} {
             set gone {}
             for {set i $from} {$i < $from + 1000} {incr i} {if {$i % 20} {lappend gone string:$i}}
@@ -62,6 +62,48 @@ start_server {overrides {save ""}} {
             total_active_defrag_time} {
             assert_equal 0 [info_field stats $field] $field
         }
+        r flushall
+    }
+
+    test "the pages of deleted streams become free" -needs {ours 1 true {[defrag_is_supported]}} {
+        r config resetstat
+        for {set from 0} {$from < 60000} {incr from 500} {
+            for {set i $from} {$i < $from + 500} {incr i} {r -send xadd stream:$i 1-1 field [string repeat x 100]}
+            for {set i $from} {$i < $from + 500} {incr i} {r -read}
+        }
+        for {set from 0} {$from < 60000} {incr from 1000} {
+            set gone {}
+            for {set i $from} {$i < $from + 1000} {incr i} {if {$i % 20} {lappend gone stream:$i}}
+            r unlink {*}$gone
+        }
+        set digest [r debug digest]
+        lassign [fragmentation] before used
+        assert {$before > 5000000} "nothing is fragmented: $before"
+        defrag_on
+        # The entry, the structure, its tree, the node of the tree and the listpack of each.
+        await_moves 12000
+        wait_for_condition 60000 {[lindex [fragmentation] 0] < $before / 3}
+        defrag_off
+        assert_equal $digest [r debug digest]
+        r flushall
+    }
+
+    test "a change of the share of a CPU takes effect while a walk is going on" \
+        -needs {ours 1 true {[defrag_is_supported]}} {
+        r debug populate 200000 string 100
+        for {set from 0} {$from < 200000} {incr from 1000} {
+            set gone {}
+            for {set i $from} {$i < $from + 1000} {incr i} {if {$i % 20} {lappend gone string:$i}}
+            r unlink {*}$gone
+        }
+        r config set active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-threshold-upper 1 \
+            active-defrag-cycle-min 1 active-defrag-cycle-max 1 active-defrag-cycle-us 1
+        r config set activedefrag yes
+        wait_for_condition 5000 {[info_field memory active_defrag_running] == 1}
+        r config set active-defrag-cycle-max 3 active-defrag-cycle-min 3
+        wait_for_condition 5000 {[info_field memory active_defrag_running] == 3}
+        defrag_off
+        r config set active-defrag-cycle-us 500
         r flushall
     }
 
@@ -124,7 +166,7 @@ start_server {overrides {save ""}} {
             }
         }
         if {[llength $keys]} {r unlink {*}$keys}
-        # Of large values most items go, too, so that their items are alone in their slabs.
+        # Most items of large values are deleted as well, so that the remaining items are alone in their slabs.
         for {set i 0} {$i < 1500} {incr i} {
             if {$i % 10 == 0} continue
             r hdel keep:large-hash field:$i
@@ -136,7 +178,7 @@ start_server {overrides {save ""}} {
         set hits [info_field stats active_defrag_hits]
         defrag_on
         await_moves [expr {$hits + 2000}]
-        # Clients change the values meanwhile, back and forth.
+        # Clients change the values meanwhile.
         for {set i 0} {$i < 1500} {incr i 10} {
             r zincrby keep:large-zset 5 member:$i
             r zincrby keep:large-zset -5 member:$i
@@ -151,7 +193,7 @@ start_server {overrides {save ""}} {
         }
         defrag_off
         assert_equal $digest [r debug digest]
-        # The orders and ends that only other commands see.
+        # Orders and ends of values, which only other commands show.
         assert_equal 150 [llength [r zrange keep:large-zset 0 -1]]
         assert_equal [r zrange keep:large-zset 0 -1] [lreverse [r zrevrange keep:large-zset 0 -1]]
         foreach member [r zrange keep:large-zset 0 -1] {
@@ -166,7 +208,7 @@ start_server {overrides {save ""}} {
                 set ttl [lindex [r hpttl keep:expiring fields 1 $field] 0]
                 if {[string range $field 6 end] % 2} {assert_range $ttl 1 100000000} else {assert_equal -1 $ttl}
             }
-            # The first field that expires is found, also after it moved.
+            # The field that expires first is found, even after it has moved.
             set field [lindex [lsearch -all -inline -regexp [r hkeys keep:expiring] {[13579]$}] 0]
             r hpexpire keep:expiring 1 fields 1 $field
             wait_for_condition 20000 {[r hexists keep:expiring $field] == 0}
@@ -201,7 +243,7 @@ start_server {overrides {save ""}} {
         r config resetstat
         r config set active-defrag-ignore-bytes 1gb activedefrag yes
         r debug populate 1000 key 50
-        # Two looks at the fragmentation are a second apart.
+        # The server measures the fragmentation once per second.
         set end [expr {[clock milliseconds] + 1500}]
         wait_for_condition 10000 {[clock milliseconds] > $end}
         assert_equal {0 0} [list [info_field stats active_defrag_hits] [info_field stats active_defrag_misses]]

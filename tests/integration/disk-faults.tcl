@@ -1,10 +1,10 @@
-# Disks that fail while a snapshot is written (programs/preload/disk-faults.c): the old file stays, no temporary one
-# does, and the log says what failed.
+# Disk failures while a snapshot is written (programs/preload/disk-faults.c): the old file remains, temporary files are
+# removed, and the failure is logged.
 
 proc temp_files {} {glob -nocomplain -directory [srv dir] temp-*.rdb}
 proc wait_saved {} {wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] eq "0"}}
 
-# Each way to fail, and what the log says of it.
+# Each failure and its log message.
 set ::failures {
     "a full disk"                           "write */temp-*.rdb fail ENOSPC"           "*No space left on device*"
     "a disk that is full after 100000 bytes" "write */temp-*.rdb fail ENOSPC after=100000" "*No space left on device*"
@@ -51,7 +51,7 @@ start_faulty_server {} {
         }
     }
 
-    test "short and interrupted writes are gone on with" {
+    test "short and interrupted writes are continued" {
         faults "write */temp-*.rdb short 1000" "write */temp-*.rdb fail EINTR times=3"
         assert_equal OK [r save]
         faults "write */temp-*.rdb fail EINTR after=10 times=3"

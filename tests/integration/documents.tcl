@@ -23,3 +23,7 @@ start_server {tags {documents}} {
 test "docs/configuration.md is what utils/make-docs writes" -needs {ours 1} {
     exec [file join $::root utils make-docs] --check --server [file join $::root src valkey-server]
 }
+
+test "the commands that valkey-cli knows are those of the server" -needs {ours 1} {
+    exec [file join $::root utils make-cli-commands] --check --server [file join $::root src valkey-server]
+}

@@ -1,7 +1,7 @@
-# RESTORE of what older servers wrote: ziplists, zipmaps, scores as text. The formats are in src/persist/rdb_legacy.h
+# RESTORE of payloads of older servers: ziplists, zipmaps, scores as text. The formats are in src/formats/rdb_legacy.h
 # and rdb.h. seconds: 2
 
-# A string as payloads hold it.
+# A string in the format of payloads.
 proc packed_string {text} {
     set len [string length $text]
     if {$len < 64} {return [binary format c $len]$text}
@@ -10,7 +10,7 @@ proc packed_string {text} {
 }
 
 # A ziplist of {kind value …}; kinds: s6, s14, s32 (strings by the size of their length), i8, i16, i24, i32, i64, imm
-# (0..12). long 1: lengths of what is before are 5 bytes, though they need not be.
+# (0..12). long 1: lengths of previous elements take 5 bytes even if 1 would be enough.
 proc ziplist_element {kind value} {
     set len [string length $value]
     switch -exact -- $kind {
@@ -49,7 +49,7 @@ proc zipmap {fields {count ""}} {
     }
     return $out\xff
 }
-# As scores stand in the oldest sorted sets.
+# A score in the format of the oldest sorted sets.
 proc text_score {text} {
     switch -exact -- $text {
         nan {return \xfd}
@@ -59,7 +59,7 @@ proc text_score {text} {
     return [binary format c [string length $text]]$text
 }
 
-# The value as a payload; its checksum is not looked at here.
+# The value as a payload; its checksum is not checked here.
 proc restore_value {key type value {version 6}} {
     r restore $key 0 [binary format c $type]$value[binary format s $version][string repeat \x00 8] replace
 }
@@ -89,7 +89,7 @@ start_server {tags {dump}} {
         assert_equal OK [r restore k 0 $payload replace]
         r debug set-skip-checksum-validation 1
         assert_equal OK [r restore k 0 [string range $payload 0 end-8][string repeat \xff 8] replace]
-        # What is too new, or no payload at all, is refused all the same.
+        # Payloads that are too new or malformed are still rejected.
         assert_error "ERR DUMP payload version or checksum are wrong" {restore_value k 0 \x01v 9999}
         assert_error "ERR DUMP payload version or checksum are wrong" {r restore k 0 \x00\x00 replace}
     }
@@ -109,7 +109,7 @@ start_server {tags {dump}} {
         assert_equal {a 1 300} [r lrange k 0 -1]
         assert_damaged 14 \x01[packed_string [ziplist {}]]
         assert_damaged 14 \x00
-        # Lists of today are no different.
+        # The same for the current format of lists.
         restore_value k 18 "\x02\x02\x07\x07\x00\x00\x00\x00\x00\xff\x01\x01a"
         assert_equal a [r lrange k 0 -1]
     }
@@ -137,11 +137,14 @@ start_server {tags {dump}} {
         restore_value k 9 [packed_string [zipmap [list f v 0 g 12 3 [string repeat n 300] [string repeat w 254] 1]]]
         assert_equal [list v 12 [string repeat w 254]] [r hmget k f g [string repeat n 300]]
         assert_equal 3 [r hlen k]
-        # The number of fields is not told.
+        # The number of fields is not stored.
         restore_value k 9 [packed_string [zipmap {f v 0} 254]]
         assert_equal {f v} [r hgetall k]
         assert_damaged 9 [packed_string [zipmap {}]]
         assert_damaged 9 [packed_string [zipmap {f v 0 f w 0}]]
+        # A length takes five bytes although one would be enough.
+        assert_damaged 9 [packed_string "\x01\xfe\x01\0\0\0f\x01\0v\xff"]
+        assert_damaged 9 [packed_string "\x01\x01f\xfe\x01\0\0\0\0v\xff"]
     }
 
     test "sorted sets of a ziplist, and with scores as text" {

@@ -1,7 +1,7 @@
 # DUMP and RESTORE.
 # seconds: 3
 
-# Values of every type and encoding, as commands that make the key k.
+# Values of every type and encoding, as commands that create the key k.
 set ::values {
     string-empty {{set k ""}} string-int {{set k 123}} string-int16 {{set k -12345}} string-int32\
         {{set k 2147483647}} string-int64 {{set k 9223372036854775807}}
@@ -30,13 +30,13 @@ proc reset_limits {} {
         r config set $name $value
     }
 }
-# For payloads made by hand.
+# For payloads without a valid checksum.
 proc without_checksums {} {
     r debug set-skip-checksum-validation 1
     at_test_end {r debug set-skip-checksum-validation 0}
 }
 proc digest {key} {lindex [r debug digest-value $key] 0}
-# Everything that looks at a stream or changes it; what is asked may be refused, never more.
+# Commands that read or change a stream in all ways. They may fail with an error reply.
 proc use_stream {key} {
     set commands {{xinfo stream K full count 0} {xlen K} {xadd K * a b}\
         {xadd K nomkstream maxlen 3 18446744073709551615-18446744073709551615 a b} {xtrim K minid ~ 3} {xdel K 1-1 3-1}
@@ -77,7 +77,7 @@ start_server {tags {dump}} {
             assert_equal OK [r restore copy 0 $payload]
             assert_equal $digest [digest copy]
             if {$name ne "string-raw"} {assert_equal $encoding [r object encoding copy]}
-            # Restored where other limits hold it takes the encoding that suits there.
+            # Restored under other limits, the value takes the encoding for these limits.
             reset_limits
             assert_equal OK [r restore k 0 $payload replace]
             assert_equal $digest [digest k]
@@ -143,7 +143,7 @@ start_server {tags {dump}} {
         r config set maxmemory-policy noeviction
     }
 
-    test "RESTORE: what is wrong with its words" {
+    test "RESTORE: invalid arguments" {
         r flushall
         r set s v
         replies {
@@ -164,7 +164,7 @@ start_server {tags {dump}} {
     test "RESTORE takes versions up to ours, but for those of other products" -needs {ours 1} {
         without_checksums
         r flushall
-        foreach {version good} {0 1 6 1 11 1 12 0 79 0 80 1 81 0 65535 0} {
+        foreach {version good} {0 0 1 1 6 1 11 1 12 0 79 0 80 1 81 0 65535 0} {
             set bytes "\x00\x01x[binary format s $version]"
             set got [catch {r restore k$version 0 "$bytes[string repeat \x00 8]"} error]
             if {$got == $good} {fail "version $version: $error"}
@@ -191,6 +191,35 @@ start_server {tags {dump}} {
         } {
             assert_error "ERR Bad data format" [list r restore k 0 "$body\x0b\x00[string repeat \x00 8]" replace]
             assert_equal old [r get k]
+        }
+    }
+
+    test "RESTORE logs the defect of a payload at loglevel verbose" {
+        without_checksums
+        r config set loglevel verbose
+        r del k
+        foreach {body line} {
+            "\x0b\x0e\x02\x00\x00\x00\x03\x00\x00\x00\x01\x00\x03\x00\x02\x00" "Intset integrity check failed."
+            "\x10\x0a\x0a\x00\x00\x00\x01\x00\x81f\x02\xff" "Hash listpack integrity check failed."
+            "\x11\x0a\x0a\x00\x00\x00\x01\x00\x81f\x02\xff" "Zset listpack integrity check failed."
+            "\x14\x0d\x0d\x00\x00\x00\x02\x00\x81f\x02\x81f\x02\xff" "Set listpack integrity check failed."
+            "\x0d\x0b\x0b\x00\x00\x00\x0a\x00\x00\x00\x02\x00\xff" "Hash ziplist integrity check failed."
+            "\x0c\x0b\x0b\x00\x00\x00\x0a\x00\x00\x00\x02\x00\xff" "Zset ziplist integrity check failed."
+            "\x0a\x0b\x0b\x00\x00\x00\x0a\x00\x00\x00\x02\x00\xff" "List ziplist integrity check failed."
+            "\x0e\x01\x0b\x0b\x00\x00\x00\x0a\x00\x00\x00\x02\x00\xff" "Ziplist integrity check failed."
+            "\x09\x03\x02\x01a" "Zipmap integrity check failed."
+            "\x12\x01\x09\x00" "Quicklist integrity check failed."
+            "\x02\x02\x01a\x01a" "Duplicate set members detected"
+            "\x04\x02\x01f\x01v\x01f\x01v" "Hash with dup elements"
+            "\x03\x02\x01a\x011\x01a\x012" "Duplicate zset fields detected"
+            "\x03\x01\x01a\xfd" "Zset with NAN score detected"
+            "\x00\xc3\x04\x0aabcd" "Invalid LZF compressed string"
+            "\x00\xc7" "Unknown RDB string encoding type 7"
+            "\x00\x84\x01" "Unknown length encoding 2"
+        } {
+            set from [log_size]
+            assert_error "ERR Bad data format" {r restore k 0 "$body\x0b\x00[string repeat \x00 8]"}
+            assert_match "*Internal error in RDB reading offset *-> $line*" [log_text $from] $line
         }
     }
 

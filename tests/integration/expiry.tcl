@@ -19,7 +19,7 @@ start_server {tags {expire}} {
         }
     }
 
-    test "TTL, PTTL, EXPIRETIME and PEXPIRETIME tell -2 for no key and -1 for no expiry" {
+    test "TTL, PTTL, EXPIRETIME and PEXPIRETIME return -2 for no key and -1 for no expiry" {
         r set k v
         r del none
         foreach cmd {ttl pttl expiretime pexpiretime} {
@@ -46,7 +46,7 @@ start_server {tags {expire}} {
         }
     }
 
-    test "a time of zero or in the past deletes the key at once" {
+    test "a time of zero or in the past deletes the key immediately" {
         foreach {cmd value} {expire 0 expire -1 expire -1000 pexpire 0 pexpire -1 expireat 1 expireat 0 expireat\
             -5 pexpireat 1 pexpireat -1} {
             r set k v
@@ -219,7 +219,7 @@ start_server {tags {expire}} {
         r debug set-active-expire 1
     }
 
-    test "active expiry removes keys that nobody touches" {
+    test "active expiry removes keys that are not accessed" {
         r flushall
         r config resetstat
         for {set i 0} {$i < 100} {incr i} {r psetex k:$i 20 v}
@@ -384,7 +384,7 @@ start_server {tags {expire}} {
             assert_equal s [$c hget h stays]
             assert_equal 2 [r hlen h]
             assert_typed :2 dbsize
-            # A time that is over is set as others are.
+            # A time in the past is set like any other.
             $c set past v
             assert_reply $c :1 expireat past 1
             assert_reply $c :1 exists past
@@ -393,7 +393,7 @@ start_server {tags {expire}} {
             assert_reply $c {* :1} hexpireat h 1 fields 1 past
             assert_reply $c {$v} hget h past
             assert_typed nil$ hget h past
-            # Nor does it see what others may not, when it says so, or after RESET.
+            # After import-source off, or RESET, it does not see expired keys either.
             assert_reply $c +OK client import-source off
             assert_reply $c nil$ get k
             assert_reply $c +OK client import-source on

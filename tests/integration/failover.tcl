@@ -1,5 +1,4 @@
-# FAILOVER hands the role of the primary to a replica without losing a write.
-# seconds: 6
+# FAILOVER makes a replica the primary without losing a write. seconds: 6
 
 proc role_of {level} {lindex [r $level role] 0}
 proc state {level} {
@@ -67,7 +66,7 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c -close
             assert_equal no-failover [state -1]
             assert_equal 1 [r get before]
-            # In the same history.
+            # The replication history is the same.
             assert_equal 1 [info_field stats sync_partial_ok]
             assert_equal 0 [info_field stats sync_full]
             r set after 1
@@ -80,7 +79,7 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_equal OK [r -1 set k 1]
         }
 
-        test "FAILOVER ABORT and a timeout let the primary go on" {
+        test "after FAILOVER ABORT or a timeout the primary continues" {
             exec kill -STOP [srv pid]
             r -1 set k 2
             assert_equal OK [r -1 failover]
@@ -99,7 +98,7 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c -close
         }
 
-        test "a pause by CLIENT PAUSE goes on after a failover that is aborted" {
+        test "a pause by CLIENT PAUSE continues after an aborted failover" {
             r -1 client pause 100000 write
             exec kill -STOP [srv pid]
             r -1 failover
@@ -131,19 +130,39 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
 
         test "FORCE makes a replica the primary that does not answer in time" {
             wait_for_condition 15000 {[r get k] == 5}
+            set waits [new_client -level -1]
+            $waits -send brpop list 0
+            wait_for_condition 5000 {[string match "*blocked_clients:1*" [r -1 info clients]]}
             exec kill -STOP [srv pid]
             assert_equal OK [r -1 failover to [srv host] [srv port] force timeout 100]
             wait_for_condition 5000 {[state -1] eq "failover-in-progress"}
+            # The other server would redirect this client back, so it waits, and the client that waits for a key
+            # continues to wait.
+            set reads [new_client -level -1]
+            $reads client capa redirect
+            $reads -send get k
+            wait_for_condition 5000 {[string match "*blocked_clients:2*" [r -1 info clients]]}
             exec kill -CONT [srv pid]
             wait_for_condition 15000 {[role_of 0] eq "master" && [role_of -1] eq "slave" && [link_is_up -1]}
             assert_equal no-failover [state -1]
+            assert_error "REDIRECT [srv host]:[srv port]" {$reads -read}
+            assert_error_like "UNBLOCKED force unblock*" {$waits -read}
+            assert_equal 1 [$waits -eof]
+            $reads -close
+            $waits -close
         }
 
         test "ABORT while the replica does not answer makes this server the primary again" {
             exec kill -STOP [srv -1 pid]
+            set waits [new_client]
+            $waits -send brpop list 0
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
             assert_equal OK [r failover to [srv -1 host] [srv -1 port] force timeout 100]
             wait_for_condition 5000 {[state 0] eq "failover-in-progress"}
             assert_equal OK [r failover abort]
+            assert_equal 1 [r rpush list x]
+            assert_equal {list x} [$waits -read]
+            $waits -close
             assert_equal master [role_of 0]
             assert_equal OK [r set k 6]
             exec kill -CONT [srv -1 pid]

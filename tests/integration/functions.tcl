@@ -182,6 +182,10 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         assert_equal kept [r fcall kept 0]
         r flushall
         assert_equal kept [r fcall kept 0]
+        r function load [simple later 'later']
+        r debug reload nosave
+        assert_equal kept [r fcall kept 0]
+        assert_equal 1 [llength [r function list]] "DEBUG RELOAD flushes the libraries, too"
     }
 }
 

@@ -1,7 +1,6 @@
-# Random and mutilated bytes leave the server serving.
-# seconds: 25
+# The server still works after random and corrupt requests. seconds: 25
 
-# One stream of bytes: rubbish, mutilated requests, or requests in odd pieces.
+# One stream of bytes: random bytes, corrupt requests, or requests in random pieces.
 proc random_stream {} {
     switch [randint 6] {
         0 {return [randstring 1 200 binary]}
@@ -17,7 +16,7 @@ proc random_stream {} {
             return $out
         }
         3 {
-            # A good pipeline with some bytes changed.
+            # A valid pipeline with some bytes changed.
             set out ""
             set n [expr {1 + [randint 5]}]
             for {set i 0} {$i < $n} {incr i} {append out [random_request]}
@@ -33,12 +32,12 @@ proc random_stream {} {
             return $out
         }
         4 {
-            # A good pipeline cut off.
+            # A valid pipeline, truncated.
             set out [random_request][random_request]
             return [string range $out 0 [randint [string length $out]]]
         }
         5 {
-            # Requests whose lengths lie.
+            # Requests with wrong lengths.
             return "*[pick 1 2 3 1000 1048576 2147483647]\r\n\$[pick 0 1 3 4 5 100 536870912]\r\n[pick GET SET\
                 PING]\r\n[randstring 0 50 binary]"
         }
@@ -58,7 +57,7 @@ proc random_request {} {
 }
 
 start_server {overrides {proto-max-bulk-len 1048576 client-query-buffer-limit 4194304} tags {fuzz}} {
-    # Over RDMA every stream costs a connection through the proxy; what is to be found there is found by fewer.
+    # Over RDMA every stream needs a connection through the proxy, so fewer are sent.
     set streams [expr {$::opt(rdma) ? 1500 : 10000}]
 
     test "$streams random byte streams leave the server serving" -timeout 180 {
@@ -72,7 +71,7 @@ start_server {overrides {proto-max-bulk-len 1048576 client-query-buffer-limit 41
             }]} {}
             lappend open $c
             if {[llength $open] >= 40} {
-                # Some are closed without a look at the replies, some after reading, some at once.
+                # Some connections are closed without reading the replies, some after reading, some immediately.
                 r ping
                 foreach x $open {
                     if {[randint 2]} {catch {$x -available}}
@@ -129,7 +128,7 @@ start_server {overrides {requirepass x proto-max-bulk-len 1048576} auth x tags {
 
 start_server {tags {fuzz}} {
     test "random commands with random arguments leave the server serving" -timeout 120 {
-        # Left out: what would end, block or slow the server, close this connection, or reply several times.
+        # Excluded: commands that would end, block or slow the server, close this connection, or reply several times.
         set names {}
         foreach info [r command] {
             lassign $info name arity flags

@@ -1,7 +1,6 @@
-# GEOADD, GEODIST, GEOHASH, GEOPOS, GEOSEARCH, GEOSEARCHSTORE, and GEORADIUS and its kin.
-# seconds: 3
+# GEOADD, GEODIST, GEOHASH, GEOPOS, GEOSEARCH, GEOSEARCHSTORE, GEORADIUS and its variants. seconds: 3
 
-# The point in whose direction, seen from the middle of the Earth, the mean of the corners lies.
+# The mean of the corners as vectors from the Earth's center, projected to the surface.
 proc polygon_center {args} {
     set rad [expr {acos(-1) / 180}]
     lassign {0 0 0} x y z
@@ -14,7 +13,7 @@ proc polygon_center {args} {
 }
 
 start_server {tags {geo}} {
-    test "places, distances, searches, and what is wrong with their words" {
+    test "positions, distances, searches, and invalid arguments" {
         r flushall
         replies {
             {GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania} :2
@@ -173,7 +172,7 @@ start_server {tags {geo}} {
         $c -close
     }
 
-    test "random searches find what looking at every place finds" {
+    test "random searches find the same as checking every position" {
         for {set round 0} {$round < [scaled 6 2]} {incr round} {
             r flushall
             set places {}
@@ -207,10 +206,10 @@ start_server {tags {geo}} {
         }
     }
 
-    test "BYPOLYGON finds the places within, and tells distances from the direction of their mean" \
+    test "BYPOLYGON finds the positions inside, with distances from the center of the corners" \
         -needs {version 9.0} {
         r flushall
-        # A U, open to the north: one place in each arm, one in the base, one between the arms, one beyond.
+        # A U, open to the north: one position in each arm, one in the base, one between the arms, one outside.
         r geoadd g 1 8 west 9 8 east 5 1 base 5 8 between 20 5 beyond
         set u {bypolygon 8 0 0 10 0 10 10 8 10 8 2 2 2 2 10 0 10}
         assert_same_elements {west east base} [r geosearch g {*}$u]
@@ -238,7 +237,7 @@ start_server {tags {geo}} {
         assert_typed * geosearch nosuch {*}$u
     }
 
-    test "scores that are no place are taken for one at the edge of the map" {
+    test "scores that are not a geohash decode to a position at the edge of the map" {
         r flushall
         foreach {score hash longitude latitude} {
             0                    00bh0hbj200 -179.99999731779098511 -85.05112751263942528
@@ -287,10 +286,11 @@ start_server {tags {geo}} {
         assert_syntax_error georadius g 1 1 1 m {*}$triangle
     }
 
-    test "random polygons hold the places that lie within" -needs {version 9.0} {
+    test "random polygons contain the positions inside them" -needs {version 9.0} {
         for {set round 0} {$round < [scaled 30 5]} {incr round} {
             r flushall
-            # Small ones, and some of half the map; a kite of four corners is the same as two inequalities a side.
+            # Small polygons, and some of half the map; a kite of four corners can be checked by two inequalities per
+            # side.
             set size [expr {10 ** (rand() * 4 - 2)}]
             set x [expr {rand() * (360 - 2 * $size) - 180 + $size}]
             set y [expr {rand() * (160 - min(160, 1.4 * $size)) - 80 + min(80, 0.7 * $size)}]

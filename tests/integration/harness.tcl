@@ -1,4 +1,4 @@
-# The harness itself: what the other suites rely on.
+# The harness itself, on which the other suites rely.
 
 start_server {} {
     test "plain and typed replies" {

@@ -38,6 +38,36 @@ start_server {tags {hyperloglogs}} {
         }
     }
 
+    test "a transaction that watches a key is executed after PFDEBUG has changed its encoding" {
+        foreach what {todense getreg} {
+            r del h
+            r pfadd h a b c
+            r watch h
+            r pfdebug $what h
+            r multi
+            r pfdebug encoding h
+            assert_equal dense [r exec]
+        }
+    }
+
+    test "PFDEBUG SIMD chooses how registers are combined; the results are the same" {
+        replies {
+            {pfdebug simd maybe} "-ERR Argument must be ON or OFF"
+        }
+        r flushall
+        foreach key {a b} {
+            for {set i 0} {$i < 2000} {incr i} {r pfadd $key $key$i}
+            r pfdebug todense $key
+        }
+        foreach {argument answer} {off disabled ON enabled} {
+            assert_equal $answer [r pfdebug simd $argument]
+            lappend counts [r pfcount a b]
+            r pfmerge merged:$argument a b
+        }
+        assert_equal [lindex $counts 0] [lindex $counts 1]
+        assert_equal [r get merged:off] [r get merged:ON]
+    }
+
     test "sparse becomes dense at hll-sparse-max-bytes, and nothing is lost by it" {
         foreach limit {0 20 100 3000} {
             r flushall

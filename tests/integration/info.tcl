@@ -1,6 +1,6 @@
-# INFO: its sections and fields, and that they count what they name.
+# INFO: its sections, its fields, and the values of fields.
 
-# The fields a server without replicas, append-only file or cluster shows, by section.
+# The fields of a server without replicas, append-only file or cluster, by section.
 set fields_of {
     Server {
         redis_version server_name valkey_version redis_git_sha1 redis_git_dirty redis_build_id server_mode os
@@ -84,7 +84,7 @@ start_server {tags {info}} {
     test "INFO ALL and EVERYTHING add command and latency statistics" {
         foreach name {all everything ALL} {
             set got [lsearch -all -inline -not -regexp [headers [r info $name]] {^(Rdma|RDMA|Debug)$}]
-            # ALL leaves out what modules add, and with it the section Modules.
+            # ALL ALL excludes the sections of modules, including the section Modules.
             assert_equal [lsearch -all -inline -not $all_sections Modules] \
                 [lsearch -all -inline -not $got Modules] $name
         }
@@ -120,7 +120,7 @@ start_server {tags {info}} {
             set missing {}
             foreach n $names {if {![dict exists $have $n]} {lappend missing $n}}
             assert_equal {} $missing
-            # The order of those both know is Valkey's.
+            # Common fields have the order of Valkey.
             assert_equal [list {*}$names] [lmap n [dict keys $have] {if {$n ni $names} continue; set n}]
         }
     }
@@ -310,5 +310,64 @@ start_server {tags {info}} {
     test "INFO works while the arguments are many" {
         assert_same_elements {Server Clients Memory Stats} \
             [headers [r info server clients memory stats nosuch1 nosuch2]]
+    }
+
+    test "INFO debug is shown by its name only" {
+        foreach section {default all everything} {assert_not_match "*# Debug*" [r info $section]}
+        r ping
+        wait_for_condition 5000 {[info_field debug eventloop_duration_cron_sum] > 0}
+        foreach field {eventloop_cmd_per_cycle_max eventloop_duration_max} {
+            assert_morethan [info_field debug $field] 0 $field
+        }
+        assert_equal 0 [info_field debug eventloop_duration_aof_sum]
+    }
+
+    test "error codes that scripts make up do not crowd out those of the server" {
+        r config resetstat
+        for {set i 0} {$i < 140} {incr i} {catch {r eval {return redis.error_reply('CODE' .. ARGV[1] .. ' x')} 0 $i}}
+        assert_equal count=12 [info_field errorstats errorstat_ERRORSTATS_OVERFLOW]
+        catch {r set a b c d}
+        assert_equal count=1 [info_field errorstats errorstat_ERR]
+        catch {r eval {return redis.error_reply('CODE7 y')} 0}
+        assert_equal count=2 [info_field errorstats errorstat_CODE7]
+        r config resetstat
+    }
+
+    test "memory of hash tables that are being resized" -needs {true {!$::opt(slots)}} {
+        r flushall
+        r set k0 v
+        assert_equal 0 [info_field memory mem_overhead_db_hashtable_rehashing]
+        r multi
+        for {set i 1} {$i < 8} {incr i} {r set k$i v}
+        r info memory
+        r memory stats
+        lassign [lrange [r exec] end-1 end] memory stats
+        assert_range [dict get [info_dict $memory] mem_overhead_db_hashtable_rehashing] 1 64
+        assert_range [dict get $stats overhead.db.hashtable.rehashing] 1 64
+    }
+
+    test "tot-cmds and COMMANDLOG know the client of commands in scripts" {
+        r client setname caller
+        regexp {tot-cmds=(\d+)} [r client info] -> before
+        r eval {redis.call('ping'); redis.call('ping')} 0
+        regexp {tot-cmds=(\d+)} [r client info] -> now
+        assert_equal [expr {$before + 4}] $now
+        r config set commandlog-execution-slower-than 0
+        r eval {redis.call('get', KEYS[1])} 1 k
+        r config set commandlog-execution-slower-than -1
+        set get [lsearch -inline -index 3 [r commandlog get -1 slow] {get k}]
+        assert_equal caller [lindex $get 5]
+        assert_not_equal "" [lindex $get 4]
+        r client setname ""
+    }
+
+    test "the output of a client that exceeds its limit is dropped" {
+        set c [new_client]
+        r set large [string repeat x 4000000]
+        r config set client-output-buffer-limit "normal 100000 0 0" min-string-size-avoid-copy-reply 0
+        $c -send get large
+        assert_closed $c
+        r config set client-output-buffer-limit "normal 0 0 0" min-string-size-avoid-copy-reply 16384
+        r del large
     }
 }

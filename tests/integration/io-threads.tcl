@@ -1,7 +1,7 @@
-# Threads that read, parse and write for clients (io-threads): nothing is lost, mixed up or out of order, whatever else
-# happens. seconds: 15
+# Threads that read, parse and write for clients (io-threads): requests and replies are neither lost nor mixed up nor
+# reordered, in any situation. seconds: 15
 
-# valkey-benchmark against the current server, over the transport of the run; gives a handle.
+# Starts valkey-benchmark against the current server, over the transport of the run; returns a handle.
 proc benchmark {args} {
     set where [list -h 127.0.0.1 -p [srv port]]
     if {$::opt(rdma)} {lappend where --rdma}
@@ -12,7 +12,7 @@ proc benchmark_end {handle {ms 60000}} {
     assert_equal 0 [dict get $got code] [dict get $got err]
     return $got
 }
-# Counts up in a pipeline and checks that each answer is the next number.
+# Increments a counter in a pipeline and checks that each reply is the next number.
 proc count_up {c n} {
     for {set i 0} {$i < $n} {incr i} {$c -send incr counter:$c}
     for {set i 1} {$i <= $n} {incr i} {assert_equal $i [$c -read]}
@@ -23,7 +23,14 @@ set have_benchmark [list file [file join $::root src valkey-benchmark] ours 1]
 start_server {overrides {io-threads 4} tags {io-threads}} {
     test "io-threads is what the file says" -needs {ours 1} {
         assert_equal 4 [config_get io-threads]
-        assert_equal 1 [info_field server io_threads_active]
+        wait_for_condition 5000 {[info_field server io_threads_active] == 0} "idle threads are not active"
+    }
+
+    test "INFO shows the CPU time of each thread" -needs {ours 1} {
+        r config set io-threads-always-active yes
+        r ping
+        assert_regexp {used_active_time_io_thread_1:\d+\.\d{6}\r} [r info cpu]
+        r config set io-threads-always-active no
     }
 
     test "INFO counts what the threads read and wrote" -needs {ours 1} {
@@ -42,7 +49,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         foreach c $clients {count_up $c 500}
     }
 
-    test "a pipeline that takes longer than a turn starves nobody and keeps its order" {
+    test "a pipeline that takes longer than a turn does not starve others and keeps its order" {
         set c [new_client]
         r set long [set long [numbered 200000]]
         for {set i 0} {$i < 300} {incr i} {$c -send strlen long; $c -send echo $i; $c -send get long}
@@ -54,7 +61,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         }
     }
 
-    test "requests that come in pieces, inline ones and quoted ones are in their places" {
+    test "requests in pieces, inline requests and quoted ones are executed in order" {
         set c [new_client]
         set text ""
         foreach request {"ECHO plain\r\n" "ECHO \"in quotes \\x41\"\r\n" "\r\n" "*2\r\n\$4\r\nECHO\r\n\$3\r\nabc\r\n"\
@@ -217,7 +224,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         r client no-evict off
     }
 
-    test "CLIENT LIST tells of connections on threads what they hold" {
+    test "CLIENT LIST shows the buffers of connections on threads" {
         set c [new_client]
         $c client setname threaded
         set long [numbered 50000]
@@ -273,8 +280,7 @@ start_server {overrides {io-threads 3 maxclients 5} tags {io-threads}} {
         r ping
         for {set i 0} {$i < 4} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
         set c [new_client]
-        assert_equal "-ERR max number of clients reached" [$c -readline]
-        assert_closed $c
+        assert_too_many_clients $c
         foreach c $clients {assert_equal PONG [$c ping]}
     }
 }
@@ -319,6 +325,83 @@ start_server {overrides {io-threads 3} tags {io-threads}} {
     }
 }
 
+proc client_field_of {id field} {dict get [client_fields [r client list id $id]] $field}
+
+start_server {overrides {io-threads 3} tags {io-threads}} {
+    test "CLIENT LIST shows the bytes of an incomplete request" {
+        foreach n {3000 20000 300000 3000000} {
+            set c [new_client]
+            set id [$c client id]
+            $c -write "*1\r\n\$$n\r\n[string repeat v $n]"
+            $c -flush
+            wait_for_condition 5000 {[client_field_of $id qbuf] == $n}
+            assert {[client_field_of $id tot-mem] > $n}
+            $c -close
+        }
+    }
+
+    test "the bytes of a reply count as sent when the client has it" {
+        set c [new_client]
+        set id [$c client id]
+        for {set i 0} {$i < 100} {incr i} {
+            set sent [client_field_of $id tot-net-out]
+            assert_equal PONG [$c ping]
+            assert_equal [expr {$sent + 7}] [client_field_of $id tot-net-out]
+        }
+        $c -close
+    }
+
+    test "a request beyond maxmemory-clients closes its client before it is executed" {
+        r config set maxmemory-clients 3000000
+        foreach name {a b c} {
+            r del $name
+            set c [new_client]
+            set id [$c client id]
+            catch {$c mset $name 1 other [string repeat v 3000000]} error
+            assert_closed $c
+            assert_equal "" [r client list id $id]
+            assert_equal 0 [r exists $name]
+        }
+        r config set maxmemory-clients 0
+    }
+
+    test "a reply beyond the hard output limit is not sent" -needs {ours 1} {
+        r set large [string repeat v 100000]
+        r config set client-output-buffer-limit "normal 10 0 0"
+        set c [new_client]
+        $c -send get large
+        assert_closed $c
+        r config set client-output-buffer-limit "normal 0 0 0"
+        assert_equal 1 [info_field stats client_output_buffer_limit_disconnections]
+    }
+
+    test "the log shows what of a request could not be parsed" -needs {ours 1} {
+        r config set loglevel verbose
+        r config set hide-user-data-from-log no
+        set from [log_size]
+        set c [new_client]
+        $c -write "*1\r\nblabla\r\n"
+        $c -flush
+        assert_match "-ERR Protocol error*" [$c -readline]
+        assert_closed $c
+        wait_for_log "Query buffer: 'blabla" $from
+    }
+
+    test "a request with very many arguments leaves no memory in its thread" -needs {ours 1} {
+        r flushall
+        set before [info_field memory used_memory]
+        set members {}
+        for {set i 0} {$i < 100000} {incr i} {lappend members $i}
+        foreach key {a b c} {
+            set c [new_client]
+            assert_equal 100000 [$c sadd $key {*}$members]
+            $c -close
+        }
+        r unlink a b c
+        wait_for_condition 10000 {[info_field memory used_memory] < $before + 1000000}
+    }
+}
+
 # Threads of the server's process whose name begins with io_thread_.
 proc io_threads_of {pid} {
     set count 0
@@ -328,7 +411,8 @@ proc io_threads_of {pid} {
     return $count
 }
 
-# How many of the clients an I/O thread serves: each sends one request, and the threads count those that they read.
+# The number of clients that I/O threads serve: each client sends one request, and the threads count the requests that
+# they read.
 proc served_by_threads {clients} {
     set reads [info_field stats io_threaded_reads_processed]
     set own [expr {[info_field stats io_threaded_reads_processed] - $reads}]
@@ -337,7 +421,7 @@ proc served_by_threads {clients} {
     expr {[info_field stats io_threaded_reads_processed] - $reads - $own}
 }
 
-# How many clients each event loop of the server watches, in ascending order, without those that watch none.
+# The number of clients of each event loop of the server, in ascending order, without loops that have none.
 proc clients_by_loop {} {
     set sizes {}
     set sockets [regexp -all -inline -line {(?:^| )fd=\d+} [r client list]]
@@ -448,5 +532,36 @@ start_server {overrides {io-threads 1} tags {io-threads}} {
         foreach n {4 8 16} {assert_equal [string repeat $n 100000] [r get big:$n]}
         benchmark_end $load
         foreach c $clients {$c -close}
+    }
+}
+
+# The replies of a client wait for the file while much more of its input arrives.
+start_server {overrides {io-threads 3 appendonly yes appendfsync always} tags {io-threads aof}} {
+    test "pipelines of large requests continue after replies have waited for the append-only file" {
+        set clients {}
+        for {set i 0} {$i < 4} {incr i} {lappend clients [new_client]}
+        set sizes {10 5000 70000 300000}
+        foreach size $sizes {set value_of($size) [string repeat v $size]}
+        for {set round 0} {$round < 12} {incr round} {
+            set expected {}
+            foreach c $clients {
+                for {set i 0} {$i < 40} {incr i} {
+                    set size [lindex $sizes [expr {($round + $i * 7 + $i / 4) % 4}]]
+                    $c -send set $c:[expr {$i % 8}] $value_of($size)
+                    $c -send strlen $c:[expr {$i % 8}]
+                    lappend expected OK $size
+                }
+            }
+            foreach c $clients {
+                for {set i 0} {$i < 80} {incr i} {
+                    assert_equal [lindex $expected 0] [$c -read]
+                    set expected [lrange $expected 1 end]
+                }
+            }
+        }
+        foreach c $clients {$c -close}
+        wait_for_condition 20000 {[llength [split [string trim [r client list]] \n]] == 1} {
+            fail "clients remain: [r client list]"
+        }
     }
 }

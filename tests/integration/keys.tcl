@@ -1,7 +1,7 @@
 # Commands on keys of any type, and on databases.
 # seconds: 10
 
-# All keys a complete SCAN gives, with these options.
+# All keys that a complete SCAN returns, with these options.
 proc scan_all {args} {
     set cursor 0
     set keys {}
@@ -154,7 +154,7 @@ start_server {tags {keys}} {
         assert_equal 1000 [llength [lsort -unique [scan_all]]]
     }
 
-    test "SCAN COUNT steers how much comes at once" {
+    test "SCAN COUNT determines the size of a reply" {
         set small [llength [lindex [r scan 0 count 10] 1]]
         set large [llength [lindex [r scan 0 count 500] 1]]
         assert_range $small 1 60
@@ -303,7 +303,7 @@ start_server {tags {keys}} {
         }
     }
 
-    test "RENAMENX keeps a present target" {
+    test "RENAMENX keeps an existing target" {
         r flushall
         r mset a 1 b 2
         replies {
@@ -391,7 +391,7 @@ start_server {tags {keys}} {
 
     # --- OBJECT ----------------------------------------------------------------------------
 
-    test "OBJECT ENCODING, REFCOUNT, IDLETIME of present and missing keys" {
+    test "OBJECT ENCODING, REFCOUNT, IDLETIME of existing and missing keys" {
         r flushall
         r set a hello
         replies {
@@ -607,4 +607,20 @@ start_server {overrides {databases 3} tags {keys}} {
         }
         assert_equal 3 [config_get databases]
     }
+}
+
+# Apart from the data, the order of SCAN depends only on the seed.
+set ::orders {}
+foreach {name seed} [list a "seed" again "seed" other "tree" "one NUL" "s\0a" "another NUL" "s\0b"] {
+    start_server [list overrides [list hash-seed $seed] tags {keys}] {
+        test "hash-seed decides the order of SCAN ($name)" -needs {ours 1} {
+            assert_equal [list hash-seed $seed] [r config get hash-seed]
+            for {set i 0} {$i < 64} {incr i} {r set k$i x}
+            if {[dict exists $::orders $seed]} {assert_equal [dict get $::orders $seed] [scan_all]}
+            dict set ::orders $seed [scan_all]
+        }
+    }
+}
+test "different values of hash-seed give different orders" -needs {ours 1 true {!$::opt(slots)}} {
+    assert_equal 4 [llength [lsort -unique [dict values $::orders]]]
 }

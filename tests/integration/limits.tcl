@@ -1,10 +1,9 @@
-# Limits on clients: how many, how long idle, how much they may leave unread, how much memory.
-# seconds: 12
+# Limits on clients: their number, idle time, unread output and memory. seconds: 12
 
 start_server {overrides {maxclients 10} tags {limits}} {
     test "the client above maxclients gets an error and is closed" {
         set clients {}
-        # The main client is one of them.
+        # The main client counts as one.
         r ping
         for {set i 0} {$i < 9} {incr i} {
             lappend clients [new_client]
@@ -12,12 +11,11 @@ start_server {overrides {maxclients 10} tags {limits}} {
         }
         set before [info_field stats rejected_connections]
         set c [new_client]
-        assert_equal "-ERR max number of clients reached" [$c -readline]
-        assert_closed $c
+        assert_too_many_clients $c
         assert_equal [expr {$before + 1}] [info_field stats rejected_connections]
         assert_equal 10 [info_field clients connected_clients]
         foreach x $clients {assert_equal PONG [$x ping]}
-        # A place that gets free can be taken.
+        # After a client has disconnected, another can connect.
         [lindex $clients 0] -close
         wait_for_condition 3000 {[info_field clients connected_clients] == 9}
         set c [new_client]
@@ -30,7 +28,7 @@ start_server {overrides {maxclients 10} tags {limits}} {
         r config set maxclients 3
         foreach x $clients {assert_equal PONG [$x ping]}
         set c [new_client]
-        assert_equal "-ERR max number of clients reached" [$c -readline]
+        assert_too_many_clients $c
         r config set maxclients 20
         set c [new_client]
         assert_equal PONG [$c ping]
@@ -48,14 +46,14 @@ start_server {overrides {maxclients 10} tags {limits}} {
     }
 }
 
-# Empties the database and waits until the memory is back: limits are set relative to what is used.
+# Empties the database and waits until its memory is free, because limits are set relative to used memory.
 proc flush_all {} {
     r flushall sync
     wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
 }
 
 start_server {tags {limits}} {
-    test "timeout closes idle clients and nobody else" {
+    test "timeout closes idle clients and no others" {
         set idle [new_client]
         $idle ping
         r config set timeout 1
@@ -97,7 +95,7 @@ start_server {tags {limits}} {
         set began [clock milliseconds]
         for {set i 0} {$i < 20} {incr i} {$c -send get big}
         assert_equal $before [info_field stats client_output_buffer_limit_disconnections]
-        # It is looked at when more is written to the client, and by the server's timer.
+        # The limit is checked when more is written to the client, and by the server's timer.
         wait_for_condition 8000 {[catch {$c -send ping}] ||\
             [info_field stats client_output_buffer_limit_disconnections] > $before}
         assert_range [expr {[clock milliseconds] - $began}] 900 8000
@@ -193,7 +191,7 @@ start_server {tags {limits}} {
         r config set maxmemory 0 maxmemory-policy noeviction maxmemory-samples 5
     }
 
-    test "allkeys-lru spares what is used" {
+    test "allkeys-lru keeps keys that are used" {
         flush_all
         r debug populate 300 old 1000
         r config set maxmemory-samples 64
@@ -226,9 +224,9 @@ start_server {tags {limits}} {
     }
 }
 
-# The cron looks after clients often: it must not take for a pile what has not been sent because nothing was sent yet.
+# The cron checks clients often: it must not count output as unsent that was written in this turn of the loop.
 start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}} {
-    # As Valkey since 8.0.3, whose limits for normal clients are off by default too.
+    # As in Valkey since 8.0.3; the limits for normal clients are off by default.
     test "unread replies of a client that has not authenticated are bounded" -needs {ours 1} -timeout 150 {
         set admin [new_client]
         $admin auth secret
@@ -236,8 +234,9 @@ start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}}
         set flood [string repeat "*1\r\n\$4\r\nPING\r\n" 20000]
         set closed 0
         for {set i 0} {$i < 200 && !$closed} {incr i} {set closed [catch {$c -write $flood}]}
-        # Waiting for the end of the connection reads from it, and then no output accumulates: ask the server first.
-        # The buffers in between take hundreds of thousands of replies; a server under a sanitizer needs time for them.
+        # Waiting for the end of the connection would read from it, so that no output accumulates: query the server
+        # first. The buffers of kernel and proxy take hundreds of thousands of replies, for which a server under a
+        # sanitizer needs time.
         wait_for_condition 90000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
         assert {$closed || [$c -eof 30000]}
         $admin -close

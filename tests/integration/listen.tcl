@@ -1,16 +1,15 @@
-# Where the server listens: addresses, ports, IPv6, Unix sockets, protected mode.
-# seconds: 5
+# Listening: addresses, ports, IPv6, Unix sockets, protected mode. seconds: 5
 
-# An address of this machine that is not the loopback, or nothing.
+# An address of this machine that is not the loopback address, or the empty string.
 proc have_ipv6 {} {expr {![catch {close [socket -server {} -myaddr ::1 0]}]}}
 proc listens {host port} {
     if {[catch {new_client -host $host -port $port} c]} {return 0}
-    # A server in protected mode answers and closes; it listens all the same.
+    # A server in protected mode replies and closes, but it listens.
     catch {$c ping}
     $c -close
     return 1
 }
-# valkey-cli, for what Tcl cannot reach: Unix sockets.
+# valkey-cli, because Tcl does not support Unix sockets.
 proc cli {args} {exec [tool valkey-cli] {*}$args}
 
 start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
@@ -23,7 +22,7 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
     }
 
     test "CONFIG SET bind listens elsewhere, clients stay connected" {
-        # In the backlog of a listener is not yet accepted.
+        # A connection in the backlog of a listener is not accepted yet.
         set c [new_client]
         $c ping
         r config set bind "127.0.0.1 127.0.0.3"
@@ -206,7 +205,7 @@ test "the Unix socket is removed at the end, a stale one is replaced" -needs {to
             handle
         assert_equal PONG [run_in_dir $dir {cli -s u.sock ping}]
         if {$round == 1} {
-            # Killed, it leaves its socket behind; the next one must cope.
+            # A killed server does not remove its socket; the next server must replace it.
             kill_process KILL [spawn_pid $handle]
             spawn_wait $handle
             assert {[file exists $dir/u.sock]}

@@ -1,8 +1,7 @@
-# The list commands that do not wait.
-# seconds: 8
+# The non-blocking list commands. seconds: 8
 
 start_server {tags {list}} {
-    # A chain of nodes is made by a small limit of elements in a node; compressed: of text that packs well.
+    # A quicklist results from a small limit of elements per node; a compressed one from compressible text.
     set kinds {
         listpack {list-max-listpack-size -2}
         quicklist {list-max-listpack-size 3}
@@ -440,7 +439,7 @@ start_server {tags {list}} {
         set a [string repeat A 6000]
         set b [string repeat B 6000]
         r rpush l $a $b
-        # What stood alone now fits into a node with others: its bytes are copied there.
+        # An element in a separate node now fits into a node with others: its bytes are copied there.
         r config set list-max-listpack-size -2
         assert_equal $a [r lmove l l left right]
         assert_equal [list $b $a] [r lrange l 0 -1]

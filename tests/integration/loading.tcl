@@ -1,7 +1,7 @@
-# Loading at start: clients are served meanwhile, INFO tells how far it is, it can be interrupted, and a file that
+# Loading at startup: clients are served meanwhile, INFO shows the progress, loading can be interrupted, and a file that
 # cannot be read ends the server with the reason.
 
-# Values that take long to load: the server sleeps after each key, and looks at its clients often.
+# Values that take long to load: the server sleeps after each key and serves its clients often.
 proc start_loading {} {
     reconnect_of [srv id]
     proxy_stop [srv id]
@@ -14,7 +14,7 @@ proc start_loading {} {
     server_launch $id
     wait_for_condition 20000 {![catch {set c [new_client -port [srv port]]; set up [$c config get port]; $c -close}]}
 }
-# A client that does not ask whether the server is ready.
+# A client that does not wait until the server is ready.
 proc tcp_client {} {new_client -port [srv port]}
 proc loading_field {c field} {
     if {[regexp -line "^$field:(\[^\r\n\]*)" [$c info persistence] -> v]} {return $v}
@@ -22,7 +22,7 @@ proc loading_field {c field} {
 }
 
 start_server {no_rdma 1} {
-    test "while it loads, the server answers commands on data with LOADING, and others as ever" {
+    test "while it loads, the server answers commands on data with LOADING, and others as usual" {
         r debug populate 20000 k 10
         r save
         start_loading
@@ -39,7 +39,7 @@ start_server {no_rdma 1} {
         $c -close
     }
 
-    test "INFO tells how far loading is" {
+    test "INFO shows the progress of loading" {
         set c [tcp_client]
         assert_equal 1 [loading_field $c loading]
         assert_range [loading_field $c loading_start_time] [expr {[clock seconds] - 60}] [expr {[clock seconds] + 1}]
@@ -53,12 +53,21 @@ start_server {no_rdma 1} {
         $c -close
     }
 
-    test "the log tells how far loading is, and how long it will take" -needs {ours 1} {
+    test "the log shows the progress of loading and the remaining time" -needs {ours 1} {
         set c [tcp_client]
         $c config set key-load-delay 20000
         wait_for_log "Loading DB in memory: *seconds left" 0 60000
         assert_regexp {in memory: \d+\.\d% \(\d+\.\d of \d+\.\d MB\), \d+ keys, about \d+ seconds left} [log_text]
         $c config set key-load-delay 2000
+        $c -close
+    }
+
+    test "DEBUG replaces no data while the server loads" -needs {ours 1} {
+        set c [tcp_client]
+        foreach command {{reload} {loadaof} {populate 10}} {
+            assert_error_like "LOADING *" {$c debug {*}$command}
+        }
+        assert_equal 1 [loading_field $c loading]
         $c -close
     }
 
@@ -185,7 +194,7 @@ start_server {no_rdma 1} {
         refuses_file "" "*Error in RDB file dump.rdb at offset 0: *"
     }
 
-    test "a directory in place of the file ends the server" {
+    test "a directory instead of the file ends the server" {
         set dir [file join $::unit_dir asdir]
         file mkdir $dir/dump.rdb
         set got [run_server --port [free_port] --bind 127.0.0.1 --dir $dir]

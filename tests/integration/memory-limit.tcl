@@ -1,5 +1,5 @@
-# A server whose address space is bounded: what a client announces or asks for is refused where memory is too short, and
-# the server goes on. seconds: 5
+# A server with limited address space: requests and announced lengths that exceed the memory are rejected, and the
+# server continues. seconds: 5
 
 proc status {} {
     set file [open /proc/[srv pid]/status]
@@ -7,13 +7,13 @@ proc status {} {
     chan close $file
     return $text
 }
-# Limits the server to `mib` MiB more than it has now.
+# Limits the address space of the server to `mib` MiB more than it uses now.
 proc limit_memory {mib} {
     regexp {VmSize:\s+(\d+) kB} [status] -> kib
     exec prlimit --pid [srv pid] --as=[expr {($kib + $mib * 1024) * 1024}]:
 }
 proc unlimit_memory {} {exec prlimit --pid [srv pid] --as=unlimited:}
-# A sanitizer reserves terabytes, and valgrind has an allocator of its own.
+# A sanitizer reserves terabytes, and valgrind has its own allocator.
 proc limits_work {} {
     regexp {VmSize:\s+(\d+) kB} [status] -> kib
     return [expr {$kib < 100 * 1024 * 1024 && !$::opt(valgrind) && [auto_execok prlimit] ne ""}]
@@ -64,7 +64,7 @@ start_server {tags {limits}} {
             assert_equal "-ERR Bad data format" [r -typed restore key 0 [payload $value]] $name
             assert_typed :0 exists key
         }
-        # And lengths far beyond what follows.
+        # Lengths far beyond the bytes that follow.
         foreach length [list \x80\x7f\xff\xff\xff \x81\x00\x00\xff\xff\xff\xff\xff\xff \
             \x81\xff\xff\xff\xff\xff\xff\xff\xff] {
             foreach type {\x00 \x01 \x02 \x04 \x05 \x0e \x10 \x12 \x15} {
@@ -78,8 +78,8 @@ start_server {tags {limits}} {
 
 }
 
-# Adds a large entry to a stream. The server receives the entry while memory is plentiful; then memory is too short for
-# a copy.
+# Adds a large entry to a stream. The server receives the entry while there is enough memory; then memory is
+# insufficient for a copy.
 proc add_without_memory_for_a_copy {client id len} {
     set before [client_memory $id]
     $client -write "*5\r\n\$4\r\nXADD\r\n\$1\r\ns\r\n\$1\r\n*\r\n\$1\r\nf\r\n\$$len\r\nx"
@@ -95,7 +95,7 @@ proc client_memory {id} {
     return $bytes
 }
 
-# A server of its own: the allocator keeps the address space of what is freed.
+# A separate server, because the allocator keeps the address space of freed memory.
 start_server {tags {limits}} {
     test "LCS is refused where memory is too short" -needs {true {[limits_work]}} {
         r config set proto-max-bulk-len 8gb
@@ -111,19 +111,19 @@ start_server {tags {limits}} {
         r config set proto-max-bulk-len 512mb
         set c [new_client]
         limit_memory 100
-        # The argument itself cannot be had.
+        # There is no memory for the argument itself.
         $c -write "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$400000000\r\n"
         assert_equal "-ERR Protocol error: not enough memory for the argument" [$c -readline]
         assert_closed $c
         unlimit_memory
-        # It can, a copy cannot.
+        # There is memory for the argument, but not for a copy.
         set c [new_client]
         set id [$c client id]
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 70000000]
         assert_typed :0 exists s
         assert_equal PONG [$c ping]
-        # A transaction that it is part of is aborted. The allocator may have kept the space of the first one: this one
-        # is larger.
+        # A transaction with such a request is aborted. The allocator may have kept the memory of the first request, so
+        # this one is larger.
         $c multi
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 140000000]
         assert_match "-EXECABORT *" [$c -typed exec]

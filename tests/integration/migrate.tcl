@@ -5,7 +5,7 @@ start_server {} {
     set host [srv host]
     set port [srv port]
     start_server {} {
-        # -1 is the target.
+        # Level -1 is the target.
         proc both {} {
             r flushall
             r -1 flushall

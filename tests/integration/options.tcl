@@ -85,12 +85,10 @@ set options {
     dir                                       *                    protected string    -                          8.0
     disable-thp                               yes                  no  -         -                          8.0
     dual-channel-replication-enabled          no                   yes bool      -                          8.0
-    dynamic-hz                                yes                  yes bool      -                          gone
     enable-debug-assert                       no                   no  -         -                          hidden
     enable-debug-command                      no                   no  -         -                          8.0
     enable-module-command                     no                   no  -         -                          8.0
     enable-protected-configs                  no                   no  -         -                          8.0
-    events-per-io-thread                      2                    yes integer   0..2147483647              gone
     extended-redis-compatibility              no                   yes bool      -                          8.0
     hash-max-listpack-entries                 512                  yes integer   0..9223372036854775807     8.0
     hash-max-listpack-value                   64                   yes memory    0..9223372036854775807     8.0
@@ -256,7 +254,7 @@ set options {
 proc each_option {names script} {
     foreach {name default runtime kind limits since} $::options {
         if {$since eq "tls"} {
-            # Only where TLS was built in.
+            # Only in builds with TLS.
             if {[r config get $name] eq ""} continue
         } elseif {$since ni {hidden gone}} {
             lassign [split $since -] version since
@@ -267,7 +265,7 @@ proc each_option {names script} {
     }
 }
 
-# Collects what is wrong with all options instead of stopping at the first.
+# Reports the errors of all options together.
 proc complain {list} {if {$list ne ""} {fail "[llength $list] options: [join $list {; }]"}}
 
 start_server {overrides {io-threads - bind - save - daemonize - enable-debug-command - enable-protected-configs \
@@ -294,17 +292,17 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
         set all [r config get *]
         set wrong {}
         each_option {name default runtime kind limits since} {
-            # What 9.1 no longer has is known without being listed.
+            # Options that 9.1 no longer has are accepted but not listed.
             if {$name eq "lua-enable-insecure-api" || $since eq "gone"} continue
             if {[dict exists $all $name] == ($since eq "hidden")} {lappend wrong $name}
         }
         complain $wrong
     }
 
-    test "what can be set at run time accepts its present value" {
+    test "options that can be set at run time accept their current value" {
         set wrong {}
         each_option {name default runtime} {
-            # Activating defragmentation depends on the allocator; ports and addresses have tests of their own.
+            # Active defragmentation depends on the allocator; ports and addresses have their own tests.
             if {$runtime ne "yes" || $name in {port bind tls-port activedefrag} || [string match tls-* $name]} continue
             if {[r config get $name] eq ""} continue
             set got [r -typed config set $name [lindex [r config get $name] 1]]
@@ -320,7 +318,7 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
             if {$name eq "io-threads" && [server_at_least 9.0]} continue
             set got [r -typed config set $name [lindex [r config get $name] 1]]
             set why [expr {$runtime eq "no" ? "immutable" : "protected"}]
-            # A write that changes nothing is refused all the same.
+            # Setting the current value is rejected as well.
             if {$got ne "-ERR CONFIG SET failed (possibly related to argument '$name') - can't set $why config"} {
                 lappend wrong "$name: $got"
             }
@@ -348,7 +346,7 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
         complain $wrong
     }
 
-    test "booleans refuse other words" {
+    test "booleans reject other values" {
         set wrong {}
         each_option {name default runtime kind} {
             if {$runtime ne "yes" || $kind ne "bool" || [r config get $name] eq ""} continue

@@ -11,7 +11,7 @@ proc load_bytes {bytes args} {
     }
     return $got
 }
-# A server refuses this RDB file. Returns what it writes.
+# A server rejects this RDB file. Returns its output.
 proc refused_bytes {bytes args} {
     set dir [file join $::unit_dir load[incr ::server_next]]
     file mkdir $dir
@@ -42,9 +42,46 @@ test "rdb-version-check: a version that no server has written is always refused"
     }
 }
 
+test "rdb-version-check: a file of the future with a value of an unknown type is refused" {
+    foreach {magic message} {VALKEY222 "*Unknown type or opcode when loading DB. Unrecoverable error, aborting now.*"
+        REDIS0075 "*Can't handle foreign type or opcode 150 in RDB with version 75*"} {
+        assert_match $message [refused_bytes "$magic\xfe\x00\x96\x01k\x01v\xff[string repeat \0 8]" \
+            --rdb-version-check relaxed]
+    }
+}
+test "rdb-version-check: DEBUG RELOAD of a version that is refused keeps the data" {
+    start_server {no_rdma 1 overrides {appendonly no}} {
+        r set old data
+        write_file [file join [srv dir] dump.rdb] [small_rdb VALKEY081]
+        assert_error_like * {r debug reload nosave}
+        assert_equal data [r get old]
+        assert {[log_has "Can't handle RDB format version 81"]}
+        assert {![log_has "Flushing old data"]}
+        r config set rdb-version-check relaxed
+        r debug reload nosave
+        assert_equal {k {}} [list [r keys *] [r get old]]
+    }
+}
+test "rdb-version-check: RESTORE and FUNCTION RESTORE take payloads of such versions with relaxed" {
+    start_server {no_rdma 1} {
+        r debug set-skip-checksum-validation 1
+        foreach version {0 1 11 12 79 80 81 65535} strict {0 1 1 0 0 1 0 0} {
+            foreach {check accepted} [list strict $strict relaxed [expr {$version > 0}]] {
+                r config set rdb-version-check $check
+                set payload "[binary format s $version][string repeat \0 8]"
+                set expected [expr {$accepted ? "OK" : "ERR DUMP payload version or checksum are wrong"}]
+                catch {r restore k 0 "\0\x01v$payload" replace} got
+                assert_equal "$check $version: $expected" "$check $version: $got"
+                catch {r function restore $payload} got
+                assert_equal "$check $version: $expected" "$check $version: $got"
+            }
+        }
+    }
+}
+
 # --- sanitize-dump-payload ---
 
-# Values with a field or member that comes twice: type, then the value without the length in front of it.
+# Values with a duplicate field or member: type, then the value without its length prefix.
 proc listpack {count bytes} {return [binary format iusu [expr {7 + [string length $bytes]}] $count]$bytes\xff}
 set duplicates [list \
     set \x14 [listpack 2 \x81m\x02\x81m\x02] \
@@ -58,6 +95,20 @@ foreach {name type value} $duplicates {
         foreach level {no yes} {
             assert_match "*Error in RDB file*" [refused_bytes $file --sanitize-dump-payload $level]
         }
+    }
+}
+foreach {name bytes reason} [list \
+    "with a wrong checksum" "VALKEY080\xff\x00\x01[string repeat \0 6]" \
+        "*RDB CRC error*Wrong RDB checksum expected: (*) but got (100)*" \
+    "without a signature" "FOOOOO080\xff[string repeat \0 8]" \
+        "*Wrong signature trying to load DB from file: FOOOOO080*" \
+    "that ends early" "VALKEY080\xfe\x00\x00\x01k\x05v" \
+        "*Unexpected EOF reading RDB file*Short read or OOM loading DB. Unrecoverable error, aborting now.*" \
+    "of an old version with a type that is newer" "REDIS0011\xfe\x00\x16\x01k\x01\x01f\x01v[string repeat \0 16]" \
+        "*Can't handle foreign type or opcode 22 in RDB with version 11*" \
+] {
+    test "the log says why a file $name is refused" {
+        assert_match "${reason}Fatal error loading the DB, check server logs. Exiting.*" [refused_bytes $bytes]
     }
 }
 start_server {} {
@@ -129,12 +180,12 @@ start_server {overrides {appendonly yes appenddirname journals appendfilename jo
 # --- Calls to the disk ---
 
 start_faulty_server {} {
-    test "rdb-save-incremental-fsync: a large file is brought to the disk in pieces with yes, at once with no" {
+    test "rdb-save-incremental-fsync: a large file is synced in pieces with yes, as a whole with no" {
         r config set rdbcompression no
         r debug populate 12000 key 1000
         foreach {value syncs} {yes 2 no 1} {
             r config set rdb-save-incremental-fsync $value
-            # The sync after these fails: with `no` there is no further one.
+            # The next sync after these fails: with `no` there is none.
             faults "sync */temp-*.rdb fail EIO after=$syncs"
             assert_equal [expr {$value eq "yes"}] [catch {r save}] $value
         }
@@ -143,7 +194,7 @@ start_faulty_server {} {
 }
 
 start_faulty_server {appendonly yes} {
-    test "aof-rewrite-incremental-fsync: a base file is brought to the disk in pieces with yes, at once with no" {
+    test "aof-rewrite-incremental-fsync: a base file is synced in pieces with yes, as a whole with no" {
         r debug populate 12000 key 1000
         foreach {value syncs} {yes 2 no 1} {
             r config set rdbcompression no aof-rewrite-incremental-fsync $value
@@ -161,7 +212,7 @@ start_faulty_server {appendonly yes} {
         set pid [aof_slow_rewrite]
         faults "sync */appendonlydir/*.incr.aof fail EIO"
         r set k v
-        # A sync would be due after a second, and refuse writes.
+        # A sync would be due after a second, fail, and cause writes to be rejected.
         set end [expr {[clock milliseconds] + 2500}]
         while {[clock milliseconds] < $end} {
             assert_equal OK [r set k v]

@@ -1,9 +1,8 @@
 # The RESP protocol as bytes on the wire.
 # seconds: 15
 
-# What the server answers to these bytes until it has nothing to say for a moment
-# or closes: {bytes closed?}. A PING behind the bytes would disturb them, so the end
-# of the answer is found by its expected length.
+# The reply to these bytes, and whether the server closed the connection: {bytes closed?}. A PING after the bytes would
+# affect them, so the end of the reply is found by its expected length.
 proc answer {bytes want {closes 0}} {
     set c [new_client]
     $c -timeout 5000
@@ -174,7 +173,7 @@ start_server {tags {protocol}} {
             $c -write [string range $request 0 $at-1]
             lappend clients $c
         }
-        # The server has seen the first pieces when it answers somebody else twice.
+        # The server has read the first pieces when it has replied to another client twice.
         r ping
         r ping
         set at 0
@@ -306,7 +305,7 @@ start_server {tags {protocol}} {
         r del big
     }
 
-    test "a client that closes in the middle of a request harms nobody" {
+    test "a client that closes in the middle of a request does not affect others" {
         foreach bytes {"*3\r\n\$3\r\nSET\r\n" "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$100000\r\nabc" "PIN" "*" "*3\r"\
             "GET \"a"} {
             set c [new_client]
@@ -318,7 +317,7 @@ start_server {tags {protocol}} {
         wait_for_condition 3000 {[info_field clients connected_clients] <= 3}
     }
 
-    test "a client that closes without reading its replies harms nobody" {
+    test "a client that closes without reading its replies does not affect others" {
         r set big [string repeat z 1000000]
         for {set i 0} {$i < 10} {incr i} {
             set c [new_client]
@@ -430,7 +429,7 @@ start_server {overrides {requirepass secret} tags {protocol}} {
         assert_closed $c
         set c [new_client]
         $c -write "*10\r\n\$1\r\na\r\n[string repeat "\$1\r\nb\r\n" 9]"
-        assert_match "-ERR unknown command*" [$c -readline]
+        assert_equal "-NOAUTH Authentication required." [$c -readline]
         assert_error "NOAUTH Authentication required." {$c echo [string repeat x 16384]}
     }
 
@@ -451,8 +450,8 @@ start_server {overrides {requirepass secret} tags {protocol}} {
 }
 
 start_server {} {
-    # The kernel resets a socket that is closed with input unread, and then forgets what it has not yet sent; so the
-    # replies before the error are large and not read until the server has closed.
+    # The kernel resets a socket that is closed with unread input, and drops its unsent output. So the replies before
+    # the error are large, and the client reads only after the server has closed the connection.
     test "the reply to a protocol error arrives, whatever was sent behind it" -tags tcp-only {
         set large [string repeat x 100000]
         r set large $large
@@ -470,7 +469,7 @@ start_server {} {
         }
     }
 
-    test "a request whose lines do not end in CR LF is refused at once" {
+    test "a request whose lines do not end in CR LF is rejected immediately" {
         foreach {bytes reply} {
             "*1\r\n\$4\r\nPINGxx\r\n"                CRLF
             "*2\r\n\$4\r\nECHO\r\n\$3\r\nabcd\r\n"  CRLF
@@ -496,7 +495,7 @@ start_server {} {
             assert_equal "-ERR Protocol error: $reply" [$c -readline] $bytes
             assert_closed $c
         }
-        # Of a large argument, which is received apart from the others.
+        # The same with a large argument, which is received separately.
         set c [new_client]
         $c -write "*2\r\n\$4\r\nECHO\r\n\$100000\r\n[string repeat x 100000]yz"
         assert_equal "-ERR Protocol error: invalid CRLF in request" [$c -readline]

@@ -1,7 +1,6 @@
-# SUBSCRIBE and its kin, PUBLISH, PUBSUB; keyspace notifications.
-# seconds: 3
+# SUBSCRIBE and its variants, PUBLISH, PUBSUB; keyspace notifications. seconds: 3
 
-# The messages that a client gets now: all that come before the answer to PING.
+# The messages that a client has received: all messages before the reply to PING.
 proc messages {client} {
     $client -send ping end-of-messages
     set all {}
@@ -12,7 +11,7 @@ proc messages {client} {
     }
 }
 
-# As replies are read: in one form, however they are written here.
+# Converts typed replies to the form in which they are read.
 proc typed_forms {t} {
     if {[string index $t 0] in {* >}} {return [typed_form $t]}
     lmap e $t {typed_form $e}
@@ -48,7 +47,7 @@ start_server {tags {pubsub}} {
         assert_reply $c {* {$unsubscribe} nil$ :1} unsubscribe
         assert_equal {punsubscribe p* 0} [$c punsubscribe]
         assert_equal {sunsubscribe s 0} [$c sunsubscribe]
-        # Without a subscription they are confirmed all the same.
+        # Without a subscription they are confirmed as well.
         foreach command {unsubscribe punsubscribe sunsubscribe} {
             assert_reply $c [list * "\$$command" nil$ :0] $command
         }
@@ -78,7 +77,7 @@ start_server {tags {pubsub}} {
         $c -close
     }
 
-    test "RESP3: messages are pushes, and the subscriber goes on as before" {
+    test "RESP3: messages are pushes, and the subscriber can send any command" {
         set c [new_client -resp 3]
         assert_reply $c {> {$subscribe} {$a} :1} subscribe a
         assert_reply $c {> {$psubscribe} {$a*} :2} psubscribe a*
@@ -310,7 +309,7 @@ start_server {tags {pubsub notifications}} {
         r config set notify-keyspace-events ""
     }
 
-    # The filter for memory evicts; the event closes the only subscriber, whose own filter would be asked next.
+    # The filter for memory evicts a key; the event closes the only subscriber, whose own filter would be called next.
     test "an eviction whose event closes the last subscriber leaves the server serving" {
         r flushall
         r config set maxmemory-policy allkeys-random client-output-buffer-limit "pubsub 1000 0 0"
@@ -319,7 +318,7 @@ start_server {tags {pubsub notifications}} {
         set patterns {}
         for {set i 1} {$i < 40} {incr i} {lappend patterns [string repeat * $i]}
         $c psubscribe {*}$patterns
-        # Nothing of it is read, so that it piles up.
+        # The client does not read, so that output accumulates.
         r config set maxmemory [expr {[info_field memory used_memory] + 20000}]
         r config set notify-keyspace-events KEe
         set evicted [info_field stats evicted_keys]

@@ -1,4 +1,4 @@
-# Snapshots: SAVE, BGSAVE, LASTSAVE, save points, and what becomes of the file when saving fails.
+# Snapshots: SAVE, BGSAVE, LASTSAVE, save points, and the file after a failed save.
 
 proc rdb_file {} {file join [srv dir] dump.rdb}
 proc temp_files {} {glob -nocomplain -directory [srv dir] temp-*.rdb}
@@ -7,7 +7,7 @@ proc save_status {} {info_field persistence rdb_last_bgsave_status}
 proc unsaved {} {info_field persistence rdb_changes_since_last_save}
 proc wait_saved {} {wait_for_condition 20000 {[saving] eq "0"}}
 
-# A background save that goes on until finish_bgsave, or until it is killed. Gives its process id.
+# Starts a background save that runs until finish_bgsave or until it is killed. Returns its process id.
 proc slow_bgsave {} {
     r set slow-key v
     r config set rdb-key-save-delay 100000000
@@ -54,6 +54,21 @@ start_server {} {
         set from [log_size]
         r save
         wait_for_log "DB saved on disk" $from
+    }
+
+    # A server of Valkey loads a score of -0 as 0.
+    test "a sorted set keeps its scores over a reload, the sign of zero too" -needs {ours 1} {
+        with_config {zset-max-listpack-entries 0} {
+            r zadd signs -0 minus 0 plus 1.5 more
+            r zadd plain 0 a 3 b
+        }
+        set digest [r debug digest]
+        r debug reload
+        assert_equal $digest [r debug digest]
+        assert_equal {-0 skiplist listpack} \
+            [list [r zscore signs minus] [r object encoding signs] [r object encoding plain]]
+        r restore again 0 [r dump signs]
+        assert_equal [r debug digest-value signs] [r debug digest-value again]
     }
 
     test "BGSAVE writes the file in a child process, and a restarted server has the keys" {
@@ -120,7 +135,7 @@ start_server {} {
         $c -close
     }
 
-    test "INFO tells how far a background save is" {
+    test "INFO shows the progress of a background save" {
         r flushall
         for {set i 0} {$i < 400} {incr i} {r set key:$i v}
         r config set rdb-key-save-delay 20000
@@ -149,6 +164,19 @@ start_server {} {
         }
         r bgsave cancel
         wait_saved
+    }
+
+    test "a background save does not replace the newer file of DEBUG RELOAD" -needs {command debug} {
+        r flushall
+        r mset a 1 b 2 c 3
+        r config set rdb-key-save-delay 300000
+        r bgsave
+        r config set rdb-key-save-delay 0
+        r set new 1
+        r debug reload
+        wait_saved
+        r debug reload nosave
+        assert_equal 1 [r get new]
     }
 
     test "BGSAVE in a transaction is scheduled" {
@@ -258,7 +286,7 @@ start_server {} {
         r config set latency-monitor-threshold 1
         r debug populate 300000 fork: 10
         set seen 0
-        # A fork takes more than a millisecond or not, as the machine goes; its event is there if it did.
+        # A fork may take more than a millisecond, depending on the machine; then its event exists.
         for {set i 0} {$i < 10 && !$seen} {incr i} {
             r bgsave
             wait_saved
@@ -343,7 +371,7 @@ start_server {overrides {save "1 3"}} {
         assert_equal 3 [r dbsize]
     }
 
-    test "CONFIG SET save changes the save points at once" {
+    test "CONFIG SET save changes the save points immediately" {
         set from [log_size]
         r config set save "1 1000000"
         for {set i 0} {$i < 10} {incr i} {r set k $i}
@@ -415,7 +443,7 @@ start_server {} {
         r save
     }
 
-    test "a connection that is closed while a child runs is closed for its peer, too" {
+    test "a connection that is closed while a child runs is also closed for its peer" {
         set c [new_client]
         $c client setname closing
         slow_bgsave

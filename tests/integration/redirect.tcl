@@ -1,5 +1,11 @@
 # A replica redirects clients that declared the capability to its primary.
 
+# REPLICAOF is rejected while a copy is loaded.
+proc be_primary {} {
+    wait_for_condition 10000 {![catch {r replicaof no one}]}
+    wait_for_condition 10000 {[info_field persistence loading] == 0}
+}
+
 start_server {overrides {repl-diskless-sync-delay 0}} {
     set host [srv host]
     set port [srv port]
@@ -27,6 +33,71 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c -close
         }
 
+        test "EXEC is redirected as the commands are that it would run, and its transaction is dropped" {
+            set c [new_client]
+            $c client capa redirect
+            be_primary
+            foreach queued {{set k x} {get k}} {
+                $c multi
+                assert_equal QUEUED [$c {*}$queued]
+                r replicaof $host $port
+                assert_equal "-REDIRECT $host:$port" [$c -typed exec]
+                assert_equal "-ERR EXEC without MULTI" [$c -typed exec]
+                be_primary
+            }
+            $c multi
+            $c ping
+            r replicaof $host $port
+            assert_equal PONG [$c exec]
+            $c -close
+            wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]}
+        }
+
+        test "clients that wait when the role changes: redirected, ended, or left alone" {
+            be_primary
+            set ended "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+            foreach {command redirect readonly outcome} {
+                {brpop list 0}           no  no  ended
+                {xread block 0 streams s 0} no no ended
+                {wait 9 0}               no  no  ended
+                {brpop list 0}           no  yes ended
+                {xread block 0 streams s 0} no yes waits
+                {wait 9 0}               no  yes waits
+                {brpop list 0}           yes no  redirected
+                {xread block 0 streams s 0} yes no redirected
+                {wait 9 0}               yes no  ended
+                {brpop list 0}           yes yes redirected
+                {xread block 0 streams s 0} yes yes waits
+            } {
+                set c [new_client]
+                if {$redirect} {$c client capa redirect}
+                if {$readonly} {$c readonly}
+                $c -send {*}$command
+                wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+                r replicaof $host $port
+                switch $outcome {
+                    ended {
+                        assert_error $ended {$c -read}
+                        assert_equal 1 [$c -eof]
+                    }
+                    redirected {
+                        assert_error "REDIRECT $host:$port" {$c -read}
+                        # PING would be rejected while the copy of the new primary is loaded.
+                        assert_match {[0-9]*} [$c client id]
+                    }
+                    waits {
+                        assert_equal 1 [info_field clients blocked_clients]
+                        r client unblock [lindex [regexp -inline {id=(\d+) [^\n]*flags=b} [r client list]] 1]
+                    }
+                }
+                $c -close
+                be_primary
+                wait_for_condition 5000 {[info_field clients blocked_clients] == 0}
+            }
+            r replicaof $host $port
+            wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]}
+        }
+
         test "READONLY allows reads" {
             set c [new_client]
             $c client capa redirect
@@ -43,11 +114,11 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_match "-READONLY*" [r -typed set k x]
         }
 
-        test "a primary redirects nobody" {
+        test "a primary does not redirect clients" {
             set c [new_client]
             $c client capa redirect
             assert_equal "-REDIRECT $host:$port" [$c -typed get k]
-            r replicaof no one
+            be_primary
             assert_equal v [$c get k]
             assert_equal OK [$c set k x]
             $c -close

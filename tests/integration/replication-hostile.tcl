@@ -1,12 +1,11 @@
-# Peers that break the rules of replication: replicas that send what no replica sends, and primaries whose handshake,
-# copy or stream is wrong. The server must go on, keep its data where it can, and believe nothing.
-# seconds: 10
+# Peers that violate the replication protocol: replicas that send invalid data, and primaries whose handshake, copy or
+# stream is wrong. The server must continue, keep its data if possible, and not trust the peer. seconds: 10
 
 set id [string repeat a 40]
 proc link_is {state} {
     wait_for_condition 10000 {[info_field replication master_link_status] eq $state} "the link is not $state"
 }
-# The replica connects to a primary made of Tcl and has sent PSYNC.
+# The replica connects to a primary in Tcl and has sent PSYNC.
 proc followed {} {
     r replicaof 127.0.0.1 [primary_listen]
     primary_handshake chan
@@ -88,13 +87,15 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
     }
 
     test "a replica that reads nothing during the full copy is closed at its output limit" -needs {ours 1} {
-        r config set client-output-buffer-limit "replica 4mb 0 0" rdb-key-save-delay 100000
+        # Output up to the size of the backlog is always allowed.
+        set backlog [config_get repl-backlog-size]
+        r config set client-output-buffer-limit "replica 4mb 0 0" rdb-key-save-delay 100000 repl-backlog-size 1mb
         r debug populate 500 key
         set c [replica_connect]
         assert_match +FULLRESYNC* [replica_sync $c]
         for {set i 0} {$i < 60} {incr i} {r set large:$i [string repeat x 100000]}
         wait_replicas 0
-        r config set client-output-buffer-limit "replica 256mb 64mb 60" rdb-key-save-delay 0
+        r config set client-output-buffer-limit "replica 256mb 64mb 60" rdb-key-save-delay 0 repl-backlog-size $backlog
         $c -close
         r flushall
     }
@@ -145,7 +146,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r set a 1
     }
 
-    # The commands of a stream that no primary sends: they must do nothing but count as errors.
+    # Commands that a primary does not send: they must have no effect except counting as errors.
     test "a stream of commands that no primary propagates is followed" -needs {ours 1} {
         set chan [followed]
         primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n$copy"
@@ -153,8 +154,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         link_is up
         set stream ""
         foreach command {
-            {PSYNC ? -1} {SYNC} {MONITOR} {RESET} {HELLO 3} {WAIT 1 0} {MULTI} {MULTI}
-            {WATCH a} {DISCARD} {EXEC} {DISCARD} {SELECT 99} {SELECT -1} {NOSUCH} {SET a}
+            {PSYNC ? -1} {SYNC} {MONITOR} {RESET} {HELLO 3} {WAIT 1 0} {MULTI}
+            {DISCARD} {WATCH a} {EXEC} {DISCARD} {SELECT 99} {SELECT -1}
             {CLIENT PAUSE x} {REPLCONF ACK 5} {REPLCONF PULLED 1} {REPLCONF rdb-only 1} {FAILOVER} {AUTH x y}
             {EVAL "return redis.call('subscribe','x')" 0} {CLIENT TRACKING on} {SELECT 0} {INCR a}
         } {append stream [resp_command {*}$command]}
@@ -163,6 +164,24 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         assert_equal {2 up} [list [r get a] [info_field replication master_link_status]]
         assert_equal 0 [info_field replication connected_slaves]
         abandoned
+    }
+
+    test "a command of the stream that cannot be executed ends the link, and the copy is made again" -needs {ours 1} {
+        set first 1
+        foreach request [list [resp_command NOSUCH x] [resp_command SET a] "SET a 5\r\n" "*1\r\n\$x\r\n" \
+                             "[resp_command MULTI][resp_command NOSUCH x]" "[resp_command MULTI][resp_command MULTI]"] {
+            set chan [followed]
+            primary_send $chan "+FULLRESYNC $id 7\r\n\$[string length $copy]\r\n$copy"
+            primary_await $chan REPLCONF ACK 7
+            set from [log_size]
+            primary_send $chan $request
+            primary_await_close $chan
+            assert [log_has "discarding the cached primary" $from] $request
+            assert_equal {1 1} [list [r get a] [info_field replication slave_repl_offset]] $request
+            if {$first} {assert_equal {PSYNC ? -1} [primary_handshake chan]} ;# later ones wait
+            set first 0
+            abandoned
+        }
     }
 
     test "a request of the stream that is malformed or larger than memory ends the link only" -needs {ours 1} {

@@ -1,5 +1,4 @@
-# The primary's side of replication, towards replicas made of raw bytes (harness/replica.tcl).
-# seconds: 20
+# The primary's side of replication, with replicas that send raw bytes (harness/replica.tcl). seconds: 20
 
 proc replica_errors {pairs} {
     foreach {command text} $pairs {
@@ -57,6 +56,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             {psync ?} {ERR wrong number of arguments for 'psync' command}
             {sync x} {ERR wrong number of arguments for 'sync' command}
         }
+        assert {[log_has "asks for synchronization but with a wrong offset"]}
         foreach command {{psync ? -1} sync} {
             r multi
             assert_error_like "ERR Command '*' not allowed inside a transaction" {r {*}$command}
@@ -89,7 +89,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_replicas 0
     }
 
-    test "a full copy from a file: its length, and the stream at once" -needs {ours 1} {
+    test "a full copy from a file: its length, followed directly by the stream" -needs {ours 1} {
         with_config {repl-diskless-sync no} {
             set c [replica_connect capa eof capa psync2]
             lassign [split [replica_sync $c]] - id offset
@@ -134,7 +134,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             r config set repl-diskless-sync $diskless
             set options [list capa eof capa psync2 listening-port [incr port]]
             if {$version ne ""} {lappend options version $version}
-            # Genuine replicas try again at once: the error takes a second, and the log has one line for all attempts.
+            # Genuine replicas retry immediately: the error reply is delayed by a second, and the log has one line for
+            # all attempts.
             for {set i 0} {$i < $attempts} {incr i} {
                 set c [replica_connect {*}$options]
                 set asked [clock milliseconds]
@@ -239,7 +240,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_equal [expr {$refused + 5}] [info_field stats sync_partial_err]
         with_config {repl-backlog-size 16kb} {
             for {set i 0} {$i < 100} {incr i} {r set k [string repeat x 1000]}
-            # It is cut by whole blocks: one of 64 KiB may be there from before.
+            # The backlog is trimmed by whole blocks: an earlier one of 64 KiB may remain.
             assert_range [info_field replication repl_backlog_histlen] 16384 100000
             set c [replica_connect]
             assert_match "+FULLRESYNC $id *" [replica_sync $c $id [expr {$end + 1}]]
@@ -268,7 +269,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_replicas 0
     }
 
-    test "a replica that waits for the snapshot hears newlines" {
+    test "a replica that waits for the snapshot receives newlines" {
         with_config {repl-diskless-sync-delay 1000} {
             set c [replica_connect]
             $c -send psync ? -1
@@ -330,6 +331,71 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             wait_for_log "Background RDB transfer terminated by signal" $mark
         }
         wait_replicas 0
+    }
+
+    test "the child that writes a file ends when the last replica that waits for it leaves, without save points" {
+        with_config {rdb-key-save-delay 10000000 repl-diskless-sync no} {
+            foreach {points runs} {"" 0 "3600 1" 1} {
+                r config set save $points
+                set one [replica_connect]
+                assert_match +FULLRESYNC* [replica_sync $one]
+                set two [replica_connect]
+                assert_match +FULLRESYNC* [replica_sync $two]
+                $one -close
+                wait_replicas 1
+                assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
+                $two -close
+                wait_replicas 0
+                if {$runs} {
+                    assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
+                    r bgsave cancel
+                }
+                wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
+            }
+            r config set save ""
+        }
+    }
+
+    test "FLUSHALL ends the transfer of a full copy, also in a transaction" {
+        foreach transaction {0 1} {
+            r set k v
+            r config set rdb-key-save-delay 10000000
+            set mark [log_size]
+            set c [replica_connect]
+            assert_match +FULLRESYNC* [replica_sync $c]
+            set next [replica_connect]
+            $next -send psync ? -1
+            wait_for_log "Waiting for next BGSAVE for SYNC" $mark
+            r config set rdb-key-save-delay 0
+            if {$transaction} {r multi}
+            r set k w
+            r flushall
+            r set k x
+            if {$transaction} {r exec}
+            assert_equal 1 [$c -eof]
+            assert_match +FULLRESYNC* [replica_line $next]
+            replica_payload $next
+            $next -close
+            wait_replicas 0
+        }
+    }
+
+    test "errors that a replica causes are logged, and end its connection" {
+        foreach {command text name} {
+            {get k} {Replica can't interact with the keyspace} get
+            {set k v} {Replica can't interact with the keyspace} set
+            {nosuch} {unknown command 'nosuch', with args beginning with: } <unknown>
+        } {
+            set mark [log_size]
+            set c [replica_connect]
+            assert_match +FULLRESYNC* [replica_sync $c]
+            $c -send {*}$command
+            wait_for_log "== CRITICAL == This primary is sending an error to its replica: '$text' after processing the\
+                command '$name'" $mark
+            wait_for_log "Replica generated a reply to command '$name', disconnecting it: " $mark
+            $c -close
+            wait_replicas 0
+        }
     }
 
     test "a replica that reads nothing does not hold back another one's stream" {
@@ -551,9 +617,11 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         r debug set-active-expire 0
         wait_for_condition 5000 {[r pttl soon] == -2}
         restart_server
+        # They count in the load of the file, and the stream contains them before a replica reconnects.
+        assert_equal {1 1} [list [r dbsize] [info_field persistence rdb_last_load_keys_expired]]
+        assert_morethan [repl_offset] $offset
         set c [replica_connect]
         assert_match +CONTINUE* [replica_sync $c $id [expr {$offset + 1}]]
-        wait_for_condition 5000 {[r dbsize] == 1}
         assert_equal {{SELECT 0} {UNLINK soon}} [replica_commands $c]
         $c -close
         wait_replicas 0
@@ -576,7 +644,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         restart_server
     }
 
-    test "SHUTDOWN tells which replicas lag behind, after shutdown-timeout" {
+    test "SHUTDOWN logs which replicas lag, after shutdown-timeout" {
         r config set shutdown-timeout 1
         lassign [replica_full_sync listening-port 7777 capa eof capa psync2] c
         r set k v
@@ -625,6 +693,22 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         wait_replicas 0
     }
 
+    test "dual channel: the loss of the RDB channel is an error of the transfer" {
+        with_config {rdb-key-save-delay 100000} {
+            set mark [log_size]
+            set main [replica_connect capa eof capa psync2 capa dual-channel listening-port 7777]
+            assert_equal "+DUALCHANNELSYNC" [replica_sync $main]
+            set rdb [rdb_channel]
+            assert_match {$ENDOFF:*} [replica_line $rdb]
+            wait_for_log "Background RDB transfer started" $mark
+            $rdb -close
+            wait_for_log "Background RDB transfer error" $mark
+            $main -close
+        }
+        wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
+        wait_replicas 0
+    }
+
     test "dual channel: the main channel may come after the copy has been sent" -needs {ours 1} {
         set rdb [rdb_channel]
         regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $rdb] -> offset id db client
@@ -650,6 +734,93 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         wait_for_condition 10000 {[info_field replication replicas_waiting_psync] == 0}
         assert_error "ERR Unrecognized RDB client id $client" {r replconf set-rdb-client-id $client}
         r debug delay-rdb-client-free-second 60
+    }
+}
+
+# Over TCP the child writes to the sockets of the RDB channels.
+start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-replication-enabled yes save ""
+        enable-debug-command yes} tags {replication}} {
+    proc rdb_channel {} {
+        set c [replica_connect capa eof rdb-only 1 rdb-channel 1 version 9.1.0]
+        $c -send sync
+        return $c
+    }
+
+    test "dual channel: the copy continues while the primary is stopped" -needs {version 8.0 command debug} {
+        r debug populate 1000 key 100
+        r debug pause-after-fork 1
+        set rdb [rdb_channel]
+        regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $rdb] -> offset id db client
+        wait_for_condition 5000 {[process_state [srv pid]] eq "T"}
+        set payload [replica_payload $rdb]
+        assert_equal "T" [process_state [srv pid]]
+        kill_process CONT [srv pid]
+        r debug pause-after-fork 0
+        assert_equal 1 [$rdb -eof]
+        $rdb -close
+        wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
+        assert_equal 1 [info_field replication replicas_waiting_psync]
+        set main [replica_connect capa eof capa psync2 capa dual-channel set-rdb-client-id $client]
+        assert_equal "+CONTINUE $id" [replica_sync $main $id [expr {$offset + 1}]]
+        $main -close
+        wait_replicas 0
+        assert {[info_field stats total_net_repl_output_bytes] > [string length $payload]}
+    }
+
+    test "dual channel: the stream is kept for a replica that leaves the RDB channel while the primary is stopped" \
+        -needs {ours 1} {
+        r debug pause-after-fork 1
+        set rdb [rdb_channel]
+        regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $rdb] -> offset id db client
+        wait_for_condition 5000 {[process_state [srv pid]] eq "T"}
+        replica_payload $rdb
+        $rdb -close
+        kill_process CONT [srv pid]
+        r debug pause-after-fork 0
+        wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
+        wait_replicas 0
+        assert_equal 1 [info_field replication replicas_waiting_psync]
+        set main [replica_connect capa eof capa psync2 capa dual-channel set-rdb-client-id $client]
+        assert_equal "+CONTINUE $id" [replica_sync $main $id [expr {$offset + 1}]]
+        $main -close
+        wait_replicas 0
+    }
+
+    test "dual channel: a replica that reads nothing for repl-timeout is dropped, the others continue" -needs {ours 1} {
+        with_config {rdbcompression no repl-timeout 1 repl-diskless-sync-delay 100 repl-diskless-sync-max-replicas 2} {
+            r debug populate 3000 large 10000
+            set mark [log_size]
+            set silent [rdb_channel]
+            set rdb [rdb_channel]
+            assert_match {$ENDOFF:*} [replica_line $rdb]
+            assert_regexp {^\$EOF:.{40}$} [set head [replica_line $rdb]]
+            for {set i 0} {$i < 30} {incr i} {$rdb -readraw 1000000}
+            wait_for_log "Failed transferring the RDB to the replica of client id=*: timeout" $mark
+            set end ""
+            while {[string range $end end-39 end] ne [string range $head 5 end]} {append end [$rdb -readraw 1]}
+            assert_equal 1 [$rdb -eof]
+            $rdb -close
+            $silent -close
+            wait_replicas 0
+            wait_for_condition 5000 {[info_field replication replicas_waiting_psync] == 1}
+        }
+    }
+
+    test "dual channel: CLIENT KILL of an RDB channel ends its copy only" -needs {ours 1} {
+        with_config {rdb-key-save-delay 200 repl-diskless-sync-delay 100 repl-diskless-sync-max-replicas 2} {
+            set killed [rdb_channel]
+            set rdb [rdb_channel]
+            foreach chan [list $killed $rdb] {
+                regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $chan] -> offset id db client
+                if {$chan eq $killed} {assert_equal 1 [r client kill id $client]}
+            }
+            replica_payload $rdb
+            assert_equal 1 [$rdb -eof]
+            $rdb -close
+            $killed -close
+            wait_replicas 0
+        }
+        wait_for_condition 5000 {[info_field persistence rdb_bgsave_in_progress] == 0}
     }
 }
 

@@ -1,8 +1,7 @@
-# The replica's side of replication, against a primary made of Tcl (tests/harness/primary.tcl): the handshake with its
-# refusals, the full copy in all its forms and damages, the stream with its acknowledgements, and what survives a link.
-# seconds: 45
+# The replica's side of replication, with a primary in Tcl (tests/harness/primary.tcl): the handshake with its errors,
+# the full copy in all its forms, also corrupt, the stream with its acknowledgements, and reconnecting. seconds: 45
 
-# The server's data as an RDB file, which is then emptied.
+# Executes the commands and returns the data as an RDB file; the server is empty afterwards.
 proc rdb_of {commands} {
     r flushall
     foreach command $commands {r {*}$command}
@@ -41,7 +40,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         -needs {ours 1} {
         follow [primary_listen]
         set chan [primary_accept]
-        assert_equal handshake [lindex [r role] 3]
+        wait_for_condition 10000 {[lindex [r role] 3] eq "handshake"}
         assert_equal PING [primary_command $chan]
         primary_send $chan "+PONG\r\n"
         assert_equal "REPLCONF listening-port [srv port]" [primary_command $chan]
@@ -96,6 +95,16 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         primary_send $chan "\n\n\$[string length $copy]\r\n$copy"
         link_is up
         assert_equal 1 [r get a]
+        lead
+    }
+
+    # It also rejects PING until a snapshot is saved. The next snapshot may be the one for this replica.
+    test "a primary whose last snapshot failed is asked to synchronize" -needs {ours 1} {
+        follow [primary_listen]
+        set chan [primary_accept]
+        primary_await $chan PING
+        primary_send $chan "-MISCONF Valkey is configured to save RDB snapshots, but it's unable to persist\r\n"
+        assert_match "REPLCONF listening-port *" [primary_command $chan]
         lead
     }
 
@@ -158,7 +167,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         }
 
         test "a full copy with a mark arrives $mode, the mark in pieces" -needs {ours 1} {
-            # What looks like the beginning of the mark is in the data, too.
+            # The data also contains the beginning of the mark.
             set marked [rdb_of [list {set a 1} [list set b [string range $mark 0 38]x]]]
             r config set repl-diskless-load $setting rdbcompression no
             follow [primary_listen]
@@ -198,7 +207,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
             link_is down
             wait_for_condition 5000 {![catch {r dbsize}]}
             assert_equal [expr {$setting eq "swapdb" ? "1 {} 1" : "0 {} {}"}] [list [r dbsize] [r get a] [r get mine]]
-            wait_for_log "*Error in RDB file of the primary at offset *"
+            wait_for_log "*Internal error in RDB reading offset *"
             lead
         }
 
@@ -237,7 +246,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set repl-diskless-load disabled
     }
 
-    test "newlines tell the primary that the replica is alive while it loads the copy from its file" -needs {ours 1} {
+    test "newlines are keepalives for the primary while the replica loads the copy from its file" -needs {ours 1} {
         set keys [rdb_of [lmap i [split [string repeat x 300] ""] {list set key:[incr number] $i}]]
         set interval [config_get loading-process-events-interval-bytes]
         r config set repl-diskless-load disabled key-load-delay 100000 loading-process-events-interval-bytes 1024
@@ -299,7 +308,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         primary_await $chan REPLCONF ACK $offset
         incr offset [resp_length REPLCONF GETACK *]
         assert_equal {v 1} [list [r get k] [r get n]]
-        # A transaction counts when it is complete.
+        # The offset includes a transaction only when it is complete.
         set half "[resp_command MULTI][resp_command INCR n]"
         primary_send $chan $half
         wait_for_condition 5000 {[info_field replication slave_read_repl_offset] == $offset + [string length $half]}
@@ -364,7 +373,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r debug force-free-primary-async 0
     }
 
-    test "a command of the stream that fails is logged, and the stream goes on" -needs {ours 1} {
+    test "a command of the stream that fails is logged, and the stream continues" -needs {ours 1} {
         set chan [synchronize $copy]
         set from [log_size]
         primary_send $chan "[resp_command LPUSH a x][resp_command SET after 1]"
@@ -414,6 +423,22 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         wait_for_condition 5000 {[info_field stats slave_expires_tracked_keys] == 0}
         r config set replica-read-only yes
         lead
+    }
+
+    test "a replica that becomes a primary counts tracked keys until it expires keys itself" {
+        set chan [synchronize $copy]
+        r debug set-active-expire 0
+        r config set replica-read-only no
+        r set mine 1 ex 1000
+        r set other 1 px 1
+        assert_equal 2 [info_field stats slave_expires_tracked_keys]
+        lead
+        assert_equal 2 [info_field stats slave_expires_tracked_keys]
+        r debug set-active-expire 1
+        wait_for_condition 5000 {[info_field stats slave_expires_tracked_keys] == 0}
+        assert_equal {1 {}} [list [r get mine] [r get other]]
+        r config set replica-read-only yes
+        r flushall
     }
 
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
@@ -494,6 +519,148 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         }
         r config set dual-channel-replication-enabled no repl-diskless-load disabled
     }
+
+    test "after the data was replaced the old history is not continued, even before the main channel is connected" \
+        -needs {ours 1} {
+        foreach setting {disabled swapdb} {
+            r config set dual-channel-replication-enabled yes repl-diskless-load $setting
+            primary_drop [synchronize $copy 100]
+            primary_handshake main
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set rdb [primary_accept]
+            primary_await $rdb REPLCONF
+            primary_send $rdb "+OK\r\n"
+            assert_equal SYNC [primary_command $rdb]
+            primary_send $rdb "\$ENDOFF:700 $id 0 42\r\n\$EOF:$mark\r\n$copy$mark"
+            primary_await_close $rdb ;# the copy is loaded
+            assert_not_equal $id [info_field replication master_replid]
+            r replicaof no one
+            primary_close
+            assert_not_equal $id [info_field replication master_replid2]
+            set replica [replica_connect]
+            assert_match "+FULLRESYNC *" [replica_sync $replica $id 101]
+            $replica -close
+        }
+        r config set dual-channel-replication-enabled no repl-diskless-load disabled
+    }
+
+    test "a full copy sets the offset although the main channel of a replica of this server is still to come" \
+        -needs {ours 1} {
+        synchronize $copy 100
+        r config set dual-channel-replication-enabled yes repl-diskless-sync-delay 0
+        set rdb [replica_connect capa eof rdb-only 1 rdb-channel 1 version 9.1.0]
+        $rdb -send sync
+        assert_match {$ENDOFF:100 *} [replica_line $rdb]
+        replica_payload $rdb
+        assert_equal 1 [$rdb -eof]
+        $rdb -close
+        assert_equal 1 [info_field replication replicas_waiting_psync]
+        lead
+        set chan [synchronize $copy 5000]
+        assert_equal 0 [info_field replication replicas_waiting_psync]
+        primary_send $chan [resp_command SET a 2]
+        primary_await $chan REPLCONF ACK [expr {5000 + [resp_length SET a 2]}]
+        lead
+        r config set dual-channel-replication-enabled no
+    }
+
+    test "dual channel: DEBUG PAUSE-AFTER-FORK stops a replica when its primary has forked" -needs {ours 1} {
+        r config set dual-channel-replication-enabled yes
+        r debug pause-after-fork 1
+        follow [primary_listen]
+        primary_handshake main
+        primary_send $main "+DUALCHANNELSYNC\r\n"
+        set rdb [primary_accept]
+        primary_command $rdb
+        primary_send $rdb "+OK\r\n"
+        assert_equal SYNC [primary_command $rdb]
+        primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
+        wait_for_condition 5000 {[process_state [srv pid]] eq "T"}
+        kill_process CONT [srv pid]
+        assert_equal {REPLCONF set-rdb-client-id 42} [primary_command $main]
+        r debug pause-after-fork 0
+        lead
+        r config set dual-channel-replication-enabled no
+    }
+
+    test "watchdog-period: the log shows the stack while a full copy is loaded" -needs {ours 1} {
+        with_config {repl-diskless-load flush-before-load watchdog-period 200} {
+            set mark [log_size]
+            follow [primary_listen]
+            primary_handshake chan
+            set part [string range $copy 0 end-10]
+            primary_send $chan "+FULLRESYNC $id 100\r\n\$[string length $copy]\r\n$part"
+            wait_for_log "WATCHDOG TIMER EXPIRED" $mark
+            assert_equal 1 [info_field persistence loading]
+            close $chan
+            wait_for_condition 5000 {[info_field persistence loading] == 0}
+            lead
+        }
+    }
+
+    # Starts the main channel of a replica that waits for the copy on its RDB channel, or has lost that channel.
+    proc dual_main {answer {lost no}} {
+        global id
+        follow [primary_listen]
+        primary_handshake main
+        primary_send $main "+DUALCHANNELSYNC\r\n"
+        set rdb [primary_accept]
+        primary_command $rdb
+        primary_send $rdb "+OK\r\n"
+        assert_equal SYNC [primary_command $rdb]
+        primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
+        assert_equal {REPLCONF set-rdb-client-id 42} [primary_command $main]
+        if {$lost} {
+            primary_send $rdb "\$EOF:[string repeat m 40]\r\n"
+            set mark [log_size]
+            close $rdb
+            wait_for_log "lost" $mark
+        }
+        primary_send $main $answer
+        assert_equal "PSYNC $id 71" [primary_command $main]
+        return $main
+    }
+
+    test "dual channel: a replica asks for the stream although the primary has forgotten the client id" \
+        -needs {ours 1} {
+        r config set dual-channel-replication-enabled yes
+        foreach lost {no yes} {
+            set main [dual_main "-ERR Unrecognized RDB client id 42\r\n" $lost]
+            set mark [log_size]
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            wait_for_log "Aborting dual channel sync" $mark
+            lead
+        }
+        r config set dual-channel-replication-enabled no
+    }
+
+    test "dual channel: the stream is kept up to the limit of the output buffer, and freed in the background" \
+        -needs {ours 1} {
+        with_config {dual-channel-replication-enabled yes client-output-buffer-limit "replica 100000 100000 0"} {
+            set mark [log_size]
+            set freed [info_field memory lazyfreed_objects]
+            set main [dual_main "+OK\r\n"]
+            primary_send $main "+CONTINUE $id\r\n[resp_command SET large [string repeat x 200000]]"
+            wait_for_log "Replication buffer limit reached (100000 bytes), stopping buffering" $mark
+            assert_equal 100000 [info_field replication replicas_repl_buffer_size]
+            lead
+            wait_for_condition 5000 {[info_field memory lazyfreed_objects] > $freed}
+        }
+    }
+
+    test "dual channel: a replica sends its replicas the selected database of its stream" -needs {ours 1} {
+        set chan [synchronize $copy 100]
+        r config set dual-channel-replication-enabled yes
+        set stream [resp_command SELECT 9][resp_command SET a 2]
+        primary_send $chan $stream
+        primary_await $chan REPLCONF ACK [set offset [expr {100 + [string length $stream]}]]
+        set rdb [replica_connect capa eof rdb-only 1 rdb-channel 1 version 9.1.0]
+        $rdb -send sync
+        assert_match "\$ENDOFF:$offset $id 9 *" [replica_line $rdb]
+        $rdb -close
+        lead
+        r config set dual-channel-replication-enabled no
+    }
 }
 
 start_server {no_rdma 1 overrides {save "" repl-diskless-load disabled} tags {replication}} {
@@ -510,6 +677,82 @@ start_server {no_rdma 1 overrides {save "" repl-diskless-load disabled} tags {re
             assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
             lead
         }
+    }
+
+    test "propagation-error-behavior panic: a replica whose clients may write continues" {
+        r config set propagation-error-behavior panic replica-read-only no
+        set chan [synchronize $copy]
+        set from [log_size]
+        primary_send $chan [resp_command LPUSH a x][resp_command SET b 2]
+        wait_for_condition 5000 {[r get b] == 2}
+        assert_match "*This replica is sending an error to its primary: '-WRONGTYPE *' after processing the command\
+            'lpush'*" [log_text $from]
+        r config set propagation-error-behavior ignore replica-read-only yes
+        lead
+    }
+
+    test "CLIENT PAUSE also pauses the stream, from the first affected command on" {
+        set chan [synchronize $copy 100]
+        set ping [resp_command PING]
+        set write [resp_command SET a paused]
+        r client pause 100000 write
+        primary_send $chan $ping$write
+        wait_for_condition 5000 {
+            [info_field replication slave_read_repl_offset] == 100 + [string length $ping$write]
+        }
+        primary_send $chan $ping
+        wait_for_condition 5000 {
+            [info_field replication slave_read_repl_offset] == 100 + [string length $ping$write$ping]
+        }
+        assert_equal [expr {100 + [string length $ping]}] [info_field replication slave_repl_offset]
+        assert_equal 1 [r get a]
+        r client unpause
+        wait_for_condition 5000 {
+            [info_field replication slave_repl_offset] == 100 + [string length $ping$write$ping]
+        }
+        assert_equal paused [r get a]
+        lead
+    }
+
+    # During a sleep of the server the end of the pause and the bytes arrive, so that both are handled in one turn of
+    # the loop, in this order.
+    proc unpause_before {bytes} {
+        set sleeper [new_client]
+        set other [new_client]
+        $sleeper -send debug sleep 0.3
+        after 50
+        $other -send client unpause
+        after 50
+        primary_send $::chan $bytes
+        $sleeper -read
+        $other -read
+        $sleeper -close
+        $other -close
+    }
+
+    test "bytes that come with the end of a pause leave the request alone that was held back" -needs {ours 1} {
+        set ::chan [synchronize $copy 100]
+        set errors [info_field stats unexpected_error_replies]
+        set large [string repeat x 100000]
+        foreach {held cut} [list {SET a 1} 0 [list SET b $large] 50000 {SET c 3} 0] {
+            set offset [info_field replication slave_repl_offset]
+            set sent [resp_command {*}$held]
+            r client pause 100000 write
+            primary_send $::chan [string range $sent 0 $cut]
+            after 20
+            primary_send $::chan [string range $sent $cut+1 end]
+            wait_for_condition 5000 {
+                [info_field replication slave_read_repl_offset] == $offset + [string length $sent]
+            }
+            set next [resp_command INCR n]
+            unpause_before $next
+            wait_for_condition 5000 {
+                [info_field replication slave_repl_offset] == $offset + [string length $sent$next]
+            }
+        }
+        assert_equal [list 1 $large 3 3] [r mget a b c n]
+        assert_equal $errors [info_field stats unexpected_error_replies]
+        lead
     }
 
     test "propagation-error-behavior panic: a command of the stream that fails ends the replica" -needs {ours 1} {
@@ -531,7 +774,7 @@ start_faulty_server {appendonly yes appendfsync everysec save "" repl-diskless-l
     r save
     set copy [file_bytes [file join [srv dir] dump.rdb]]
 
-    test "replica-ignore-disk-write-errors: a replica that cannot write goes on, or else ends" -needs {ours 1} {
+    test "replica-ignore-disk-write-errors: a replica that cannot write continues, or otherwise ends" -needs {ours 1} {
         r config set replica-ignore-disk-write-errors yes
         set chan [synchronize $copy]
         set from [log_size]
@@ -543,10 +786,50 @@ start_faulty_server {appendonly yes appendfsync everysec save "" repl-diskless-l
         primary_send $chan [resp_command SET a 3]
         wait_for_log "*Replica is applying a command it is unable to write to disk.*" $from
         expect_server_exit
-        catch {r config set replica-ignore-disk-write-errors no} ;# it may end before it replies
+        catch {r config set replica-ignore-disk-write-errors no} ;# the server may end before it replies
         catch {primary_send $chan [resp_command SET a 4]}
         wait_for_condition 10000 {![process_alive $pid]} {the replica goes on}
         assert_match "*Replica was unable to write command to disk.*" [log_text $from]
+    }
+}
+
+start_server {no_rdma 1 overrides {appendonly yes save "" repl-diskless-load disabled} tags {replication}} {
+    test "a copy in a file becomes the base of the append-only file, and survives a crash" {
+        set chan [synchronize $copy]
+        wait_for_log "*Reused RDB file from primary sync as AOF base file: appendonly.aof.2.base.rdb*"
+        assert_equal $copy [file_bytes [aof_file b]]
+        assert_equal {appendonly.aof.2.incr.aof 0} [list [aof_files i] [info_field persistence aof_rewrites]]
+        assert {![file exists [file join [srv dir] dump.rdb]]}
+        primary_send $chan [resp_command SELECT 0][resp_command SET later 2]
+        wait_for_condition 5000 {[file size [aof_file i]] > 20}
+        primary_close
+        restart_server -signal KILL
+        assert_equal {1 2} [r mget a later]
+    }
+
+    test "a copy whose base would be commands is followed by a rewrite" {
+        r config set aof-use-rdb-preamble no
+        set from [log_size]
+        set chan [synchronize $copy]
+        aof_wait_rewritten
+        assert_match *.base.aof [aof_file b]
+        assert_not_match "*Reused RDB file*" [log_text $from]
+        assert {[file exists [file join [srv dir] dump.rdb]]}
+        lead
+        r config set aof-use-rdb-preamble yes
+    }
+
+    test "a copy that cannot be moved is followed by a rewrite" -needs {ours 1} {
+        set n [lindex [split [aof_file b] .] end-2]
+        file mkdir [file join [aof_dir] appendonly.aof.[expr {$n + 1}].base.rdb]
+        set chan [synchronize $copy]
+        wait_for_log "*The RDB file from the primary cannot become the base of the append-only file: Is a directory*"
+        file delete [file join [aof_dir] appendonly.aof.[expr {$n + 1}].base.rdb]
+        wait_for_condition 10000 {[string match *.base.rdb [aof_file b]]}
+        aof_wait_rewritten
+        lead
+        restart_server -signal KILL
+        assert_equal 1 [r get a]
     }
 }
 

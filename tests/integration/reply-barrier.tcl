@@ -2,7 +2,7 @@
 # DEBUG REPLY-BARRIER releases them here, as an fsync would.
 # seconds: 5
 
-# The connection that holds and releases; it neither reads nor writes keys.
+# The connection that sets and releases the barrier; it does not access keys.
 proc barrier {args} {$::barrier_client debug reply-barrier {*}$args}
 proc wait_replies_held {count} {
     wait_for_condition 5000 {[dict get [barrier status] clients] == $count} {
@@ -10,15 +10,15 @@ proc wait_replies_held {count} {
     }
 }
 proc unreleased {} {dict get [barrier status] unreleased}
-# Releases until that number of writes were executed and no client waits. Each batch of requests waits, however they are
-# divided into batches.
+# Releases until this number of writes were executed and no client waits. Each batch of requests waits, for any division
+# into batches.
 proc release_all {writes} {
     wait_for_condition 20000 {
         [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes &&\
             [dict get [barrier status] clients] == 0
     } {fail "[barrier status] after $writes writes"}
 }
-# A body with the barrier armed, on fresh data.
+# Runs a body with the barrier enabled, on new data.
 proc held_back {body} {
     set ::barrier_client [new_client]
     $::barrier_client flushall
@@ -27,7 +27,7 @@ proc held_back {body} {
     barrier off
     return -options $options $result
 }
-# The client's requests are executed, and nothing has been sent to it for them.
+# The requests of the clients were executed, but no replies were sent.
 proc assert_waits {clients} {
     foreach c $clients {assert_equal "" [$c -available]}
 }
@@ -50,7 +50,7 @@ proc reply_barrier_tests {} {
         }
     }
 
-    test "writes are released in their order, several clients at once" -needs {ours 1} {
+    test "writes are released in their order, also of several clients" -needs {ours 1} {
         held_back {
             set clients {}
             for {set i 0} {$i < 6} {incr i} {
@@ -89,7 +89,7 @@ proc reply_barrier_tests {} {
         }
     }
 
-    test "reads are let pass when writes cannot be released; writes go on waiting" -needs {ours 1} {
+    test "reads pass when writes cannot be released; writes continue to wait" -needs {ours 1} {
         held_back {
             set writer [new_client]
             set reader [new_client]
@@ -124,7 +124,7 @@ proc reply_barrier_tests {} {
         }
     }
 
-    test "a write that changes nothing is answered at once when nothing is unreleased" -needs {ours 1} {
+    test "a write without a change is answered immediately when no write is unreleased" -needs {ours 1} {
         held_back {
             set c [new_client]
             assert_equal 0 [$c del nosuch]
@@ -206,7 +206,7 @@ proc reply_barrier_tests {} {
         }
     }
 
-    test "messages and lines of MONITOR that tell of a write wait with it" -needs {ours 1} {
+    test "messages and MONITOR lines about a write wait with it" -needs {ours 1} {
         held_back {
             set subscriber [new_client]
             set monitor [new_client]
@@ -253,13 +253,13 @@ proc reply_barrier_tests {} {
                 if {$i % 4 == 3} {assert_equal PONG [$subscriber -read]}
                 assert_equal [list message ch [expr {$i - 1}]] [$subscriber -push]
                 wait_replies_held 2
-                # Its reply stands behind the message that waits, and leaves with the next one.
+                # Its reply follows the message that waits, and is sent with the next one.
                 if {$i % 4 == 1} {$subscriber -send ping}
             }
         }
     }
 
-    test "large replies are held, too, whole and in order" -needs {ours 1} {
+    test "large replies are also held, whole and in order" -needs {ours 1} {
         held_back {
             set c [new_client]
             set large [string repeat 0123456789abcdef 20000]

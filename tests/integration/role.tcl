@@ -1,15 +1,14 @@
-# What depends on the server's role. DEBUG ROLE takes it without a primary to follow.
-# seconds: 5
+# Behavior that depends on the server's role. DEBUG ROLE sets the role without a primary. seconds: 5
 
 proc role_to {args} {r debug role {*}$args}
-# A body during which the server is a replica; it is a primary again afterwards.
+# Runs the body while the server is a replica; it is a primary again afterwards.
 proc as_replica {body} {
     role_to replica 192.0.2.1 7000
     set code [catch {uplevel 1 $body} result options]
     role_to primary
     return -options $options $result
 }
-# A connection whose commands are taken for those of the primary.
+# A connection whose commands are executed as those of the primary.
 proc primary_stream {} {
     set c [new_client]
     $c debug role as-primary
@@ -144,7 +143,7 @@ start_server {overrides {enable-debug-command yes} tags {role}} {
             assert_equal 3 [$p append k 22]
             $p del k
             assert_equal 1 [r dbsize]
-            # Only what the primary sent.
+            # Only the commands of the primary.
             assert_equal {set append del} [lmap command [heard $f] {string tolower [lindex $command 0]}]
             $f -close
         }

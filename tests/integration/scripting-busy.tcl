@@ -1,7 +1,6 @@
-# Scripts that run longer than busy-reply-threshold: what other clients get, and what ends the script.
-# seconds: 5
+# Scripts that run longer than busy-reply-threshold: replies to other clients, and the end of the script. seconds: 5
 
-# Starts a script on a connection of its own and waits until it is busy.
+# Starts a script on a new connection and waits until it is busy.
 proc busy {script {command eval}} {
     set c [new_client]
     $c -send $command $script 0

@@ -2,7 +2,7 @@
 # server, and how sessions end.
 # seconds: 8
 
-# A client with a session that has begun, and in `first` what the script stopped with.
+# Starts a session; returns its client, and in `first` the lines with which the script stopped.
 proc session {mode script args} {
     upvar first first
     set c [new_client]
@@ -208,7 +208,7 @@ return 1}]
         assert_match "* Stopped at 3,*" [lindex [debug $c c] 0]
         assert_equal {{<value> a = 7} {<value> inside = 7}} [debug $c p]
         assert_equal {{In top level:} {->#3     coroutine.yield(inside)} {From top level:} {   5   f(7)}} [debug $c t]
-        assert_match "* Stopped at 7,*" [lindex [debug $c c] 0] ;# where the function is made
+        assert_match "* Stopped at 7,*" [lindex [debug $c c] 0] ;# the line that creates the function
         assert_match "* Stopped at 7,*" [lindex [debug $c c] 0]
         assert_equal {{<value> x = 1} {<value> y = 2}} [debug $c p]
         debug $c b 0
@@ -233,7 +233,7 @@ return 1}]
         }
     }
 
-    test "a session in a forked process changes nothing, and the server goes on meanwhile" {
+    test "a session in a forked process changes nothing, and the server continues meanwhile" {
         r flushall
         r set k before
         set listener [new_client]

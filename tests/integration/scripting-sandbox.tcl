@@ -1,5 +1,4 @@
-# What scripts cannot reach and cannot change, and what of the server's resources they cannot exhaust.
-# seconds: 5
+# Objects that scripts cannot access or change, and resources that they cannot exhaust. seconds: 5
 
 start_server {tags {scripting}} {
     test "globals and libraries are read-only" {
@@ -158,8 +157,8 @@ start_server {tags {scripting}} {
         assert_equal {15 000000ff -1} [r eval {return {bit.band(255, 15), bit.tohex(255), bit.bnot(0)}} 0]
     }
 
-    # Each script tries to get at something that it must not reach. Whatever it replies, the next script finds what it
-    # always finds.
+    # Each script tries to change something that it must not access. Whatever it returns, the next script finds the
+    # environment unchanged.
     proc assert_sandbox_is_whole {after} {
         assert_equal {function 1 PONG} \
             [r eval {return {type(redis.call), getmetatable('').__index == string and 1 or 0, redis.call('ping')}} 0] \
@@ -251,7 +250,7 @@ start_server {tags {scripting}} {
     }
 
     test "the name of a chunk survives a collection while its reader runs" {
-        # The interpreter calls a reader that has ended once more, after it has made the name.
+        # The interpreter calls a reader once more after its end, after it has created the name.
         foreach name {"" ", 'name\0of a chunk'"} shown {(load) {[string "name"]}} {
             set reply [r eval "
                 local calls = 0

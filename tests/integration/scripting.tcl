@@ -1,5 +1,4 @@
-# EVAL, EVALSHA and SCRIPT: values in both directions, errors, the cache, what is propagated, which commands are
-# refused. seconds: 5
+# EVAL, EVALSHA and SCRIPT: conversion of values, errors, the cache, propagation, rejected commands. seconds: 5
 
 start_server {overrides {enable-debug-command yes} tags {scripting}} {
     test "a script gets its keys and arguments, and replies with what it returns" {
@@ -79,7 +78,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         }
     }
 
-    test "pcall() returns the field err of a table in place of the table if it is a text, and behind it if not" {
+    test "pcall() returns the field err of an error table: instead of the table if it is a string, otherwise after it" {
         foreach {script results} {
             {pcall(error, {err = 'text'})} {2 string nil}
             {pcall(error, {err = 5})} {2 number nil}
@@ -323,5 +322,93 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r client unpause
         assert_equal held [$c -read]
         $c -close
+    }
+
+    test "quotes in the first line of a script and of a library" {
+        foreach {line expected} {
+            {#!"lua"} 1  {#!lua flags='no-writes'} 1  {#!lua "flags=no-writes"} 1  {#!lua flags="no-"writes} 1
+            {#! lua} {ERR Unknown lua shebang option: lua}
+            {#!lua flags=no-writes,} {ERR Unexpected flag in script shebang: }
+            {#!lua flags=no-writes, allow-oom} {ERR Unexpected flag in script shebang: }
+            {#!lua "flags=no-writes} {ERR Invalid engine in script shebang}
+            {#!none} {ERR Could not find scripting engine 'none'}
+        } {
+            catch {r eval "$line\nreturn 1" 0} got
+            assert_equal $expected $got $line
+        }
+        foreach {line expected} {
+            {#!lua name="quoted"} quoted  {#!"lua" 'name=quoted'} quoted  {#!lua name="quo"ted} quoted
+            {#! lua name=quoted} {ERR Invalid metadata value given: lua}
+            {#! name=quoted} {ERR Engine '' not found}
+            {#!lua name="quoted} {ERR Invalid library metadata}
+        } {
+            catch {r function load replace "$line\nredis.register_function('quoted', function() return 1 end)"} got
+            assert_equal $expected $got $line
+        }
+        r function flush
+    }
+
+    test "DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call what they are denied, but no command of a connection" {
+        set denied "*This Valkey command is not allowed from script*"
+        assert_error_like $denied {r eval {return redis.call('debug', 'sleep', '0')} 0}
+        r debug set-disable-deny-scripts 1
+        assert_equal OK [r eval {return redis.call('debug', 'sleep', '0')} 0]
+        assert_match "*cmd=eval*" [r eval {return redis.call('client', 'list')} 0]
+        foreach command {
+            multi {watch k} {subscribe c} {auth x} hello reset quit {eval {return 1} 0} {fcall f 0} discard
+        } {
+            assert_error_like $denied {r eval {return redis.call(unpack(ARGV))} 0 {*}$command}
+        }
+        r debug set-disable-deny-scripts 0
+        assert_error_like $denied {r eval {return redis.call('client', 'list')} 0}
+    }
+
+    test "no command harms the server when a script may call it" {
+        r debug set-disable-deny-scripts 1
+        foreach command {
+            monitor {psync ? -1} {replconf ack 1} {client setname x} {client no-evict on} {client no-touch on}
+            {client tracking on} {client tracking on bcast} {client trackinginfo} {client getredir} {client caching yes}
+            {client unblock 1} {client kill id 1} {client pause 0} {client unpause} {client capa redirect}
+            {client reply on} {client import-source on} {client setinfo lib-name x} {client info} {client list}
+            {client id} {role}
+            {script kill} {script flush} {script debug no} {function flush} {function kill} {function list}
+            {function stats} {acl whoami} {acl log} {acl setuser tmp on} {acl deluser tmp} {config resetstat}
+            {config rewrite} {latency doctor}
+            {module list} {unwatch} {discard} {exec} {failover} {debug reload} {slaveof no one} {blpop missing 0}
+        } {
+            catch {r eval {return redis.pcall(unpack(ARGV))} 0 {*}$command}
+            reconnect
+            assert_equal PONG [r ping] $command
+        }
+        r debug set-disable-deny-scripts 0
+    }
+
+    test "a command called with as many arguments as the stack holds gets its reply" {
+        r del list
+        assert_equal 7999 [r eval {
+            local values = {}
+            for i = 1, 7999 do values[i] = i end
+            return redis.call('rpush', KEYS[1], unpack(values))
+        } 1 list]
+        assert_equal 7999 [r eval {
+            local values = {}
+            for i = 1, 7999 do values[i] = 'missing' end
+            return #redis.call('mget', unpack(values))
+        } 0]
+        r del list
+    }
+
+    test "SORT of a set in a script is ordered even by a constant" {
+        r del set
+        r sadd set b a e c d aa
+        assert_equal {a aa b c d e} [r eval {return redis.call('sort', KEYS[1], 'by', 'x')} 1 set]
+        assert_equal {e d c} [r eval {return redis.call('sort_ro', KEYS[1], 'by', 'x', 'desc', 'limit', 0, 3)} 1 set]
+    }
+
+    test "the lua module is listed by HELLO, MODULE LIST and INFO" {
+        set module {name lua ver 1 path lua args {}}
+        assert_equal [list $module] [r module list]
+        assert_equal [list $module] [dict get [r hello] modules]
+        assert_match "name=lua,ver=1,*" [info_field modules module]
     }
 }

@@ -1,5 +1,4 @@
-# TIME, DEBUG, SHUTDOWN, and the logs of slow and large commands where there are any.
-# seconds: 8
+# TIME, DEBUG, SHUTDOWN, and the logs of slow and large commands. seconds: 8
 
 start_server {tags {server}} {
     test "TIME is the time" {
@@ -104,7 +103,7 @@ start_server {tags {server}} {
         }
     }
 
-    # --- SHUTDOWN, while it stays --------------------------------------------------------
+    # --- SHUTDOWN that does not end the server --------------------------------------------------------
 
     test "SHUTDOWN refuses wrong options and ABORT without a shutdown" {
         replies {
@@ -173,7 +172,7 @@ start_server {tags {server}} {
         }
     }
 
-    # What a log holds of one command name, oldest first: {size arguments} each.
+    # The entries of one command in a log, oldest first: {size arguments} each.
     proc logged {type names} {
         set found {}
         foreach entry [lreverse [r commandlog get -1 $type]] {
@@ -184,7 +183,7 @@ start_server {tags {server}} {
         return $found
     }
 
-    test "COMMANDLOG hides secrets in transactions, too, and logs what was executed with the bytes of both" \
+    test "COMMANDLOG also hides secrets in transactions, and logs the executed commands with the bytes of both" \
         -needs {command commandlog} {
         set c [new_client]
         r config set commandlog-request-larger-than 0 commandlog-reply-larger-than 0
@@ -206,7 +205,7 @@ start_server {tags {server}} {
         assert_equal {{config set primaryauth (redacted)} {auth (redacted) (redacted)}} \
             [lmap i {1 2} {lindex $replies $i 1}]
         foreach type {slow large-request large-reply} {assert_not_match *secret* [r commandlog get -1 $type]}
-        # Discarded, and of an aborted transaction: nothing was executed.
+        # Commands of discarded and aborted transactions were not executed.
         foreach type {large-request large-reply} {r commandlog reset $type}
         $c multi
         $c set key discarded
@@ -216,7 +215,7 @@ start_server {tags {server}} {
         catch {$c nosuch}
         catch {$c exec}
         assert_equal {multi discard multi} [lmap e [logged large-request {multi discard set exec}] {lindex $e 1 0}]
-        # Large arguments are received apart from the others, and counted all the same.
+        # Large arguments are received separately, but count as well.
         r commandlog reset large-request
         $c set key [string repeat x 100000]
         assert_equal 100033 [lindex [logged large-request set] 0 0]
@@ -261,7 +260,7 @@ start_server {tags {server}} {
             $m -write [resp_command {*}$command]
             assert_equal "-ERR Replica can't interact with the keyspace" [$m -readline]
         }
-        # A second MONITOR is not answered.
+        # A second MONITOR gets no reply.
         $m -write [resp_command monitor][resp_command ping]
         assert_equal +PONG [$m -readline]
         assert_match {*"ping"} [$m -readline]
@@ -336,7 +335,7 @@ start_server {tags {server}} {
         set lines [split [r latency graph command] \n]
         assert_regexp {^command - high \d+ ms, low \d+ ms \(all time high \d+ ms\)$} [lindex $lines 0]
         assert_equal [string repeat - 80] [lindex $lines 1]
-        # Usually one sample, two where the second changed on the way.
+        # Usually one sample; two if the second changed meanwhile.
         assert_equal [lrepeat 5 [string length [lindex $lines 2]]] [lmap line [lrange $lines 2 6] {string length $line}]
         assert_regexp {^[_#]+$} [string map {| #} [lindex $lines 5]]
         assert_regexp {^ +$} [lindex $lines 6]
@@ -362,7 +361,7 @@ start_server {tags {server}} {
         r latency reset
     }
 
-    test "MEMORY DOCTOR tells what takes memory that the data does not need" -needs {command memory} {
+    test "MEMORY DOCTOR reports memory that the data does not need" -needs {command memory} {
         r flushall
         set little [r memory doctor]
         r debug populate 50000 doctor 200
@@ -373,7 +372,7 @@ start_server {tags {server}} {
         r flushall sync
     }
 
-    test "MEMORY MALLOC-STATS shows what the allocator tells" -needs {command memory} {
+    test "MEMORY MALLOC-STATS shows the statistics of the allocator" -needs {command memory} {
         set stats [r memory malloc-stats]
         if {[string match jemalloc* [info_field memory mem_allocator]]} {
             assert_match "*Begin jemalloc statistics*Allocated:*" $stats
@@ -394,7 +393,7 @@ start_server {tags {server}} {
         assert_equal {1073741 7} [list $bound $count]
     }
 
-    test "MEMORY USAGE tells the size of a key" -needs {command memory} {
+    test "MEMORY USAGE returns the size of a key" -needs {command memory} {
         r set a [string repeat x 1000]
         assert_range [r memory usage a] 1000 1400
         assert_typed nil$ memory usage none
@@ -404,8 +403,8 @@ start_server {tags {server}} {
         foreach f {peak.allocated total.allocated startup.allocated keys.count} {assert {[dict exists $s $f]} $f}
     }
 
-    test "serving goes on while the load of an idle server is small" {
-        # A turn of the loop without work must not spin.
+    test "the server works while an idle server uses little CPU time" {
+        # An idle event loop must not spin.
         set before [info_field cpu used_cpu_user]
         set began [clock milliseconds]
         after 600

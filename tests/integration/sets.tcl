@@ -404,3 +404,20 @@ start_server {tags {set}} {
         }
     }
 }
+
+start_server {} {
+    test "SMOVE of a member that the destination has leaves it as it was for WATCH" {
+        set other [new_client]
+        foreach {there reply} {m 1 n {}} {
+            r del from to
+            r sadd from m other
+            r sadd to $there
+            r watch to
+            $other smove from to m
+            r multi
+            r scard to
+            assert_equal $reply [r exec]
+            assert_equal {0 1} [list [r sismember from m] [r sismember to m]]
+        }
+    }
+}

@@ -1,4 +1,4 @@
-# SHUTDOWN, SIGTERM and SIGINT with data to keep.
+# SHUTDOWN, SIGTERM and SIGINT of a server that saves its data.
 
 proc shuts_down {args} {
     expect_server_exit
@@ -51,7 +51,7 @@ foreach {signal points option value saves} {
 }
 
 start_server {overrides {save "3600 1"}} {
-    test "a save that fails refuses SHUTDOWN and SIGTERM, and the server goes on" {
+    test "after a failed save SHUTDOWN and SIGTERM do not end the server" {
         set gone [srv dir]/gone
         file mkdir $gone
         r config set dir $gone
@@ -86,7 +86,48 @@ start_server {overrides {save "3600 1"}} {
     }
 }
 
-# A replica that does not acknowledge what is written: SHUTDOWN waits for it, and holds writes meanwhile.
+start_server {overrides {save "3600 1" enable-debug-command yes}} {
+    test "FLUSHALL, DEBUG RELOAD and SHUTDOWN end a background save that is stopped" {
+        foreach command {{r flushall} {r debug reload} {shuts_down}} {
+            r set k v
+            r config set rdb-key-save-delay 100000000
+            r bgsave
+            r config set rdb-key-save-delay 0
+            wait_for_condition 5000 {[set files [glob -nocomplain -directory [srv dir] temp-*.rdb]] ne {}}
+            regexp {temp-(\d+)\.rdb} $files -> pid
+            kill_process STOP $pid
+            eval $command
+        }
+        assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
+    }
+}
+
+start_server {overrides {save "3600 1" enable-debug-command yes}} {
+    test "SHUTDOWN ABORT voids a signal that was not heeded yet" {
+        set from [log_size]
+        r debug pause-cron 1
+        kill_process TERM [srv pid]
+        wait_for_log "Received SIGTERM scheduling shutdown..." $from
+        assert_equal OK [r shutdown abort]
+        r debug pause-cron 0
+        assert_match "*Shutdown manually aborted*" [log_text $from]
+        assert_error "ERR No shutdown in progress." {r shutdown abort}
+    }
+
+    test "a second SIGINT ends the server immediately, and the file of the save is removed" {
+        for {set i 0} {$i < 100} {incr i} {r set $i $i}
+        r config set rdb-key-save-delay 1000000
+        expect_server_exit
+        kill_process INT [srv pid]
+        wait_for_condition 5000 {[llength [glob -nocomplain -directory [srv dir] temp-*.rdb]] == 1}
+        kill_process INT [srv pid]
+        assert_equal 1 [server_reap [srv id]]
+        assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
+        assert_equal 0 [has_file]
+    }
+}
+
+# A replica that does not acknowledge writes: SHUTDOWN waits for it and pauses writes meanwhile.
 proc pause_reason {} {info_field clients paused_reason}
 proc wait_for_shutdown {} {wait_for_condition 15000 {[pause_reason] eq "shutdown_in_progress"}}
 
@@ -137,7 +178,7 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-t
         foreach client [list $c $writer] {$client -close}
     }
 
-    test "a pause by CLIENT PAUSE goes on after a shutdown that is aborted" -needs {ours 1} {
+    test "a pause by CLIENT PAUSE continues after an aborted shutdown" -needs {ours 1} {
         lassign [list [new_client] [new_client]] c writer
         r client pause 1000000 write
         $c -send shutdown

@@ -1,4 +1,4 @@
-# A keyspace with a table for each hash slot (the option keyspace-per-slot): what clients and files can see of it.
+# A keyspace with a table for each hash slot (the option keyspace-per-slot): its effects on clients and files.
 
 proc scan_everything {args} {
     set cursor 0

@@ -2,7 +2,7 @@
 # seconds: 2
 
 start_server {tags {sort}} {
-    test "orders, limits, patterns, storing, and what is wrong with the words" {
+    test "orders, limits, patterns, storing, and invalid arguments" {
         r flushall
         replies {
             {RPUSH l 3 1 2 10} :4
@@ -81,7 +81,7 @@ start_server {tags {sort}} {
         }
     }
 
-    test "SORT STORE tells sortstore, ends the expiry of what was there, and may store where it reads" {
+    test "SORT STORE sends sortstore, removes the expiry of the destination, and may store to its source" {
         r flushall
         r rpush l 3 1 2
         r set d old ex 1000
@@ -118,6 +118,17 @@ start_server {tags {sort}} {
         r del l
         r rpush l 1 2
         assert_equal [list [string repeat v 100000] [string repeat v 100000]] [r sort l get w_*]
+    }
+
+    test "SORT turns a sorted set into a skiplist" {
+        foreach command {{sort z} {sort z alpha} {sort z by nosort limit 5 1} {sort_ro z by nosort} {sort z store to}} {
+            r del z
+            r zadd z 1 10 2 5
+            assert_encoding listpack z
+            r {*}$command
+            assert_encoding skiplist z
+            assert_equal {10 1 5 2} [r zrange z 0 -1 withscores]
+        }
     }
 
     test "SORT within a transaction sees what came before it" {

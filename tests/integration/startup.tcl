@@ -1,8 +1,7 @@
-# Starting: the configuration file, the command line, standard input, what the
-# log says, pid file, daemon, signals, exit codes.
+# Startup: the configuration file, the command line, standard input, the log, pid file, daemon, signals, exit codes.
 # seconds: 12
 
-# The message with which the server refuses a line of its configuration.
+# The message with which the server rejects a line of its configuration.
 proc fatal {line text why} {
     return "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line\
         $line\n>>> '$text'\n$why\n"
@@ -14,6 +13,12 @@ proc conf {text} {
 }
 
 # --- The configuration file ------------------------------------------------------
+
+test "a misspelt option is refused with the name that was probably meant" {
+    set bad "Bad directive or wrong number of arguments"
+    refuses_to_start [fatal 1 "maxmemroy 1" "$bad\nDid you mean 'maxmemory'?"] [conf "maxmemroy 1\n"]
+    refuses_to_start "'appendonyl \"yes\"'\n$bad\nDid you mean 'appendonly'?" --appendonyl yes
+}
 
 test "a line with an unknown option is refused, with its number" {
     refuses_to_start [fatal 2 "nosuch foo" "Bad directive or wrong number of arguments"] \
@@ -68,8 +73,8 @@ test "too many or too few arguments of an option are refused" {
 test "unbalanced quotes are refused" {
     refuses_to_start [fatal 2 {requirepass "abc} "Unbalanced quotes in configuration line"] \
         [conf "port 18001\nrequirepass \"abc\n"]
-    refuses_to_start [fatal 1 {requirepass "a"b} "Unbalanced quotes in configuration line"] \
-        [conf "requirepass \"a\"b\n"]
+    refuses_to_start [fatal 1 {requirepass a"b} "Unbalanced quotes in configuration line"] \
+        [conf "requirepass a\"b\n"]
 }
 
 test "a file that is not there is refused" {
@@ -127,7 +132,7 @@ test "save \"\" drops what was gathered before" {
     assert_equal "" [lindex [[new_client -port $port] config get save] 1]
 }
 
-test "include brings in other files, also by pattern, at its place" {
+test "include reads other files, also by pattern, at its position" {
     set port [free_port]
     set dir [file join $::unit_dir inc[incr ::conf_n]]
     file mkdir $dir
@@ -152,11 +157,16 @@ test "options that are no longer in use are accepted" {
     set port [free_port]
     serve -port $port -- [conf_on $port \
         "port PORT\nbind 127.0.0.1\nlist-max-ziplist-entries 512\nlist-max-ziplist-value 64\nlua-replicate-commands\
-        yes\nio-threads-do-reads yes\nsave \"\"\ndir DIR\n"]
-    assert_equal PONG [[new_client -port $port] ping]
+        yes\nio-threads-do-reads 7\nevents-per-io-thread x\ndynamic-hz 9\nsave \"\"\ndir DIR\n"]
+    set c [new_client -port $port]
+    foreach name {io-threads-do-reads events-per-io-thread dynamic-hz} {
+        assert_equal {} [$c config get $name]
+        assert_error "ERR Unknown option or number of arguments for CONFIG SET - '$name'" {$c config set $name yes}
+    }
+    refuses_to_start "'dynamic-hz \"1\" \"2\"'\nBad directive or wrong number of arguments" --dynamic-hz 1 2
 }
 
-test "the present directory is that of the option dir" {
+test "the working directory is that of the option dir" {
     lassign [serve -- --port PORT --bind 127.0.0.1 --dir DIR --save ""] handle port dir
     set c [new_client -port $port]
     assert_equal $dir [lindex [$c config get dir] 1]
@@ -202,6 +212,40 @@ test "standard input overrides the file, and the command line overrides standard
     assert_equal 6 [lindex [$c config get maxclients] 1]
     assert_equal [spawn_out $handle] [spawn_out $handle]
     assert_in [lindex [$c config get timeout] 1] {18 19}
+}
+
+test "standard input instead of the file" {
+    lassign [serve -stdin "maxclients 6\ntimeout 18\nport PORT\nsave \"\"\n" -- - --maxclients 7 --dir DIR] handle port
+    set c [new_client -port $port]
+    assert_equal {7 18} [list [lindex [$c config get maxclients] 1] [lindex [$c config get timeout] 1]]
+    assert_equal "" [dict get [info_dict [$c info server]] config_file]
+}
+
+test "supervised is shown as configured where no supervisor is found" {
+    foreach kind {systemd upstart auto} {
+        lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --supervised $kind] handle port
+        set c [new_client -port $port]
+        assert_equal [list supervised $kind] [$c config get supervised]
+        assert_equal no [dict get [info_dict [$c info server]] process_supervised] $kind
+    }
+}
+
+test "rdma-port and rdma-bind have an effect only together, and the log says so" {
+    set got [run_server --rdma-bind 192.0.2.1 --port 99999]
+    if {[string match "*built without RDMA*" [dict get $got err]]} {skip_test "built without RDMA"}
+    set port [free_port]
+    foreach {option value other} [list rdma-port $port rdma-bind rdma-bind 192.0.2.1 rdma-port] {
+        lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --logfile my.log \
+            --$option $value] handle at dir
+        assert_equal PONG [[new_client -port $at] ping]
+        wait_for_text $dir/my.log "WARNING: $option "
+        wait_for_text $dir/my.log "RDMA is not listening: set $other"
+    }
+}
+
+test "an option and its value in one argument" {
+    lassign [serve -- --port PORT "--maxclients 17" --bind 127.0.0.1 --save "" --dir DIR] handle port
+    assert_equal 17 [lindex [[new_client -port $port] config get maxclients] 1]
 }
 
 test "standard input alone" {
@@ -257,7 +301,7 @@ test "valkey-check-aof explains its options, and takes no option for a file" -ne
     assert_match "Usage: *<file.manifest|file.aof>\n" [dict get $got out]
 }
 
-test "--version tells the version and ends" {
+test "--version shows the version and exits" {
     foreach option {--version -v} {
         set got [run_server $option]
         assert_equal 0 [dict get $got code]
@@ -266,7 +310,7 @@ test "--version tells the version and ends" {
     }
 }
 
-test "--help tells the usage" {
+test "--help shows the usage" {
     foreach option {--help -h} {
         set got [run_server $option]
         assert_in [dict get $got code] {0 1}
@@ -284,9 +328,10 @@ test "the log says when the server has started and listens" {
     wait_for_text $out "Ready to accept connections tcp"
     set text [file_bytes $out]
     set pid [spawn_pid $handle]
-    assert_match "*$pid:C * Valkey is starting *" $text
+    assert_match "*$pid:M * Valkey is starting *" $text
     assert_match "* Valkey version=*, bits=64, commit=*, modified=*, pid=$pid, just started\n*" $text
     assert_match "*$pid:M * Server initialized\n*" $text
+    assert_match "* monotonic clock: *\n*Running mode=*" $text
     assert_match "* Running mode=standalone, port=$port.\n*" $text
     assert {[string first "Server initialized" $text] < [string first "Ready to accept connections tcp" $text]}
     foreach l [split [string trimright $text \n] \n] {
@@ -303,11 +348,18 @@ test "always-show-logo shows port and process id" {
     assert_regexp "PID: [spawn_pid $handle]\\s" $text
 }
 
+test "the log of a server that starts as a replica shows its role from the first line" {
+    lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --replicaof 127.0.0.1 1] handle port
+    set out [spawn_outfile $handle]
+    wait_for_text $out "Ready to accept connections tcp"
+    assert_match "*[spawn_pid $handle]:S * Valkey is starting *" [file_bytes $out]
+}
+
 test "logfile takes the log, nothing is written to standard output" {
     lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --logfile my.log] handle port dir
     wait_for_text $dir/my.log "Ready to accept connections tcp"
     assert_equal "" [spawn_out $handle]
-    # It is opened for every line: a file moved away is replaced.
+    # The log is opened for every line, so a file that was moved away is created again.
     set c [new_client -port $port]
     file rename $dir/my.log $dir/old.log
     $c config set loglevel debug
@@ -361,7 +413,7 @@ test "no pid file without daemonize or pidfile" {
     assert_equal {} [glob -nocomplain $dir/*.pid]
 }
 
-test "daemonize yes: the command ends, the server goes on" -tags {tcp-only} {
+test "daemonize yes: the command ends, the server continues" -tags {tcp-only} {
     set port [free_port]
     set dir [file join $::unit_dir daemon]
     file mkdir $dir
@@ -376,7 +428,7 @@ test "daemonize yes: the command ends, the server goes on" -tags {tcp-only} {
     set c [new_client -port $port]
     assert_equal PONG [$c ping]
     assert_equal $pid [dict get [info_dict [$c info server]] process_id]
-    # It has left our session and has no terminal.
+    # The daemon has left our session and has no terminal.
     assert_equal $pid [lindex [split [file_bytes /proc/$pid/stat]] 5]
     catch {$c shutdown nosave}
     wait_for_condition 5000 {![process_alive $pid]}

@@ -16,7 +16,7 @@ proc consumer_info {consumer field} {
     foreach info [r xinfo consumers s g] {if {[dict get $info name] eq $consumer} {return [dict get $info $field]}}
     error "no consumer $consumer"
 }
-# {id consumer deliveries} of all that is pending.
+# {id consumer deliveries} of all pending entries.
 proc pending {} {
     lmap entry [r xpending s g - + 1000] {lassign $entry id consumer idle deliveries; list $id $consumer $deliveries}
 }
@@ -283,7 +283,7 @@ start_server {tags {stream}} {
         }
     }
 
-    test "XAUTOCLAIM looks at ten entries for each that it may claim, and tells where to go on" {
+    test "XAUTOCLAIM examines ten entries for each that it may claim, and returns the next start" {
         make_group 40
         r xreadgroup group g a streams s >
         r xclaim s g a 0 15-1 40-1 idle 60000 justid
@@ -316,6 +316,22 @@ start_server {tags {stream}} {
         assert_equal {4-1 {} 2} [progress]
         r xtrim s maxlen 0
         assert_equal {4-1 {} 0} [progress]
+    }
+
+    test "entries-read is not counted on over an entry deleted behind the position of the group" {
+        proc progress {} {list [group_info last-delivered-id] [group_info entries-read] [group_info lag]}
+        make_group 4
+        r xreadgroup group g a count 1 streams s >
+        r xdel s 2-1
+        r xreadgroup group g a count 1 streams s >
+        assert_equal {3-1 {} {}} [progress]
+        r xreadgroup group g a count 1 streams s >
+        assert_equal {4-1 4 0} [progress]
+        make_group 4
+        r xreadgroup group g a count 1 streams s >
+        r xdel s 1-1
+        r xreadgroup group g a count 1 streams s >
+        assert_equal {2-1 2 2} [progress]
     }
 
     test "XINFO GROUPS, CONSUMERS and STREAM FULL" {
@@ -482,7 +498,7 @@ start_server {tags {stream}} {
             set c [new_client]
             $c -send xreadgroup group g c$i block 0 streams s >
             lappend clients $c
-            # The first two are served first. With I/O threads the requests of the others may change places.
+            # The first two are served first. With I/O threads the requests of the others may be reordered.
             if {$i < 2} {wait_for_condition 10000 {[info_field clients blocked_clients] == $i + 1}}
         }
         wait_for_condition 10000 {[info_field clients blocked_clients] == 200}

@@ -1,12 +1,12 @@
-# Streams: entries, and reading them. Consumer groups are in stream-groups.tcl; what every command has in common with
-# others, and what waiting is like, in command-table.tcl and blocking-table.tcl. seconds: 10
+# Streams: adding and reading entries. Consumer groups are in stream-groups.tcl; common properties of commands and of
+# blocking are in command-table.tcl and blocking-table.tcl. seconds: 10
 
-# A stream of that many entries, MS-1 for MS = 1, 2, …, each with the field f of that value.
+# A stream of this number of entries, MS-1 for MS = 1, 2, …, each with the field f with the value MS.
 proc make_stream {key count} {
     r del $key
     for {set i 1} {$i <= $count} {incr i} {r xadd $key $i-1 f $i}
 }
-# The ids of entries as XRANGE shows them.
+# The ids of the entries of an XRANGE reply.
 proc ids {entries} {lmap entry $entries {lindex $entry 0}}
 proc stream_info {key field} {dict get [r xinfo stream $key] $field}
 proc wait_blocked {count} {
@@ -233,7 +233,7 @@ start_server {tags {stream}} {
         }
     }
 
-    test "XTRIM without LIMIT removes what fills a hundred nodes at once, and no more" {
+    test "approximate XTRIM without LIMIT removes at most a hundred nodes" {
         with_config {stream-node-max-entries 3} {
             make_stream s 400
             assert_equal 300 [r xtrim s maxlen ~ 0]

@@ -138,7 +138,7 @@ start_server {tags {string}} {
         }
     }
 
-    test "SET XX sets only a present key" {
+    test "SET XX sets only an existing key" {
         r del k
         replies {
             {set k 1 xx} {nil$}
@@ -314,7 +314,7 @@ start_server {tags {string}} {
         assert_typed :0 exists a
     }
 
-    test "MSETEX NX wants all keys missing, XX all present" -needs {version 9.1} {
+    test "MSETEX NX requires all keys to be missing, XX all to exist" -needs {version 9.1} {
         r flushall
         r set b old
         replies {
@@ -924,7 +924,8 @@ start_server {tags {string}} {
                         [expr {$at + [string length $v]}] end]
                 }
                 3 {
-                    set want [expr {[info exists model($k)] ? $model($k) : ""}]
+                    set want ""
+                    if {[info exists model($k)]} {set want $model($k)} ;# expr would make a number of "\f6"
                     assert_equal [string range $want 3 30] [r getrange $k 3 30]
                     assert_equal [string length $want] [r strlen $k]
                 }

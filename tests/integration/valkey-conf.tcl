@@ -1,6 +1,6 @@
-# valkey.conf, the file that comes with the server: it names every option, with the default the server has.
+# valkey.conf, the file that is shipped with the server: it has every option with its default.
 
-# Lines of options, without the '#' that makes them examples; explanation has a space behind its '#'.
+# Lines of options, without the '#' of examples; explanations have a space after the '#'.
 proc shipped_lines {} {
     set lines {}
     foreach line [split [file_bytes [file join $::root valkey.conf]] \n] {
@@ -13,10 +13,10 @@ proc names_of {lines} {lsort -unique [lmap line $lines {lindex [split $line] 0}]
 start_server {overrides {io-threads -} tags {config}} {
     test "valkey.conf has every option, and no other" -needs {ours 1} {
         r debug config-rewrite-force-all
-        # Users are lines of the file, but no options.
+        # Users are lines of the file, but not options.
         set written [lmap line [split [file_bytes [srv conf]] \n] \
             {if {[regexp {^[a-z]} $line] && ![string match "user *" $line]} {set line} else continue}]
-        lappend written "replicaof host port" ;# a primary has no such line
+        lappend written "replicaof host port" ;# a primary does not have this line
         set shipped [names_of [shipped_lines]]
         assert_equal {} [lmap name [names_of $written] {if {$name in $shipped} continue; set name}] \
             "missing from valkey.conf"
@@ -30,12 +30,12 @@ start_server {overrides {io-threads -} tags {config}} {
         }
     }
 
-    # What the harness sets itself cannot be compared; save gathers what is set twice.
+    # Options that the harness sets cannot be compared; `save` accumulates its values.
     set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir\
         rdma-bind rdma-port}
     set lines [lmap line [shipped_lines] {if {[lindex [split $line] 0] in $own} continue; set line}]
     set plain [r config get *]
-    # A genuine server need not know the options of ours.
+    # A genuine server may not have all options of our server.
     if {[server_is_ours]} {start_server [list config $lines tags {config}] {
         test "valkey.conf with every line switched on is the default" -needs {ours 1} {
             set loaded [r config get *]

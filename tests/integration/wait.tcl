@@ -24,13 +24,13 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
                 assert_equal 1 [r -1 wait 1 10000]
                 assert_equal $i [r get k]
             }
-            # Nothing more to wait for: at once, also where fewer are asked for.
+            # Replies immediately if enough replicas have acknowledged, also if fewer are requested.
             assert_equal 1 [r -1 wait 0 0]
             assert_equal 1 [r -1 wait 1 0]
         }
 
         test "WAIT does not wait for the regular acknowledgement" {
-            # Replicas acknowledge each second by themselves: a hundred waits would take more than a minute.
+            # Without requests replicas acknowledge once per second, so a hundred waits would take more than a minute.
             set c [new_client -level -1]
             set began [clock seconds]
             for {set i 0} {$i < 100} {incr i} {
@@ -52,7 +52,7 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             r -1 set k 2
             set c [new_client -level -1]
             assert_equal 1 [$c wait 1 0]
-            # The one that has written does.
+            # The client that has written waits.
             assert_equal 0 [r -1 wait 1 50]
             $c set other 1
             $c -send wait 1 0
@@ -68,7 +68,7 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             $c multi
             $c set k 3
             $c wait 1 0
-            assert_equal {OK 0} [$c exec]
+            assert_equal {OK 1} [$c exec] ;# it refers to earlier writes of the client
             $c -send wait 1 0
             wait_for_condition 5000 {[blocked] == 1}
             exec kill -CONT [srv pid]
@@ -97,7 +97,7 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             assert_equal 0 [blocked]
         }
 
-        test "WAITAOF tells whether this server and replicas have the writes on disk" {
+        test "WAITAOF returns whether this server and replicas have the writes on disk" {
             for {set i 0} {$i < 20} {incr i} {
                 r -1 set k $i
                 assert_equal {1 1} [r -1 waitaof 1 1 10000]
@@ -113,6 +113,57 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             assert_equal {1 1} [r -1 waitaof 1 1 20000]
             r -1 config set appendfsync always
             r config set appendfsync always
+        }
+
+        test "a replica acknowledges when a reply to the write could leave: its append-only file has it" \
+            -needs {command debug} {
+            foreach fsync {always everysec} {
+                r config set appendfsync $fsync
+                r debug aof-flush-sleep 300000
+                set started [clock milliseconds]
+                r -1 set slow $fsync
+                assert_equal 1 [r -1 wait 1 10000]
+                assert {[clock milliseconds] - $started >= 290}
+                r debug aof-flush-sleep 0
+            }
+            r config set appendfsync always
+        }
+
+        test "a replica that returns acknowledges no more than its append-only file has" -needs {command debug} {
+            r debug aof-flush-sleep 1500000
+            set started [clock milliseconds]
+            r -1 set slow 1
+            assert_equal 0 [r -1 wait 1 50]
+            r -1 client kill type replica
+            wait_for_link
+            assert_equal 1 [r -1 wait 1 10000]
+            assert {[clock milliseconds] - $started >= 1490}
+            r debug aof-flush-sleep 0
+        }
+
+        test "WAIT does not count a replica that has not acknowledged its copy" {
+            foreach diskless {no yes} {
+                r -1 config set repl-diskless-sync $diskless
+                r -1 set k $diskless
+                assert_equal 1 [r -1 wait 1 10000]
+                set c [new_client -level -1]
+                $c replconf capa eof capa psync2
+                $c -send psync ? -1
+                wait_for_condition 15000 {[string match "*slave1:*state=online*" [r -1 info replication]]}
+                assert_equal 1 [r -1 wait 2 100]
+                # A replica that continues does not count either: it reports only which bytes it needs.
+                set p [new_client -level -1]
+                $p replconf capa eof capa psync2
+                set replication [r -1 info replication]
+                regexp {master_replid:(\w+)} $replication -> id
+                regexp {master_repl_offset:(\d+)} $replication -> offset
+                $p -send psync $id [expr {$offset + 1}]
+                wait_for_condition 5000 {[string match "*slave2:*state=online*" [r -1 info replication]]}
+                assert_equal 1 [r -1 wait 3 100]
+                $p -close
+                $c -close
+                wait_for_condition 5000 {[string match "*connected_slaves:1*" [r -1 info replication]]}
+            }
         }
 
         test "WAITAOF counts no replica whose file is off" {
@@ -168,5 +219,21 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
             r -1 replicaof no one
             exec kill -CONT [srv pid]
         }
+    }
+}
+
+start_server {overrides {appendonly no}} {
+    test "WAITAOF ends when the first rewrite makes the append-only file complete" {
+        r mset a 1 b 2 c 3 d 4
+        r config set rdb-key-save-delay 500000
+        r config set appendonly yes
+        r config set rdb-key-save-delay 0
+        set c [new_client]
+        $c set k 1
+        $c -send waitaof 1 0 0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        wait_for_condition 20000 {[info_field persistence aof_rewrite_in_progress] == 0}
+        assert_equal {1 0} [$c -read]
+        $c -close
     }
 }

@@ -1,5 +1,4 @@
-# The sorted set commands that do not wait.
-# seconds: 8
+# The non-blocking sorted set commands. seconds: 8
 
 start_server {tags {zset}} {
     proc make_zset {key encoding args} {
@@ -102,6 +101,16 @@ start_server {tags {zset}} {
                 {zcount z -inf +inf} :6
                 {zcount z (1 (2} :0
                 {zcount z 3 1} :0
+            }
+        }
+
+        test "a range by text is empty if the first and last member are outside it ($encoding)" {
+            make_zset z $encoding 5 a 4 b 3 c 2 d 1 e
+            replies {
+                {zrange z [b + bylex} {*}
+                {zrevrangebylex z + [b} {*}
+                {zlexcount z [b +} :0
+                {zlexcount z - +} :5
             }
         }
 
@@ -542,6 +551,20 @@ start_server {tags {zset}} {
             {zremrangebylex str - +} {get a} {sadd a x} {hset a f v} {lpush a x}
         }
         assert_typed :0 exists d
+    }
+
+    test "a wrong type among many sources is refused, whatever the memory held before" {
+        r flushall
+        r zadd z 1 a
+        r set str x
+        for {set i 1} {$i < 200} {incr i} {r set filler:$i [string repeat z [expr {64 * $i}]]}
+        for {set i 1} {$i < 200} {incr i} {r del filler:$i}
+        foreach command {zunion zinter zdiff {zunionstore d} {zinterstore d} {zdiffstore d} zintercard} {
+            foreach count {2 9 17 33 65 129} {
+                assert_error_like WRONGTYPE* {r {*}$command $count str {*}[lrepeat [expr {$count - 1}] z]}
+            }
+        }
+        assert_equal 0 [r exists d]
     }
 
     test "arity of the sorted set commands" {

@@ -45,7 +45,7 @@ def anything():
 
 
 def typed():
-    """Values of all types on a few keys with strange names, so that commands meet the wrong one."""
+    """Values of all types on a few keys with unusual names, so that commands meet the wrong one."""
     name = lambda: one("", b"\0", b"k\xff\r\n", "k 1", "k" * 300, "k1", "k2", "k3")
     return R.choice([
         lambda: ["SET", name(), value()],

@@ -101,12 +101,13 @@ def settled(items, moves):
 def without_copied_fields(commands):
     """Commands without the HDEL of expired fields that COPY leaves out, and without MULTI and EXEC if only COPY is left
     between them: the genuine server sends COPY alone, and its replicas copy these fields."""
-    out, begun, deleted = [], None, False
-    for i, words in enumerate(commands):
-        follower = next((after for after in commands[i:] if after[0] != b"HDEL" or after[1] != words[1]), [b""])
-        if words[0] == b"HDEL" and follower[0] == b"COPY" and follower[1] == words[1]:
+    out, begun, copy, deleted = [], None, None, False
+    for words in commands:
+        if words[0] == b"HDEL" and copy and words[1] == copy[2]:
             deleted = True
             continue
+        if words[0] != b"SELECT":
+            copy = words if words[0] == b"COPY" else None
         if words[0] == b"MULTI":
             begun, deleted = len(out), False
         if words[0] == b"EXEC" and begun is not None and deleted:
@@ -161,7 +162,7 @@ def same_said(ours, genuine):
     def plain(said):
         items, leaving = [], (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
         for item in opened(parse_all(said)):
-            ends_with_null = item[0] in "*>" and item[1] and item[1][-1] in (("_", b""), ("$", None))
+            ends_with_null = item[0] in "*>" and len(item[1] or ()) > 1 and item[1][-1] in (("_", b""), ("$", None))
             if ends_with_null and item[1][-2][1] in (b"invalidate", b"__redis__:invalidate"):
                 item = (item[0], item[1][:-1] + ["null"])
                 items.append((b"", repr(item)))

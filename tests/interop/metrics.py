@@ -1,5 +1,6 @@
-"""The exporter of the distribution (prometheus-redis-exporter) on our server: it reads INFO as it reads that of a
-genuine server, and finds every figure that the dashboard in utils/grafana names."""
+"""The metrics of our server: its own endpoint has every figure that the dashboard in utils/grafana names, and the
+exporter of the distribution (prometheus-redis-exporter) reads INFO as it reads that of a genuine server. Where promtool
+is installed it checks the format."""
 import json
 import os
 import re
@@ -103,62 +104,81 @@ def use(server):
     client.close()
 
 
+def check_endpoint(report):
+    port = free_port()
+    with Server(ours(), "--metrics-port", str(port)) as server:
+        use(server)
+        with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=SECONDS) as reply:
+            text = reply.read().decode()
+        client = Client(server.port)
+        rdma = re.findall(r"^rdma_\w+:[\d.]+\r?$", client.call("INFO", "rdma").decode(), re.M)
+        client.close()
+    promtool = installed("promtool")
+    if promtool:
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True,
+                                 check=False)
+        # Status 3: advice about names, which are those of INFO.
+        report.check("promtool reads the page", checked.returncode in (0, 3), checked.stdout + checked.stderr)
+    known = {(name, label) for name, labels, _ in SAMPLE.findall(text)
+             for label in re.findall(r'(\w+)="', labels) + [None]}
+    names_known = {name for name, _ in known} | {"up"}
+    report.check("hits are counted", 'valkey_keyspace_hits_total 1\n' in text)
+    report.check("commands have labels", 'valkey_cmdstat_calls_total{cmd="get"} 2\n' in text)
+    if not rdma:
+        report.skip("dashboard", "the server is built without RDMA")
+        return
+    expressions = dashboard()
+    report.check("the dashboard has panels", len(expressions) > 20, len(expressions))
+    for title, expression in expressions:
+        metrics = re.findall(r"\b(up|valkey_\w+)\{([^}]*)\}", expression)
+        metrics += [(name, "") for pattern in re.findall(r'__name__=~"([^"]*)"', expression)
+                    for name in names_of(pattern)]
+        report.check("panel %s names metrics" % title, metrics, expression)
+        for metric, matchers in metrics:
+            report.check("panel %s: %s exists" % (title, metric), metric in names_known)
+            for label in re.findall(r'(\w+)=~?"', matchers):
+                report.equal("panel %s: label" % title, "instance", label)  # which Prometheus itself adds
+        for label in re.findall(r"by \(([^)]*)\)", expression):
+            report.check("panel %s: labels exist" % title, all(
+                label == "instance" or any((metric, label) in known for metric, _ in metrics)
+                for label in re.split(", *", label)), expression)
+
+
+def names_of(pattern):
+    """The alternatives of a pattern of names: each has to find a metric."""
+    group = re.search(r"\(([^)]*)\)", pattern)
+    return [pattern.replace(group.group(0), choice) for choice in group.group(1).split("|")] if group else [pattern]
+
+
+def check_exporter(report):
+    exporter = installed("prometheus-redis-exporter")
+    if not exporter:
+        report.missing("exporter", "prometheus-redis-exporter is not installed")
+        return
+    with Server(ours()) as server:
+        use(server)
+        samples = scrape(exporter, server)
+    value = {name: number for name, _, number in samples}
+    report.equal("the exporter reaches the server", 1.0, value.get("redis_up"))
+    report.equal("the exporter finds no error", 0.0, value.get("redis_exporter_last_scrape_error"))
+    report.equal("the exporter counts hits", 1.0, value.get("redis_keyspace_hits_total"))
+    report.equal("the exporter counts misses", 1.0, value.get("redis_keyspace_misses_total"))
+    genuine, why = newest_server()
+    if not genuine:
+        report.missing("figures of a genuine server", why)
+        return
+    with Server(genuine) as server:
+        use(server)
+        theirs = names(scrape(exporter, server))
+    report.check("the exporter finds all figures of a genuine server", theirs <= names(samples),
+                 sorted(theirs - names(samples)))
+
+
 def main():
     report = Report()
     check_model(report)
-    exporter = installed("prometheus-redis-exporter")
-    if not exporter:
-        report.missing("metrics", "prometheus-redis-exporter is not installed")
-        report.finish()
-    with Server(ours()) as server:
-        use(server)
-        samples = scrape(exporter, server, "-script", os.path.join(GRAFANA, "rdma-metrics.lua"))
-        plain = scrape(exporter, server)
-        client = Client(server.port)
-        info = client.call("INFO", "rdma").decode()
-        client.close()
-    value = {name: number for name, labels, number in samples if "key" not in labels}
-    report.equal("the exporter reaches the server", 1.0, value.get("redis_up"))
-    report.equal("the exporter finds no error", 0.0, value.get("redis_exporter_last_scrape_error"))
-    report.equal("hits are counted", 1.0, value.get("redis_keyspace_hits_total"))
-    report.equal("misses are counted", 1.0, value.get("redis_keyspace_misses_total"))
-
-    genuine, why = newest_server()
-    if genuine:
-        with Server(genuine) as server:
-            use(server)
-            theirs = names(scrape(exporter, server))
-        report.check("the exporter finds all figures of a genuine server", theirs <= names(plain),
-                     sorted(theirs - names(plain)))
-    else:
-        report.missing("figures of a genuine server", why)
-
-    fields = dict(re.findall(r"^(rdma_\w+):([\d.]+)\r?$", info, re.M))
-    keys = {labels["key"] for name, labels, _ in samples if name == "redis_script_values"}
-    report.equal("every number of INFO rdma is a metric", sorted(fields), sorted(keys))
-    if not fields:
-        report.skip("dashboard", "the server is built without RDMA")
-        report.finish()
-    known, expressions = names(samples), dashboard()
-    report.check("the dashboard has panels", len(expressions) > 20, len(expressions))
-    for title, expression in expressions:
-        metrics = re.findall(r"\b(redis_\w+)\{([^}]*)\}", expression)
-        report.check("panel %s names metrics" % title, metrics and len(metrics) == expression.count("redis_"),
-                     expression)
-        for metric, matchers in metrics:
-            report.check("panel %s: %s exists" % (title, metric), metric in known)
-            for label, operator, wanted in re.findall(r'(\w+)(=~?)"([^"]*)"', matchers):
-                if label != "key":
-                    report.equal("panel %s: label" % title, "instance", label)  # which Prometheus itself adds
-                    continue
-                # An alternative that no figure has would be invisible: each has to find one.
-                pattern = wanted if operator == "=~" else re.escape(wanted)
-                group = re.search(r"\(([^)]*)\)", pattern)
-                choices = [pattern.replace(group.group(0), choice)
-                           for choice in group.group(1).split("|")] if group else [pattern]
-                for choice in choices:
-                    report.check("panel %s: %s exists" % (title, choice),
-                                 any(re.fullmatch(choice, key) for key in keys))
+    check_endpoint(report)
+    check_exporter(report)
     report.finish()
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """RDB files between our server and genuine ones, both ways: every type in every encoding, with expiries of keys and
-fields; files of old versions, built byte by byte from their description in src/persist/rdb.h and rdb_legacy.h; and what
+fields; files of old versions, built byte by byte from their description in src/formats/rdb.h and rdb_legacy.h; and what
 valkey-check-rdb and valkey-check-aof say about good and bad files."""
 import os
 import re

@@ -38,7 +38,7 @@ def tools_work(what, cli, benchmark, server, port):
     report.check("%s: --pipe" % what, code == 0 and "errors: 0, replies: 5000" in out, out + err)
     for sni in ([], ["--sni", "localhost"]):
         report.equal("%s: %s" % (what, " ".join(sni) or "no SNI"), "PONG", call(*sni, "ping")[1].strip())
-    code, out, err = run(cli, "-p", port, "--tls", "--cacert", path("strange-ca.crt"), "ping")
+    code, out, err = run(cli, "-p", port, "--tls", "--cacert", path("foreign-ca.crt"), "ping")
     report.check("%s: an unknown authority is refused" % what, code != 0 and "certificate verify failed" in out + err,
                  out + err)
     code, out, err = run(cli, "-p", port, "--tls", "--cacert", path("ca.crt"), "ping")

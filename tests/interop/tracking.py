@@ -170,6 +170,16 @@ SCENARIOS = {
         w: PERSIST e
         a: GET e
         w: EXPIRE e -1
+        a: CLIENT TRACKING off | CLIENT TRACKING on BCAST NOLOOP
+        a: SET e 1 PX 1
+        sleep 0.05
+        a: GET e | PING
+        a: SET e 1 PX 1
+        sleep 0.05
+        a: DEL e | PING
+        a: SET e 1 PX 1
+        sleep 0.05
+        a: SET e 2 | PING
         w: DEBUG SET-ACTIVE-EXPIRE 1
         """,
     "blocking": r"""

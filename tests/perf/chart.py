@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, COLUMNS = 520, 370, 2  # of one chart, and charts beside one another
 LEFT, RIGHT, TOP, BOTTOM = 62, 18, 62, 46
+# Lines 0 to 2 are the genuine server, ours over TCP, and ours over RDMA: benchmark_page.html has the same colours.
 SHAPES = ("M0,-4.5L4.5,0L0,4.5L-4.5,0Z", "M-3.5,-3.5H3.5V3.5H-3.5Z", "M0,-4A4,4 0 1 1 0,4A4,4 0 1 1 0,-4Z",
           "M0,-4.5L4.2,3.5H-4.2Z")
 LIGHT = {"ground": "#ffffff", "text": "#1f2328", "grid": "#d8dee4", "lines": ("#6e7781", "#0969da", "#cf4a0a",

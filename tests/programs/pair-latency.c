@@ -5,8 +5,8 @@
  * One connection sends SET and, when its reply has arrived, WAIT; with "pipelined" both together. The program prints
  * the medians in microseconds of SET, WAIT and the pair, and the 99th percentile of the pair. An answer of WAIT that
  * is not at least one replica ends it with code 1. The first tenth of the pairs is not measured. */
-#include "lib/clock.h"
-#include "lib/histogram.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/clock.h"
 #include "net/connection.h"
 #include "resp/reply_reader.h"
 #include <stdio.h>
@@ -16,9 +16,7 @@
 enum { TIMEOUT_MS = 30000, BITS = 10 };
 static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
 
-static void nothing(struct connection *conn) {
-    (void)conn;
-}
+static void nothing(struct connection *conn) {}
 static const struct connection_events events = {.connected = nothing, .readable = nothing, .closed = nothing};
 
 static void fail(const char *what, const char *why) {

@@ -3,9 +3,10 @@
  * Listens on 127.0.0.1, prints "ready PORT", and carries every accepted connection over a connection of its own. When
  * one side closes, what it sent before is forwarded and then the other side is closed. A side that does not take what
  * is sent to it stops the reading of the other. Ends when standard input does. */
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "net/connection.h"
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct pair {
 };
 
 static struct event_loop *loop;
+static struct listener *listener;
 static const char *proxy_name;
 static const struct transport *far_transport;
 static struct connect_options far_options; /* host, port, source_host, server_name */
@@ -66,9 +68,18 @@ static void on_drained(struct connection *conn) {
         conn_set_reading(side->other->conn, true);
 }
 
+/* When the server has ended, clients must not find the proxy still listening after their connections have ended. */
+static void listener_end(void) {
+    struct pollfd input = {.fd = STDIN_FILENO};
+    if (!listener || poll(&input, 1, 0) <= 0 || !(input.revents & POLLHUP)) return;
+    listener_close(listener);
+    listener = NULL;
+}
+
 static void on_closed(struct connection *conn) {
     struct side *side = conn->owner, *other = side->other;
-    if (conn->error) fprintf(stderr, "%s: %s: %s\n", proxy_name, conn->transport->name, conn_error_text(conn));
+    if (side == &side->pair->far) listener_end();
+    if (conn->error) fprintf(stderr, "%s: %s: %s\n", proxy_name, conn_transport_name(conn), conn_error_text(conn));
     side_close(side);
     if (!other->conn) return;
     other->closing = true;
@@ -87,7 +98,7 @@ static void on_connected(struct connection *conn) {
 static const struct connection_events events = {
     .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
 
-static void on_accepted(struct listener *listener, struct connection *conn) {
+static void on_accepted(struct listener *from, struct connection *conn) {
     struct pair *pair = mem_calloc(1, sizeof *pair);
     pair->near = (struct side){.conn = conn, .pair = pair, .other = &pair->far};
     pair->far = (struct side){.pair = pair, .other = &pair->near};
@@ -100,7 +111,7 @@ static void on_accepted(struct listener *listener, struct connection *conn) {
     pair->far.conn = conn_connect(far_transport, loop, &options);
 }
 
-static void on_stdin(struct event_watch *watch, int mask) {
+static void on_stdin(struct event_io *io, int mask) {
     char text[256];
     if (read(STDIN_FILENO, text, sizeof text) <= 0) event_loop_stop(loop);
 }
@@ -115,18 +126,18 @@ static int proxy_run(const char *name, int port, const char *transport, const st
     char error[300];
     struct listen_options options = {
         .host = "127.0.0.1", .port = port, .backlog = 511, .accept_batch = 100, .accepted = on_accepted};
-    struct listener *listener = conn_listen(&transport_tcp, loop, &options, error, sizeof error);
+    listener = conn_listen(&transport_tcp, loop, &options, error, sizeof error);
     if (!listener) {
         fprintf(stderr, "%s: %s\n", name, error);
         return 1;
     }
-    struct event_watch input = {.fd = -1};
+    struct event_io input = {.fd = -1};
     /* A regular file or /dev/null as standard input cannot be watched: then there is nothing to wait for. */
-    if (event_watch_set(loop, &input, STDIN_FILENO, EVENT_READ, on_stdin) < 0) return 1;
+    if (event_io_set(loop, &input, STDIN_FILENO, EVENT_READ, on_stdin) < 0) return 1;
     printf("ready %d\n", listener->address.port);
     fflush(stdout);
     event_loop_run(loop);
-    listener_close(listener);
+    if (listener) listener_close(listener);
     event_loop_free(loop); /* ends what is still being carried */
     return 0;
 }

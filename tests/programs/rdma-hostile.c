@@ -9,7 +9,7 @@
  * says so. Kinds that are odd but lawful must be answered. Exit code 0 when every case ended as it must.
  *
  * It is written on plain verbs and knows the protocol by itself: a mistake in the server's transport code must not be
- * repeated here by sharing it. Control messages are 32 bytes, big-endian; see the table in src/net/rdma_wire.h. */
+ * repeated here by sharing it. Control messages are 32 bytes, big-endian; see the table in src/net/rdma/wire.h. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>

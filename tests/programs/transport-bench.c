@@ -13,9 +13,9 @@
  * Connects so often to a server, AT_ONCE connections under way at a time, and says "ready OPENED refused N". Then each
  * line of its input is a round: every connection asks for ECHO of BYTES bytes and must get them; when all have it says
  * "answered N wrong N lost N". At the end of its input all are closed. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "net/connection.h"
 #include <poll.h>
 #include <stdio.h>
@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
     while (replies - first < rounds) event_loop_turn(loop, -1);
     uint64_t cpu = cpu_ns() - begin_cpu, wall = clock_monotonic_ns() - begin, done = replies - first;
     char what[128];
-    transport->describe(callers[0].conn, what, sizeof what);
+    conn_describe(callers[0].conn, what, sizeof what);
     printf("%s %s: %zu connections, %zu bytes: %.0f ns CPU a side for a request and its reply, %.0f round "
            "trips a second\n",
            transport->name, what, connections, size, (double)cpu / 2 / (double)done, (double)done * 1e9 / (double)wall);

@@ -82,6 +82,31 @@ start_server {} {
     }
 }
 
+start_server {} {
+    # What base-load prints: requests a second, its CPU, milliseconds of the start, changes of the size, waits a batch.
+    proc base_load {args} {
+        set got [run -timeout 60 {*}$::opt(launcher) [tool base-load] $::opt(rdma_host) [srv port] {*}$args]
+        if {[dict get $got code] != 0} {fail $got}
+        return [dict get $got out]
+    }
+    foreach {about arguments changes waits} {
+        "one value of 1 MiB"            {set 3 1 1048576 0.2} 2 0
+        "a batch of 256 KiB"            {set 3 16 16384 0.2}  3 0
+        "a batch of 1 MiB"              {set 3 16 65536 0.2}  3 0
+        "a batch of 4 MiB, in 4 parts"  {set 3 16 262144 0.2} 3 3
+    } {
+        test "a stock client's buffers end with its writes after two of them: $about" {
+            lassign [base_load {*}$arguments] rate cpu start changed waited
+            assert_morethan $rate 0
+            assert_lessthan $changed [expr {$changes + 0.01}]
+            assert_lessthan $waited [expr {$waits + 0.1}]
+        }
+    }
+    test "a stock client gets large values" {
+        assert_morethan [lindex [base_load get 3 16 262144 0.2] 0] 0
+    }
+}
+
 start_server {overrides {requirepass secret} auth secret} {
     test "without the password a client gets no more than its first buffer, however much it sends" \
         -needs $::without_threads {

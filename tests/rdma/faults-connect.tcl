@@ -55,6 +55,24 @@ start_server [with_faults {
         }
     }
 
+    test "a client that gives up before the server has its request is not refused" -needs $::on_software_device {
+        unharmed {
+            set from [log_size]
+            set refused [refused]
+            set failed [info_field rdma rdma_failed_connections]
+            fault late-request
+            set got [run env SOFTRDMA_CM_TIMEOUT_MS=50 {*}$::opt(launcher) [tool valkey-cli] --rdma \
+                -h $::opt(rdma_host) -p [srv port] -t 1 ping]
+            fault_end late-request
+            assert_equal 1 [dict get $got code]
+            wait_for_log "gave up while it was connecting" $from
+            assert_equal [expr {$failed + 1}] [info_field rdma rdma_failed_connections]
+            assert_equal $refused [refused]
+            assert {![log_has "refused a connection" $from]}
+            assert_equal 1 [newcomer]
+        }
+    }
+
     foreach {what rule} {
         "the confirmation comes late, behind the first bytes" later
         "the request comes late" late-request

@@ -55,8 +55,8 @@ start_server [list overrides $rdma] {
             wait_up
             assert_equal rdma [field 0 master_link_transport]
             assert_match "*,transport=rdma,rdma_port=[srv port]" [field -1 slave0]
-            assert_equal rdma [lindex [r role] 5]
-            assert_equal rdma [lindex [r -1 role] 2 0 3]
+            assert_equal 5 [llength [r role]]
+            assert_equal 3 [llength [lindex [r -1 role] 2 0]]
         }
 
         test "the replica has fetched the full copy by RDMA READ" {
@@ -470,6 +470,27 @@ start_server [list overrides $rdma] {
             assert_closed $c
             wait_over 0
             assert_equal 0 [field 0 rdma_read_windows rdma]
+        }
+    }
+
+    foreach end {acknowledges "is given up"} {
+        test "behind +END nothing but the stream follows, until a slow replica $end" -needs $::on_software_device {
+            if {$end ne "acknowledges"} {r config set repl-timeout 2}
+            set c [replica_pull]
+            while {![regexp {^\+END (\d+) } [replica_line $c] -> chunks]} {}
+            if {$end eq "acknowledges"} {
+                set since [field 0 uptime_in_seconds server]
+                wait_for_condition 10000 {[field 0 uptime_in_seconds server] >= $since + 3}
+                r set key value
+                $c -send replconf pulled $chunks
+                $c -send replconf ack 0
+                assert_equal * [$c -readraw 1]
+            } else {
+                assert [catch {$c -readraw 1} byte] "the primary sends '$byte'"
+                r config set repl-timeout 60
+            }
+            $c -close
+            wait_over 0
         }
     }
 

@@ -508,6 +508,110 @@ start_server {} {
     }
 }
 
+start_server {} {
+    # Lines of standard input, one after another: {code out err}.
+    proc lines {args} {cli_in "[join $args \n]\n"}
+
+    test "quoted and plain text without space between them is one argument" {
+        assert_equal "OK\nabc\n" [lindex [lines {set "quo"ted'key' a"b"c} {get quotedkey}] 1]
+        assert_equal "Invalid argument(s)\nInvalid argument(s)\n" [lindex [lines {set a"b} {echo "a\"}] 1]
+    }
+
+    test ":get pubsub tells whether there are subscriptions, channels of shards counted apart" {
+        set out [lindex [lines {:get pubsub} {subscribe a b} {psubscribe p*} {ssubscribe s} {sunsubscribe s}\
+            {:get pubsub} unsubscribe punsubscribe {:get pubsub} {:get other}] 1]
+        assert_equal [list 0 subscribe a 1 subscribe b 2 psubscribe p* 3 ssubscribe s 1 sunsubscribe s 0 1]\
+            [lrange [split $out \n] 0 16]
+        set end "0\nunknown valkey-cli get option 'other'\n"
+        assert_equal $end [string range $out end-[expr {[string length $end] - 1}] end]
+    }
+
+    test "at a terminal the subscribed prompt says that it reads messages" {
+        set ::env(FAKETTY) 1
+        set out [lindex [lines {subscribe a} {get k} unsubscribe ping] 1]
+        unset ::env(FAKETTY)
+        set notice {*Reading messages... (press Ctrl-C to quit or any key to type command)*}
+        assert_match "1) \"subscribe\"\n*(integer) 1\n$notice\x1b\\\[K(error) ERR Can't execute\
+            'get':*$notice\x1b\\\[K1) \"unsubscribe\"\n2) \"a\"\n3) (integer) 0\nPONG\n" $out
+    }
+
+    test "a subscribed script shows messages until its input ends" {
+        set pipe [file join $::unit_dir subscribed.pipe]
+        exec mkfifo $pipe
+        set handle [spawn sh -c "$::cli -h [srv host] -p [srv port] <$pipe"]
+        set input [open $pipe w]
+        puts $input "subscribe news"
+        flush $input
+        wait_for_condition 5000 {[r publish news one] == 1}
+        wait_for_condition 5000 {[string match "subscribe\nnews\n1\nmessage\nnews\none\n*" [spawn_out $handle]]}
+        close $input
+        spawn_wait $handle
+    }
+
+    test "at the prompt a dropped connection is an error, and the next command connects again" {
+        set out [lindex [lines {select 3} {client setname dropped} {client kill name dropped skipme no}\
+            ping {client info}] 1]
+        assert_match "OK\n*db=3 *" $out
+        assert_equal 0 [string match "*PONG*" $out]
+    }
+
+    test "SYNC and PSYNC are sent as they were typed" {
+        foreach command {{sync x} psync} {
+            lassign [cli {*}$command] code out err
+            assert_equal 1 $code
+            set reason "wrong number of arguments for '[lindex $command 0]' command"
+            assert_equal "SYNC with primary failed: -ERR $reason\n" $err
+        }
+        set handle [spawn $::cli -h [srv host] -p [srv port] psync ? -1]
+        wait_for_condition 10000 {[string match "*state=online*" [r info replication]]}
+        wait_for_condition 10000 {[r set sent 1; string match {*"set","sent","1"*} [spawn_out $handle]]}
+        assert_match "PSYNC replied +FULLRESYNC *" [spawn_err $handle]
+        r client kill type replica
+        spawn_wait $handle
+    }
+
+    set hints {
+        {get } key
+        {get a} key
+        {get a } {}
+        {nosuch } {}
+        {set k v } {[NX|XX|IFEQ comparison-value] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT\
+            unix-time-milliseconds|KEEPTTL]}
+        {set k v px } {milliseconds [NX|XX|IFEQ comparison-value] [GET]}
+        {set k v px x } {}
+        {config set a } {value [parameter value ...]}
+        {config set a b c } {value [parameter value ...]}
+        {zadd k 1 } {member [score member ...]}
+        {zadd k nx xx } {}
+        {zadd k ch 2 m } {[score member ...]}
+        {hello 3 auth u } {password [SETNAME clientname]}
+        {lpop k x } {}
+        {bitop and d } {key [key ...]}
+        {sort k get a get } {pattern [GET pattern ...]] [BY pattern] [LIMIT offset count] [ASC|DESC] [ALPHA]\
+            [STORE destination]}
+        {acl } {}
+    }
+    test "hints show what may follow the complete words, from the server or without one" {
+        foreach {line hint} $hints {
+            regsub -all {\\?\s+} $hint " " hint
+            assert_equal "$hint\n" [cli_out --test_hint $line] $line
+            set got [run $::cli -p [free_port] --test_hint $line]
+            assert_equal "$hint\n" [dict get $got out] $line
+        }
+    }
+
+    test "--test_hint_file compares hints with those in a file" {
+        set file [file join $::unit_dir hints]
+        write_file $file "# a comment\n\"get \" \"key\"\n\"get k \" \"\"\n"
+        assert_equal "SUCCESS: 2/2 passed\n" [cli_out --test_hint_file $file]
+        write_file $file "\"get \" \"keys\"\n\"no\" \"\"\n"
+        lassign [cli --test_hint_file $file] code out err
+        assert_equal 1 $code
+        assert_equal "Test case 'get ' FAILED: expected 'keys', got 'key'\nFAILURE: 1/2 passed\n" $out
+        assert_equal 255 [lindex [cli --test_hint_file $file.missing] 0]
+    }
+}
+
 start_server {overrides {requirepass secret}} {
     test "a password on the command line, with its warning" {
         set warning "Warning: Using a password with '-a' or '-u' option on the command line interface may\

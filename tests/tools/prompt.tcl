@@ -82,6 +82,38 @@ start_server {} {
         preferences ":set nohints"
     }
 
+    test "a hint shows what follows the word that is being typed" -needs $needs {
+        preferences ":set hints"
+        foreach {line hint} {
+            "set"           " key value*"
+            "set k"         " value *NX|XX*"
+            "set k v EX"    " seconds *NX|XX*"
+            "set k v EX "   "seconds *NX|XX*"
+            "set k v EX 10" " *NX|XX*GET*"
+            "set k v E"     " *NX|XX*EX seconds*"
+            "config get m"  " *parameter ...*"
+        } {
+            lassign [terminal "$line\\p\\x15quit\\r"] code screen
+            set shown [lmap {all text} [regexp -all -inline {\x1b7\x1b\[90m(.*?)\x1b\[0m\x1b8} $screen] {set text}]
+            assert_match $hint [lindex $shown end] $line
+            if {$line eq "set k v EX 10"} {assert_not_match "*seconds*" [lindex [split [lindex $shown end] E] 0]}
+        }
+        preferences ":set nohints"
+    }
+
+    test "Tab completes options behind CONFIG GET and CONFIG SET" -needs $needs {
+        assert_match "*maxmemory*noeviction*" [typed {config get maxmemory-p\x09}]
+        assert_match "*OK\n*" [typed {CONFIG SET maxmemory-sa\x095}]
+        assert_match "*maxmemory-policy*maxmemory-samples*" [typed {config get maxmemory-\x09\x15ping}]
+        typed {config set hz 20 maxmemory-sa\x097}
+        assert_equal 7 [config_get maxmemory-samples] "each other word is an option"
+        set screen [typed {config set maxmemory-samples hz\x09\x15ping}]
+        assert_not_match "*hz *ping*" $screen "a value is none"
+        set screen [typed multi {config get maxmemory-p\x09\x15ping} discard]
+        assert_match "*QUEUED*" $screen
+        assert_not_match "*maxmemory-policy*" $screen "within MULTI the server would queue the question"
+    }
+
     test "Ctrl-D ends the program" -needs $needs {
         assert_equal 0 [lindex [terminal {\x04}] 0]
     }

@@ -112,6 +112,13 @@ start_server {} {
         assert_equal 1 [llength [blocks [file_bytes $fresh]]]
     }
 
+    test "--report-baseline names the run that others are compared with" {
+        bench_ok -n 1000 -t set --report $page --report-label one
+        assert_not_match {*"baseline":*} [lindex [blocks [file_bytes $page]] 0]
+        bench_ok -n 1000 -t set --report-add $page --report-label two --report-baseline one
+        assert_equal one [field [lindex [blocks [file_bytes $page]] 1] baseline]
+    }
+
     test "texts of the user stay texts" {
         bench_ok -n 10 -t set --report $page --report-label "x</script><b>\"'\\"
         set found [blocks [file_bytes $page]]
@@ -141,7 +148,7 @@ start_server {} {
     }
 
     test "--report goes with a run that ends" {
-        foreach args {-l -I {--report-label x}} {
+        foreach args {-l -I {--report-label x} {--report-baseline x}} {
             set got [run $::bench -p [srv port] {*}[expr {[llength $args] == 1 ? [list --report $page $args] : $args}]]
             assert_equal 1 [dict get $got code] $args
             assert_match "--report*" [dict get $got err]
@@ -158,14 +165,14 @@ start_server {} {
     }
 
     test "a browser shows the figures and charts of all runs" -timeout 240 -needs {true {[browser_is_installed]}} {
-        set one [bench_ok -n 20000 -c 5 -t set,get --report $page --report-label "Plain <one>"]
-        set two [bench_ok -n 20000 -c 5 -P 8 -t set,get --report-add $page --report-label Pipelined]
+        set two [bench_ok -n 20000 -c 5 -P 8 -t set,get --report $page --report-label Pipelined]
+        set one [bench_ok -n 20000 -c 5 -t set,get --report-add $page --report-label "Plain <one>"]
         set dom [rendered $page]
-        assert_match "*<title>valkey-benchmark: Plain &lt;one&gt;, Pipelined</title>*" $dom
+        assert_match "*<title>valkey-benchmark: Pipelined, Plain &lt;one&gt;</title>*" $dom
         assert_equal 2 [regexp -all {<section class="card test">} $dom]
         # Three charts for each test, with a line for each run.
         assert_equal 6 [regexp -all {<figure>} $dom]
-        assert_equal 12 [regexp -all {<path d="M[^"]*" fill="none" stroke="var\(--run[01]\)"} $dom]
+        assert_equal 12 [regexp -all {<path d="M[^"]*" fill="none" stroke="var\(--run[13]\)"} $dom]
         assert {![regexp {NaN|Infinity|undefined|\[object} [regsub {<script>.*?</script>} $dom {}]]} \
             "a figure is missing"
         set figures [lmap {-> figure} [regexp -all -inline {<td>([\d,.]+)</td>} $dom] {string map {, {}} $figure}]
@@ -176,6 +183,9 @@ start_server {} {
                 assert {[llength $near]} "$title: no $rate among $figures"
             }
         }
+        # The slower run is the one that the other is compared with, although it came second.
+        assert_match "*<b>Pipelined</b> has <b>*×</b> the throughput of Plain &lt;one&gt;,*" $dom
+        assert_match "*Pipelined, Plain &lt;one&gt;: tests of less than a second say little.*" $dom
         foreach text {"Throughput over time" "Latency by percentile" "Latency histogram"\
             "5 connections, pipeline 8, values of 3 bytes"} {
             assert {[string first $text $dom] >= 0} "no $text"

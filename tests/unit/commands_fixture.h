@@ -14,12 +14,12 @@
 #include <cmocka.h>
 
 #include "commands/commands.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include "server/clients/client.h"
-#include "server/notify.h"
 #include "server/command/propagate.h"
+#include "server/notify.h"
 #include "server/server.h"
 #include "server/store_events.h"
 
@@ -56,7 +56,7 @@ static void propagation_heard(struct propagation_listener *self, const struct pr
 }
 
 /* Records "event(key) ", with "db:" in front if the database is not 0. */
-static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+static void event_heard(struct notify_listener *self, struct db *db, enum notify_class class, const char *event,
                         struct slice key) {
     char text[32];
     if (db_id(db)) say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
@@ -67,7 +67,7 @@ static void event_heard(struct notify_receiver *self, struct db *db, enum notify
 }
 
 static struct propagation_listener listener = {.command = propagation_heard};
-static struct notify_receiver receiver = {.classes = ~0u, .event = event_heard};
+static struct notify_listener event_listener = {.classes = ~0u, .event = event_heard};
 
 static void key_expired(struct db *db, struct slice key) {
     notify(db, NOTIFY_EXPIRED, "expired", key);
@@ -81,7 +81,8 @@ static void time_set(int64_t ms) {
 static int fixture_setup(void **state) {
     static bool registered;
     if (!registered) {
-        data_commands_register();
+        static const struct feature *const features[] = {&data_feature, NULL};
+        features_register(features);
         memory_output_init(&reply_memory);
         memory_output_init(&propagated_memory);
         memory_output_init(&events_memory);
@@ -94,13 +95,13 @@ static int fixture_setup(void **state) {
     client = client_new(NULL);
     client->reply.out = &reply_memory.out;
     propagate_listen(&listener);
-    notify_listen(&receiver);
+    notify_listen(&event_listener);
     return 0;
 }
 
 static int fixture_teardown(void **state) {
     propagate_unlisten(&listener);
-    notify_unlisten(&receiver);
+    notify_unlisten(&event_listener);
     client_free(client);
     keyspace_free(server.keyspace);
     server.keyspace = NULL;

@@ -1,8 +1,8 @@
 /* rdma_device_arranged.h: for programs that need an RDMA device. If the machine has none, restarts the program under
- * utils/softrdma/softrdma. False: no device even then; prints a message. */
+ * utils/softrdma/softrdma. False: there is still no device; a message was printed. */
 #ifndef TESTS_RDMA_DEVICE_ARRANGED_H
 #define TESTS_RDMA_DEVICE_ARRANGED_H
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

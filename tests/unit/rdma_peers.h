@@ -3,7 +3,7 @@
 #ifndef TESTS_RDMA_PEERS_H
 #define TESTS_RDMA_PEERS_H
 
-/* The peers use plain verbs, so that they can violate every rule */
+/* --- The peers use plain verbs, so that they can violate every rule --- */
 
 static struct raw {
     struct rdma_event_channel *channel;
@@ -236,7 +236,7 @@ static int storm_main(const char *host) {
     if (getenv("RDMA_TEST_VERBOSE"))
         printf("accepted %lu failed %lu refused %lu stalls %lu bytes %lu violations %lu\n", rdma_stats()->accepted,
                rdma_stats()->failed, rdma_stats()->refused, rdma_stats()->stalls, rdma_stats()->bytes_in,
-               rdma_stats()->protocol_errors);
+               rdma_stats()->errors[RDMA_ERROR_PROTOCOL]);
     return bad ? 22 : rdma_stats()->registered_bytes ? 23 : 0;
 }
 
@@ -256,7 +256,7 @@ static int peer_main(char **argv) {
             raw_write(raw.addr + used, piece, 100, 100);
         }
     }
-    if (strcmp(mode, "deaf") == 0) { /* announces a buffer, never again */
+    if (strcmp(mode, "deaf") == 0) { /* announces a buffer once and no other */
         raw_register_own();
         return raw_disconnected() ? 0 : 1;
     }

@@ -3,10 +3,10 @@
 #ifndef TESTS_RDMA_SUITE_H
 #define TESTS_RDMA_SUITE_H
 #pragma GCC diagnostic ignored "-Wunused-function" /* a program need not use all of the suite */
-#include "transport_suite.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/connection.h"
 #include "rdma_device_arranged.h"
-#include "net/rdma.h"
-#include "net/rdma_connection.h"
+#include "transport_suite.h"
 
 static inline int use_rdma(void **state) {
     suite = (struct suite){.transport = &transport_rdma, .bulk = 100 << 20, .crowd = 500};

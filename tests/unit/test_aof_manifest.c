@@ -1,6 +1,6 @@
-/* test_aof_manifest.c: manifests are read and written as Valkey does; malformed ones are rejected. */
-#include "lib/memory.h"
-#include "persist/aof_manifest.h"
+/* test_aof_manifest.c: manifests are read and written as by Valkey; malformed ones are rejected. */
+#include "formats/aof_manifest.h"
+#include "lib/system/memory.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,6 @@ static const char *const all = "file appendonly.aof.2.base.rdb seq 2 type b\n"
                                "file appendonly.aof.4.incr.aof seq 4 type i\n";
 
 static void a_manifest_survives_reading_and_writing(void **state) {
-    (void)state;
     const char *error;
     int line;
     struct aof_manifest *manifest = parse(all, &error, &line);
@@ -44,7 +43,6 @@ static void a_manifest_survives_reading_and_writing(void **state) {
 }
 
 static void comments_and_unknown_keys_are_ignored_and_names_may_be_quoted(void **state) {
-    (void)state;
     const char *error;
     int line;
     struct aof_manifest *manifest =
@@ -53,10 +51,14 @@ static void comments_and_unknown_keys_are_ignored_and_names_may_be_quoted(void *
     assert_string_equal(aof_manifest_last(manifest)->name, "a b\x01.aof");
     assert_text(manifest, "file \"a b\\x01.aof\" seq 1 type i\n");
     aof_manifest_free(manifest);
+    /* Names that need no quotes get none; letters beyond ASCII are escaped. */
+    manifest = parse("file \"a(b),c.aof\" seq 1 type b\nfile \"\xc3\xbc\ta.aof\" seq 1 type i\n", &error, &line);
+    assert_non_null(manifest);
+    assert_text(manifest, "file a(b),c.aof seq 1 type b\nfile \"\\xc3\\xbc\\ta.aof\" seq 1 type i\n");
+    aof_manifest_free(manifest);
 }
 
 static void malformed_manifests_are_refused_with_the_line(void **state) {
-    (void)state;
     static const struct {
         const char *text;
         int line;
@@ -73,6 +75,7 @@ static void malformed_manifests_are_refused_with_the_line(void **state) {
         {"file x seq 1 type bb\n", 1},
         {"file ../x seq 1 type b\n", 1},
         {"file .. seq 1 type b\n", 1},
+        {"file \"a\\\\b\" seq 1 type b\n", 1},
         {"file \"\" seq 1 type b\n", 1},
         {"file \"a\\x00b\" seq 1 type b\n", 1},
         {"file \"a seq 1 type b\n", 1},
@@ -91,7 +94,6 @@ static void malformed_manifests_are_refused_with_the_line(void **state) {
 }
 
 static void a_rewrite_replaces_the_base_and_retires_what_it_covers(void **state) {
-    (void)state;
     struct aof_manifest *manifest = aof_manifest_new();
     aof_manifest_adopt(manifest, "appendonly.aof");
     aof_manifest_add_incremental(manifest, "appendonly.aof");
@@ -99,8 +101,8 @@ static void a_rewrite_replaces_the_base_and_retires_what_it_covers(void **state)
     assert_string_equal(aof_manifest_add_base(manifest, "appendonly.aof", true)->name, "appendonly.aof.2.base.rdb");
     aof_manifest_retire(manifest, 1);
     assert_text(manifest, "file appendonly.aof.2.base.rdb seq 2 type b\n"
-                          "file appendonly.aof seq 1 type h\n"
                           "file appendonly.aof.1.incr.aof seq 1 type h\n"
+                          "file appendonly.aof seq 1 type h\n"
                           "file appendonly.aof.2.incr.aof seq 2 type i\n");
     aof_manifest_drop_history(manifest);
     assert_text(manifest, "file appendonly.aof.2.base.rdb seq 2 type b\n"

@@ -1,8 +1,8 @@
 /* Append-only files: the reader finds commands, annotations and transactions inside its window and across its ends; it
  * accepts a truncated file up to a record and reports corruption with its position. */
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "persist/aof_reader.h"
+#include "formats/aof_reader.h"
+#include "lib/system/memory.h"
+#include "lib/text/output.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,6 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
 static const struct source_ops trickle_ops = {.read = trickle};
 
 static void commands_are_read_whatever_their_size(void **state) {
-    (void)state;
     static char value[400000];
     for (size_t i = 0; i < sizeof value; i++) value[i] = (char)('a' + i % 26);
     static const size_t sizes[] = {0, 1, 100, 16383, 16384, 16385, 65536, 70000, 262144, 400000};
@@ -100,7 +99,6 @@ static void commands_are_read_whatever_their_size(void **state) {
 #define EXEC   "*1\r\n$4\r\nEXEC\r\n"
 
 static void a_truncated_file_is_valid_up_to_a_record(void **state) {
-    (void)state;
     static const char whole[] = "#TS:5\r\n" SELECT SET MULTI SET SET EXEC SET;
     static const size_t ends[] = {0,
                                   7,
@@ -127,7 +125,6 @@ static void a_truncated_file_is_valid_up_to_a_record(void **state) {
 }
 
 static void corruption_is_reported_with_its_position(void **state) {
-    (void)state;
     static const struct {
         const char *tail;
         uint64_t part;
@@ -166,7 +163,6 @@ static void corruption_is_reported_with_its_position(void **state) {
 }
 
 static void lengths_that_nothing_follows_cost_no_memory(void **state) {
-    (void)state;
     static const char *const files[] = {"*2147483647\r\n$1\r\na\r\n", "*1\r\n$9223372036854775807\r\nx",
                                         "*3\r\n$3\r\nset\r\n$1\r\na\r\n$1000000000000\r\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -188,11 +184,9 @@ static void lengths_that_nothing_follows_cost_no_memory(void **state) {
 }
 
 static ssize_t broken(struct source *source, void *to, size_t len) {
-    (void)source, (void)to, (void)len;
     return -EIO;
 }
 static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
-    (void)state;
     static const struct source_ops ops = {.read = broken};
     struct source source;
     struct aof_reader reader;

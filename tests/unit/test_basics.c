@@ -1,13 +1,13 @@
 /* The small modules of lib/: patterns, hashing, random numbers, clocks, background threads, the log. */
-#include "lib/background.h"
-#include "lib/clock.h"
-#include "lib/glob.h"
-#include "lib/list.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/random.h"
-#include "lib/siphash.h"
-#include "lib/slice.h"
+#include "lib/hash/siphash.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/glob.h"
+#include "lib/text/slice.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -61,6 +61,18 @@ static void patterns_match_as_in_valkey(void **state) {
         assert_int_equal(glob_match(slice_of(cases[i].pattern), slice_of(cases[i].text), cases[i].nocase),
                          cases[i].match);
     assert_true(glob_match((struct slice){"a\0*", 3}, (struct slice){"a\0b", 3}, false));
+}
+
+static void a_pattern_matches_with_up_to_1000_stars(void **state) {
+    static char pattern[2004], text[1001];
+    for (size_t i = 0; i < sizeof(pattern); i++) pattern[i] = i % 2 ? 'a' : '*';
+    memset(text, 'a', sizeof(text));
+    struct slice all = {text, sizeof(text)};
+    assert_true(glob_match((struct slice){pattern, 2000}, all, false));
+    assert_true(glob_match((struct slice){pattern, 2001}, all, false)); /* the last star is not counted */
+    assert_false(glob_match((struct slice){pattern, 2002}, all, false));
+    for (size_t i = 0; i + 1 < sizeof(pattern); i++) pattern[i] = '*';
+    assert_true(glob_match((struct slice){pattern, sizeof(pattern)}, all, false)); /* a run of stars counts once */
 }
 
 static void many_stars_take_no_exponential_time(void **state) {
@@ -271,6 +283,19 @@ static void log_lines_look_as_valkeys(void **state) {
     log_write_from_handler("signal");
     assert_log("^=== raw ===\n[0-9]+:signal-handler \\([0-9]{10}\\) signal\n$");
 }
+static void a_limited_line_counts_those_that_were_left_out(void **state) {
+    struct log_limit limit = {.interval_us = 3600000000, .lines = 2};
+    for (int i = 0; i < 5; i++) log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", i);
+    assert_log("# flood 0\n.* # flood 1\n$");
+    limit.began_us -= limit.interval_us; /* as if an hour had passed */
+    log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", 5);
+    assert_log("# flood 5 \\(3 more of these lines were left out\\)\n$");
+    log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", 6);
+    assert_log("# flood 6\n$");
+    int evaluated = 0;
+    log_limited(&limit, LOG_LEVEL_WARNING, "flood %d", evaluated++);
+    assert_int_equal(evaluated, 0);
+}
 static void long_lines_are_written_whole(void **state) {
     static char message[10000];
     memset(message, 'x', sizeof(message) - 1);
@@ -359,7 +384,7 @@ static void iterations_of_one_list_nest_and_may_end_early(void **state) {
         list_each(&list, other) {
             if (other == &items[1].link) break;
         }
-        /* The inner iteration removes what the outer one would visit next. */
+        /* The inner iteration removes the element that the outer one would visit next. */
         if (outer > 1) continue;
         list_each(&list, other) {
             if (other == &items[2].link) list_remove(&list, &items[1].link);
@@ -376,6 +401,7 @@ int main(void) {
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_match_as_in_valkey),
+        cmocka_unit_test(a_pattern_matches_with_up_to_1000_stars),
         cmocka_unit_test(many_stars_take_no_exponential_time),
         cmocka_unit_test(an_iteration_survives_any_removal_in_its_body),
         cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early),
@@ -388,6 +414,7 @@ int main(void) {
         cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
         cmocka_unit_test(a_forked_child_runs_jobs_itself),
         cmocka_unit_test(log_lines_look_as_valkeys),
+        cmocka_unit_test(a_limited_line_counts_those_that_were_left_out),
         cmocka_unit_test(long_lines_are_written_whole),
         cmocka_unit_test(log_dates_are_local_dates),
         cmocka_unit_test(a_log_file_that_cannot_be_opened_is_reported),

@@ -1,6 +1,6 @@
-/* Bit arrays: lib/bits.c against bit-by-bit loops. */
-#include "lib/bits.h"
-#include "lib/memory.h"
+/* Bit arrays: lib/structures/bits.c against bit-by-bit loops. */
+#include "lib/structures/bits.h"
+#include "lib/system/memory.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

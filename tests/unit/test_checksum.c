@@ -1,9 +1,9 @@
 /* CRC-64, CRC-32C and LZF: known results, input in pieces, corruption. */
-#include "lib/crc32c.h"
-#include "lib/crc64.h"
-#include "lib/lzf.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/hash/crc32c.h"
+#include "lib/hash/crc64.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/lzf.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <lzf.h>
@@ -13,7 +13,7 @@ static void crc64_of_a_known_text(void **state) {
     assert_true(crc64(0, "123456789", 9) == UINT64_C(0xe9c6d914c4b8d9ca));
     assert_true(crc64(0, "", 0) == 0);
 }
-/* A bit at a time, straight from the definition. */
+/* Bit by bit, according to the definition. */
 static uint64_t crc64_slowly(uint64_t crc, const uint8_t *p, size_t len) {
     for (; len; p++, len--) {
         crc ^= *p;
@@ -76,7 +76,7 @@ static void lzf_packs_and_unpacks(void **state) {
         assert_false(lzf_unpack((struct slice){packed, size - 1}, again, len));
     }
 }
-/* Text that repeats itself at all distances, with some noise. */
+/* Text with repetitions at all distances and some noise. */
 static void make_text(char *text, size_t len) {
     for (size_t i = 0; i < len;) {
         size_t piece = 1 + random_below(random_below(8) ? 20 : 400);
@@ -87,7 +87,6 @@ static void make_text(char *text, size_t len) {
     }
 }
 static void lzf_is_what_liblzf_reads_and_writes(void **state) {
-    (void)state;
     static char text[20000], packed[24000], again[20000], theirs[20000];
     for (int round = 0; round < 3000; round++) {
         size_t len = 1 + random_below(random_below(4) ? 300 : random_below(4) ? 5000 : sizeof text);

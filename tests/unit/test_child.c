@@ -1,5 +1,5 @@
-/* The owner of child processes: one child at a time, how children end, what they report, which descriptors they keep,
- * and what the server pauses meanwhile. */
+/* The module of child processes: one child at a time, their end, their reports, their open descriptors, and the work
+ * that the server pauses meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 #include "server/process/child.h"
 #include "server/server.h"
 #include "server/store_events.h"
@@ -119,7 +119,7 @@ static void a_killed_child_reports_the_signal(void **state) {
     assert_int_equal(done_count, 1);
 }
 
-static void children_ignore_an_interrupt_of_the_terminal(void **state) {
+static void children_ignore_interrupts_and_sigterm(void **state) {
     struct child_job job = job_of(run_forever);
     pid_t pid = child_start(&job);
     assert_true(pid > 0);
@@ -133,11 +133,12 @@ static void children_ignore_an_interrupt_of_the_terminal(void **state) {
         char line[256];
         unsigned long long mask;
         while (file && fgets(line, sizeof line, file))
-            if (sscanf(line, "SigIgn: %llx", &mask) == 1) ignored = mask >> (SIGINT - 1) & 1;
+            if (sscanf(line, "SigIgn: %llx", &mask) == 1) ignored = mask >> (SIGINT - 1) & mask >> (SIGTERM - 1) & 1;
         if (file) fclose(file);
     }
     assert_true(ignored);
     kill(pid, SIGINT);
+    kill(pid, SIGTERM);
     child_kill_wait();
     assert_int_equal(done_signal, CHILD_KILL_SIGNAL);
 }
@@ -249,7 +250,7 @@ int main(void) {
         cmocka_unit_test(the_exit_status_reaches_done),
         cmocka_unit_test(one_child_runs_at_a_time),
         cmocka_unit_test(a_killed_child_reports_the_signal),
-        cmocka_unit_test(children_ignore_an_interrupt_of_the_terminal),
+        cmocka_unit_test(children_ignore_interrupts_and_sigterm),
         cmocka_unit_test(keys_and_copied_memory_are_reported),
         cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
         cmocka_unit_test(access_times_stay_while_memory_is_shared),

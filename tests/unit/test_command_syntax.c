@@ -1,8 +1,8 @@
 /* The notation of command arguments. */
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "lib/sha1.h"
-#include "lib/sha256.h"
+#include "lib/hash/sha1.h"
+#include "lib/hash/sha256.h"
+#include "lib/system/memory.h"
+#include "lib/text/output.h"
 #include "server/command/command_syntax.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Options: conversion between texts and values, the syntax of files, and what CONFIG REWRITE does to a file. */
-#include "lib/memory.h"
+/* Options: conversion between texts and values, the syntax of files, and the changes of CONFIG REWRITE to a file. */
+#include "lib/system/memory.h"
 #include "server/config/config.h"
 #include "server/config/config_engine.h"
 #include <limits.h>
@@ -64,9 +64,9 @@ static const char *set(const char *option, const char *text) {
     return config_state_set_text(config_name_find(slice_of(option))->state, slice_of(text), false);
 }
 static void assert_shows(const char *option, const char *text) {
-    char *shown = config_state_text_copy(config_name_find(slice_of(option))->state);
-    assert_string_equal(shown, text);
-    mem_free(shown);
+    struct slice shown = config_state_text_copy(config_name_find(slice_of(option))->state);
+    assert_string_equal(shown.data, text);
+    config_text_free(shown);
 }
 static void assert_set(const char *option, const char *text, const char *shown) {
     const char *reason = set(option, text);
@@ -75,17 +75,17 @@ static void assert_set(const char *option, const char *text, const char *shown) 
 }
 static void assert_refused(const char *option, const char *text, const char *why) {
     struct config_state *state = config_name_find(slice_of(option))->state;
-    char *before = config_state_text_copy(state);
+    struct slice before = config_state_text_copy(state);
     const char *reason = set(option, text);
     assert_non_null(reason);
     assert_string_equal(reason, why);
-    assert_shows(option, before);
-    mem_free(before);
+    assert_shows(option, before.data);
+    config_text_free(before);
 }
 static int put_defaults(void **state) {
     for (const struct config_option *option = options; option->name; option++) {
         struct config_state *own = config_name_find(slice_of(option->name))->state;
-        config_state_set_text(own, slice_of(own->initial), true);
+        config_state_set_text(own, own->initial, true);
     }
     return 0;
 }

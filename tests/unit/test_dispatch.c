@@ -1,4 +1,4 @@
-/* The command registry, and what dispatch does around a call: rejection, statistics, propagation, filters. */
+/* The command registry, and the work of dispatch around a call: rejection, statistics, propagation, filters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,23 +7,23 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "lib/memory.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
-#include "server/stats/commandlog.h"
-#include "server/config/config.h"
 #include "server/command/dispatch.h"
-#include "server/stats/errorstats.h"
 #include "server/command/propagate.h"
+#include "server/config/config.h"
 #include "server/server.h"
+#include "server/stats/commandlog.h"
+#include "server/stats/errorstats.h"
 #include "server/store_events.h"
-#include "lib/ticks.h"
 
 static struct client *client;
 static struct memory_output replies, heard;
 
-/* Commands for these tests */
+/* --- Commands for these tests --- */
 
 static void ok_run(struct call *call) {
     reply_ok(call->reply);
@@ -167,7 +167,7 @@ static struct command *found(const char *name) {
     return command_find(slice_of(name));
 }
 
-/* Lookup */
+/* --- Lookup --- */
 
 static void names_are_found_in_any_case(void **state) {
     assert_string_equal(run("ok"), "+OK\r\n");
@@ -180,7 +180,7 @@ static void names_are_found_in_any_case(void **state) {
 }
 
 static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
-    /* The last byte of these differs from the correct one in the bit that ASCII case changes. */
+    /* The last byte of each differs from the correct one in the bit of ASCII case. */
     static const char *const wrong[] = {
         "o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -228,7 +228,7 @@ static void a_renamed_command_has_its_new_name_only(void **state) {
     assert_int_equal(commands_count(), count - 1);
 }
 
-/* Rejection */
+/* --- Rejection --- */
 
 static void refusals_have_valkeys_texts(void **state) {
     assert_string_equal(run("foo a b"), "-ERR unknown command 'foo', with args beginning with: 'a' 'b' \r\n");
@@ -255,7 +255,7 @@ static void an_unauthenticated_client_may_run_few_commands(void **state) {
     assert_null(config_assign("requirepass", 1, words));
     client->authenticated = false;
     assert_string_equal(run("ok"), "-NOAUTH Authentication required.\r\n");
-    assert_string_equal(run("get"), "-ERR wrong number of arguments for 'get' command\r\n");
+    assert_string_equal(run("get"), "-NOAUTH Authentication required.\r\n");
     assert_string_equal(run("login"), "+OK\r\n");
     assert_false(auth_login(client, SLICE("default"), SLICE("secre")));
     assert_false(auth_login(client, SLICE("default"), SLICE("secretsecret")));
@@ -268,7 +268,7 @@ static void an_unauthenticated_client_may_run_few_commands(void **state) {
     assert_string_equal(run("ok"), "+OK\r\n");
 }
 
-/* Filters */
+/* --- Filters --- */
 
 static enum filter_answer answer;
 static int asked;
@@ -280,9 +280,9 @@ static enum filter_answer ask(struct client *who, const struct command *command,
 }
 
 static void a_filter_rejects_commands(void **state) {
-    struct command_filter gate = {.order = FILTER_MEMORY, .flags = CMD_WRITE, .ask = ask};
+    struct command_filter filter = {.order = FILTER_MEMORY, .flags = CMD_WRITE, .ask = ask};
     uint64_t rejected = found("write")->rejected, calls = found("write")->calls;
-    dispatch_add_filter(&gate);
+    dispatch_add_filter(&filter);
     asked = 0;
     answer = FILTER_REFUSE;
     assert_string_equal(run("ok"), "+OK\r\n");
@@ -297,7 +297,7 @@ static void a_filter_rejects_commands(void **state) {
     assert_false(dispatch_request(client, 1, argv));
     answer = FILTER_PASS;
     assert_string_equal(run("write"), "+OK\r\n");
-    dispatch_remove_filter(&gate);
+    dispatch_remove_filter(&filter);
 }
 
 static enum filter_answer first_ask(struct client *who, const struct command *command, int argc,
@@ -317,7 +317,7 @@ static void filters_run_in_order(void **state) {
     dispatch_remove_filter(&late);
 }
 
-/* Around the call */
+/* --- Around the call --- */
 
 static void calls_and_failures_are_counted(void **state) {
     struct command *two = found("many|two");
@@ -537,7 +537,7 @@ static void commands_can_be_removed_and_registered_again(void **state) {
         assert_null(command_find(SLICE("passing-many|sub")));
         /* Also for the client that has just called it. */
         assert_string_equal(run("passing x"), "-ERR unknown command 'passing', with args beginning with: 'x' \r\n");
-        /* A caller that keeps the command cannot call it any more. */
+        /* A caller that kept a pointer to the command cannot call it any more. */
         memory_output_clear(&replies);
         dispatch_call(client, held, 1, (struct slice[]){SLICE("passing")});
         dispatch_call(client, held_sub, 1, (struct slice[]){SLICE("passing-many")});
@@ -565,7 +565,7 @@ static void nothing_is_recorded_without_a_listener(void **state) {
 }
 
 static void a_client_may_be_freed_by_its_own_command(void **state) {
-    /* Without a loop its memory would be freed at once, so another client's command frees it. */
+    /* Without a loop its memory would be freed immediately, so another client's command frees it. */
     struct client *other = client_new(NULL);
     uint64_t id = other->id;
     client_free(other);
@@ -587,14 +587,14 @@ static void secrets_are_marked(void **state) {
     assert_int_equal(client->redacted, 0);
 }
 
-/* State of features */
+/* --- State of features --- */
 
 static int first_state = 3, second_state = 4, freed_calls, reset_calls;
 static void first_gone(struct client *gone);
 static void first_reported(const struct client *shown, struct client_report *report);
 static void second_gone(struct client *gone);
-static struct client_watcher first = {.freed = first_gone, .reset = first_gone, .report = first_reported},
-                             second = {.freed = second_gone}, stateless = {.reset = second_gone};
+static struct client_listener first = {.freed = first_gone, .reset = first_gone, .report = first_reported},
+                              second = {.freed = second_gone}, stateless = {.reset = second_gone};
 
 static void first_gone(struct client *gone) {
     freed_calls++;
@@ -631,7 +631,7 @@ static void features_keep_their_state_in_slots_of_their_own(void **state) {
 }
 
 static void closing_and_reset_tell_every_feature(void **state) {
-    clients_watch(&stateless);
+    client_listen(&stateless);
     client_set_state(client, &first, &first_state);
     client_set_state(client, &second, &second_state);
     freed_calls = reset_calls = 0;

@@ -1,11 +1,11 @@
 /* Field expiration: the store against a model, and the commands: changes, propagation and notifications.
  * tests/integration/hash-fields.tcl tests all forms of replies. */
 #include "commands_fixture.h"
-#include "lib/background.h"
-#include "lib/random.h"
+#include "lib/system/background.h"
+#include "lib/system/random.h"
 #include "store/hash.h"
 
-/* A cycle has little time, but always deletes something if it can. */
+/* A cycle has little time, but always deletes at least one field if possible. */
 static void expire_all(void) {
     uint64_t before;
     do {
@@ -389,7 +389,7 @@ static void reads_skip_expired_fields(void **state) {
     replies("HRANDFIELD h -2", "*2\r\n$1\r\nc\r\n$1\r\nc\r\n");
     replies("HSCAN h 0 COUNT 100", "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nc\r\n$1\r\n3\r\n");
     replies("HTTL h FIELDS 2 a c", "*2\r\n:-2\r\n:-1\r\n");
-    replies("HLEN h", ":3\r\n"); /* DBSIZE counts expired keys, too */
+    replies("HLEN h", ":3\r\n"); /* as DBSIZE counts expired keys */
     run("HDEL h c");
     replies("HGETALL h", "*0\r\n");
     replies("HRANDFIELD h", NIL);
@@ -420,8 +420,7 @@ static void the_cycle_deletes_and_notifies(void **state) {
     replies("HGET h a", NIL);
     store_settings.active_expire = true;
 }
-/* On a replica expired fields are hidden and stay until the primary deletes them; the primary's own commands see them.
- */
+/* On a replica expired fields are hidden until the primary deletes them; the primary's commands see them. */
 static void a_replica_waits_for_its_primary(void **state) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     time_set(NOW + 11);

@@ -1,9 +1,9 @@
 /* Hash slots against a bit by bit CRC and known values, slots of patterns against keys that match, and Fenwick trees.
  */
-#include "lib/fenwick.h"
-#include "lib/glob.h"
-#include "lib/hash_slot.h"
-#include "lib/random.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/structures/fenwick.h"
+#include "lib/system/random.h"
+#include "lib/text/glob.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -21,7 +21,6 @@ static unsigned crc_bit_by_bit(const char *text, size_t len) {
 }
 
 static void slots_are_those_of_the_cluster_specification(void **state) {
-    (void)state;
     assert_int_equal(crc_bit_by_bit("123456789", 9), 0x31c3);
     assert_int_equal(hash_slot(SLICE("123456789")), 0x31c3 % HASH_SLOTS);
     assert_int_equal(hash_slot(SLICE("")), 0);
@@ -37,7 +36,6 @@ static void slots_are_those_of_the_cluster_specification(void **state) {
 }
 
 static void only_a_hash_tag_is_hashed(void **state) {
-    (void)state;
     unsigned a = hash_slot(SLICE("a"));
     assert_int_equal(hash_slot(SLICE("{a}")), a);
     assert_int_equal(hash_slot(SLICE("x{a}y")), a);
@@ -50,7 +48,6 @@ static void only_a_hash_tag_is_hashed(void **state) {
 }
 
 static void a_pattern_has_a_slot_if_its_hash_tag_is_literal(void **state) {
-    (void)state;
     int a = (int)hash_slot(SLICE("a"));
     assert_int_equal(hash_slot_of_pattern(SLICE("{a}*")), a);
     assert_int_equal(hash_slot_of_pattern(SLICE("x{a}[0-9]?")), a);
@@ -64,7 +61,6 @@ static void a_pattern_has_a_slot_if_its_hash_tag_is_literal(void **state) {
 
 /* Random keys and patterns of few characters: a key that matches is in the slot of the pattern. */
 static void matching_keys_are_in_the_slot_of_the_pattern(void **state) {
-    (void)state;
     static const char letters[] = "ab{}{}*?[]\\";
     char pattern[8], key[6];
     size_t matches = 0;
@@ -83,7 +79,6 @@ static void matching_keys_are_in_the_slot_of_the_pattern(void **state) {
 }
 
 static void a_fenwick_tree_counts_and_finds(void **state) {
-    (void)state;
     enum { LEN = 64 };
     size_t tree[LEN + 1] = {0}, counts[LEN] = {0};
     for (int step = 0; step < 20000; step++) {

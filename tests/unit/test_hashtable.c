@@ -1,7 +1,7 @@
 /* The hash table against a simple model, and the guarantees of scan, iterators and resizing. */
-#include "lib/hashtable.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,6 +46,27 @@ static void mark(void *context, void *entry) {
     assert_true(item->number < NUMBERS);
     if (seen[item->number] < 255) seen[item->number]++;
     if (context) ++*(size_t *)context;
+}
+
+/* Up to 7 entries are listed in the order of their insertion, and a new entry takes the first free slot. */
+static void small_tables_keep_the_order_of_insertion(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    static const struct {
+        const char *deleted, *added, *listed;
+    } steps[] = {{"", "1234567", "1234567"}, {"3", "", "124567"}, {"", "8", "1284567"}, {"158", "", "2467"},
+                 {"", "90", "920467"},       {"92", "", "0467"},  {"4", "", "067"},     {"067", "12", "12"}};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        char listed[16] = "";
+        for (const char *c = steps[i].deleted; *c; c++) assert_true(hashtable_delete(t, key_of((uint32_t)(*c - '0'))));
+        for (const char *c = steps[i].added; *c; c++) assert_true(hashtable_add(t, item_new((uint32_t)(*c - '0'))));
+        struct hashtable_iterator it;
+        hashtable_iterator_open(&it, t);
+        for (struct item *item; (item = hashtable_iterator_next(&it));)
+            listed[strlen(listed)] = (char)('0' + item->number);
+        hashtable_iterator_close(&it);
+        assert_string_equal(listed, steps[i].listed);
+    }
+    hashtable_free(t);
 }
 
 static void empty_table_has_nothing(void **state) {
@@ -268,7 +289,7 @@ static void shrinking_does_not_trap_additions_while_resizing_is_avoided(void **s
     hashtable_free(t);
 }
 
-/* Entries below `stay` are present all the time; others come and go so that the table resizes during scans. */
+/* Entries below `stay` exist all the time; others are added and removed so that the table resizes during scans. */
 static void scan_sees_all_that_stays(void **state) {
     enum { STAY = 500 };
     random_seed(2);
@@ -437,7 +458,7 @@ static void entries_without_free_function_are_left_alone(void **state) {
 static void any_bytes_are_a_key(void **state) {
     struct hashtable *t = hashtable_new(&items);
     for (int len = 0; len < 20; len++) {
-        struct item *item = mem_calloc(1, sizeof(*item)); /* keys of zero bytes of every length, the empty one too */
+        struct item *item = mem_calloc(1, sizeof(*item)); /* zero bytes of every length, including the empty key */
         item->len = (size_t)len;
         assert_true(hashtable_add(t, item));
     }
@@ -469,9 +490,57 @@ static void description_fits_its_buffer(void **state) {
     hashtable_free(t);
 }
 
+static bool growth_allowed;
+static size_t asked_for;
+static bool may_grow(size_t bytes) {
+    asked_for = bytes;
+    return growth_allowed;
+}
+static const struct hashtable_type limited = {.key = item_key, .free_entry = item_free, .may_grow = may_grow};
+
+static size_t memory_with(struct hashtable *table, uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; i++) hashtable_add(table, item_new(i));
+    while (hashtable_rehash_for(table, 1000)) {
+    }
+    return hashtable_memory(table);
+}
+
+static void a_table_that_may_not_grow_gets_longer_chains(void **state) {
+    struct hashtable *table = hashtable_new(&limited);
+    growth_allowed = true;
+    memory_with(table, 0, 1000);
+    growth_allowed = false;
+    asked_for = 0;
+    for (uint32_t i = 1000; i < 3000; i++) {
+        hashtable_add(table, item_new(i));
+        assert_false(hashtable_is_rehashing(table));
+    }
+    assert_true(asked_for > 0);
+    /* Allowed again, it grows without an insertion. */
+    growth_allowed = true;
+    hashtable_resize_where_needed(table);
+    assert_true(hashtable_is_rehashing(table));
+    hashtable_free(table);
+}
+
+static void a_resize_that_was_forbidden_begins_later(void **state) {
+    struct hashtable *table = hashtable_new(&items);
+    hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
+    memory_with(table, 0, 100);
+    hashtable_resize_where_needed(table);
+    assert_false(hashtable_is_rehashing(table));
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    hashtable_resize_where_needed(table);
+    assert_true(hashtable_is_rehashing(table));
+    hashtable_free(table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_table_has_nothing),
+        cmocka_unit_test(small_tables_keep_the_order_of_insertion),
+        cmocka_unit_test(a_table_that_may_not_grow_gets_longer_chains),
+        cmocka_unit_test(a_resize_that_was_forbidden_begins_later),
         cmocka_unit_test(behaves_like_a_map),
         cmocka_unit_test(all_memory_comes_back),
         cmocka_unit_test(shrinks_when_nearly_empty),

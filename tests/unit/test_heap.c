@@ -1,6 +1,6 @@
 /* The heap against an unsorted list of its items. */
-#include "lib/heap.h"
-#include "lib/random.h"
+#include "lib/structures/heap.h"
+#include "lib/system/random.h"
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>

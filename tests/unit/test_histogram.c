@@ -1,5 +1,5 @@
 /* The histogram: every value can be read back within its precision. */
-#include "lib/histogram.h"
+#include "lib/structures/histogram.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

@@ -1,7 +1,7 @@
 /* HyperLogLogs: setting registers in order with a cursor gives the same bytes as searching from the start; packing,
  * merging and estimating against simple implementations. */
-#include "lib/hyperloglog.h"
-#include "lib/random.h"
+#include "lib/structures/hyperloglog.h"
+#include "lib/system/random.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

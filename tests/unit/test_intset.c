@@ -1,7 +1,7 @@
 /* Intsets: the bytes of each width, and random changes against a sorted array. */
-#include "lib/intset.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/structures/intset.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

@@ -305,12 +305,12 @@ static void swapping(void **state) {
     unchanged("SWAPDB -1 0", "-ERR DB index is out of range\r\n");
 }
 
-static void events_reach_only_their_receivers(void **state) {
-    notify_set_classes(&receiver, NOTIFY_STRING);
+static void events_reach_only_their_listeners(void **state) {
+    notify_set_classes(&event_listener, NOTIFY_STRING);
     does("SET a 1 EX 10", OK, 1, "SET a 1 PXAT 1700000010000\n", "set(a) ");
-    notify_set_classes(&receiver, 0);
+    notify_set_classes(&event_listener, 0);
     does("SET a 1", OK, 1, "SET a 1\n", "");
-    notify_set_classes(&receiver, ~0u);
+    notify_set_classes(&event_listener, ~0u);
     assert_int_equal(notify_wanted, ~0u);
 }
 
@@ -334,7 +334,7 @@ int main(void) {
         test(object_does_not_update_the_access_time),
         test(flushing),
         test(swapping),
-        test(events_reach_only_their_receivers),
+        test(events_reach_only_their_listeners),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

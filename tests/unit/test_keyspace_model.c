@@ -1,6 +1,6 @@
 /* Databases against a model: random changes of random keys in two databases, and in two arrays. */
-#include "lib/number.h"
 #include "keyspace_fixture.h"
+#include "lib/text/number.h"
 
 enum { MODEL_KEYS = 400 };
 struct model {
@@ -138,7 +138,7 @@ static void databases_behave_like_maps(void **state) {
         c.d = (int)random_below(2), c.key = model_key(n), c.m = &model[c.d][n];
         model_expire(c.m);
         size_t action = random_below(sizeof(changes) / sizeof(changes[0]));
-        if (changes[action] != change_set) { /* which finds an expired key by itself */
+        if (changes[action] != change_set) { /* change_set finds an expired key itself */
             c.e = db_find(c.dbs[c.d], c.key, 0);
             assert_int_equal(c.e != NULL, c.m->present);
         }

@@ -1,8 +1,11 @@
-/* The keys of a hash slot, and what spans the tables of all slots: scans, random keys, memory. */
-#include "lib/hash_slot.h"
-#include "lib/hashtable.h"
-#include "lib/number.h"
+/* The keys of a hash slot, and operations on the tables of all slots: scans, random keys, memory. */
 #include "keyspace_fixture.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/background.h"
+#include "lib/text/number.h"
+#include "store/hash.h"
+#include "store/types.h"
 
 /* A key in each slot: the number of the key and of the slot. */
 enum { KEYS_FOR_ALL_SLOTS = 400000 };
@@ -75,7 +78,7 @@ static void a_scan_sees_all_keys_that_stay(void **state) {
     struct db *db = keyspace_db(*state, 0);
     char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
     struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
-    enum { STAYS = 16 /* one slot in this number */ };
+    enum { STAYS = 16 /* one slot in 16 */ };
     assert_int_equal(key_in_every_slot(db, keys), HASH_SLOTS);
     uint64_t cursor = 0;
     int calls = 0;
@@ -183,7 +186,7 @@ static void an_announced_slot_is_expanded_once(void **state) {
     assert_in_range(db_expires_overhead(db), expires, expires * 3 / 2);
 }
 
-/* What the tables report is what they take. */
+/* The memory that the tables report is the memory that they use. */
 static void tables_know_their_memory(void **state) {
     struct db *db = keyspace_db(*state, 0);
     size_t empty = mem_used();
@@ -223,6 +226,120 @@ static void a_slot_without_keys_takes_no_table(void **state) {
     mem_free(keys);
 }
 
+/* 300 keys with the tag, 30 of them with an expiry, in databases 0 and 1; 20 hashes with field expiration, and 100
+ * other keys. */
+static unsigned fill_slot(struct keyspace *keyspace) {
+    char key[32];
+    for (int i = 0; i < 300; i++) {
+        struct db *db = keyspace_db(keyspace, i % 2);
+        snprintf(key, sizeof(key), "{tag}%d", i);
+        struct entry *e = set(db, key, "v");
+        if (i % 10 == 0) db_set_expire(db, e, 2000000000);
+    }
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof(key), "{tag}hash%d", i);
+        hash_put_until(keyspace_db(keyspace, 1), hash_create(keyspace_db(keyspace, 1), text(key)), SLICE("field"),
+                       SLICE("value"), NULL, 1000000100 + i);
+    }
+    for (int i = 0; i < 100; i++) {
+        snprintf(key, sizeof(key), "other%d", i);
+        db_set_expire(keyspace_db(keyspace, 0), set(keyspace_db(keyspace, 0), key, "v"), 2000000000);
+    }
+    hash_put_until(keyspace_db(keyspace, 0), hash_create(keyspace_db(keyspace, 0), SLICE("other hash")), SLICE("field"),
+                   SLICE("value"), NULL, 1000000050);
+    return hash_slot(SLICE("tag"));
+}
+
+static void a_slot_is_dropped_from_all_databases(void **state) {
+    for (int lazy = 0; lazy < 2; lazy++) {
+        struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks);
+        struct db *db = keyspace_db(keyspace, 0), *second = keyspace_db(keyspace, 1);
+        told.changed = told.slots_left = 0;
+        unsigned slot = fill_slot(keyspace);
+        size_t changes = told.changed;
+        assert_int_equal(keyspace_drop_slot(keyspace, slot, lazy), 320);
+        assert_int_equal(told.slots_left, 2);
+        assert_int_equal(told.changed, changes);
+        assert_int_equal(db_size(db), 101);
+        assert_int_equal(db_expires(db), 100);
+        assert_int_equal(db_expiring(db), 1);
+        assert_int_equal(db_size(second) + db_expires(second) + db_expiring(second), 0);
+        check(db, "{tag}0", NULL);
+        check(db, "other7", "v");
+        size_t seen = 0;
+        uint64_t cursor = 0;
+        do cursor = db_scan(db, -1, cursor, count_entry, &seen);
+        while (cursor);
+        assert_int_equal(seen, 101);
+        assert_int_equal(keyspace_drop_slot(keyspace, slot, lazy), 0);
+        assert_int_equal(told.slots_left, 2);
+        set(db, "{tag}0", "again");
+        check(db, "{tag}0", "again");
+        background_drain(BACKGROUND_LAZY_FREE);
+        keyspace_free(keyspace);
+    }
+    assert_int_equal(store_lazyfree.freed, 320);
+}
+
+static void move_slot(struct keyspace *keyspace, struct keyspace *hidden) {
+    set_ms(1000000000);
+    struct db *db = keyspace_db(keyspace, 0), *second = keyspace_db(keyspace, 1);
+    unsigned slot = fill_slot(hidden);
+    assert_int_equal(db_size(db) + db_size(second), 0);
+    assert_int_equal(keyspace_move_slot(hidden, keyspace, slot), 320);
+    assert_int_equal(db_size(keyspace_db(hidden, 0)), 101);
+    assert_int_equal(db_expiring(keyspace_db(hidden, 1)), 0);
+    assert_int_equal(db_size(db), 150);
+    assert_int_equal(db_size(second), 170);
+    assert_int_equal(db_expires(db), 30);
+    assert_int_equal(db_slot_size(second, slot).expiring, 20);
+    check(db, "{tag}298", "v");
+    set_ms(1000000110); /* the hashes belong to the other keyspace: their fields expire there */
+    keyspace_expire_cycle(keyspace, false, 10);
+    assert_int_equal(db_expiring(second), 10);
+    set(db, "{tag}new", "v");
+    assert_true(db_delete(db, SLICE("{tag}0"), false));
+    assert_non_null(db_random(db));
+    assert_int_equal(keyspace_drop_slot(keyspace, slot, false), 310);
+    keyspace_drop_slot(hidden, hash_slot(SLICE("other hash")), false);
+    for (int i = 0; i < 4; i++) {
+        db_flush(keyspace_db(keyspace, i), false);
+        db_flush(keyspace_db(hidden, i), false);
+    }
+}
+static void a_slot_moves_between_keyspaces(void **state) {
+    struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks), *hidden = keyspace_new_like(keyspace);
+    move_slot(keyspace, hidden); /* buffers that are allocated once stay */
+    size_t empty = mem_used();
+    move_slot(keyspace, hidden);
+    assert_int_equal(mem_used(), empty);
+    keyspace_free(hidden);
+    keyspace_free(keyspace);
+}
+
+/* A table that is being resized while it moves stays right, here and there. */
+static void a_slot_moves_while_its_table_grows(void **state) {
+    struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks), *hidden = keyspace_new_like(keyspace);
+    char key[32];
+    int i = 0;
+    while (i < 100 || !db_rehashing(keyspace_db(hidden, 0))) {
+        snprintf(key, sizeof(key), "{tag}%d", i++);
+        set(keyspace_db(hidden, 0), key, "v");
+    }
+    assert_int_equal(keyspace_move_slot(hidden, keyspace, hash_slot(SLICE("tag"))), (size_t)i);
+    assert_int_equal(db_rehashing(keyspace_db(hidden, 0)), 0);
+    assert_int_equal(db_rehashing(keyspace_db(keyspace, 0)), 1);
+    while (keyspace_rehash(keyspace, 1000)) continue;
+    assert_int_equal(db_rehashing(keyspace_db(keyspace, 0)), 0);
+    while (i--) {
+        snprintf(key, sizeof(key), "{tag}%d", i);
+        assert_true(db_delete(keyspace_db(keyspace, 0), text(key), false));
+    }
+    assert_int_equal(db_size(keyspace_db(keyspace, 0)), 0);
+    keyspace_free(hidden);
+    keyspace_free(keyspace);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_keys_of_a_slot_are_counted_and_listed),
@@ -233,6 +350,10 @@ int main(void) {
         TEST(an_announced_slot_is_expanded_once),
         TEST(tables_know_their_memory),
         TEST(a_slot_without_keys_takes_no_table),
+        TEST(a_slot_is_dropped_from_all_databases),
+        TEST(a_slot_moves_between_keyspaces),
+        TEST(a_slot_moves_while_its_table_grows),
     };
+    store_types_register();
     return RUN_WITH_BOTH_TABLES(tests);
 }

@@ -1,8 +1,8 @@
 /* Listpacks: the bytes of every encoding, and random changes against an array of texts. */
-#include "lib/listpack.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/structures/listpack.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

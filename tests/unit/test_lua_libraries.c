@@ -1,5 +1,5 @@
-/* The libraries that scripts have, in their sandbox: how deep values may be nested, which lengths and sizes they
- * refuse, and what they return at their limits. The replies are those of Valkey. */
+/* The Lua libraries of scripts, in their sandbox: limits of nesting, lengths and sizes, and results at these limits.
+ * The replies are those of Valkey. */
 #include "script/lua_vm.h"
 #include <lauxlib.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Member tables: every lookup against a linear search, and the order of a sorted set. */
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "store/member_table.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* Counting of allocations across threads; blobs; outputs; lists. */
-#include "lib/blob.h"
-#include "lib/list.h"
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "lib/random.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/blob.h"
+#include "lib/text/output.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

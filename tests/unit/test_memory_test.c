@@ -1,4 +1,4 @@
-/* --test-memory: memory in order passes; addresses that reach the same memory do not. */
+/* --test-memory: intact memory passes; different addresses of the same memory are reported. */
 #include "server/process/memory_test.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Conversion between numbers and text, against texts of Valkey 8.0. */
-#include "lib/number.h"
-#include "lib/random.h"
+#include "lib/system/random.h"
+#include "lib/text/number.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

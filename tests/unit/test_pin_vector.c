@@ -1,7 +1,7 @@
 /* The choice of the completion vector on machines of several topologies, whose /proc and /sys are in tests/unit/data
  * (see its README). */
+#include "lib/system/random.h"
 #include "net/pin.h"
-#include "lib/random.h"
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -103,7 +103,7 @@ static void of_several_cpus_each_vector_has_its_turn(void **state) {
 static void vectors_that_the_device_does_not_offer_are_left_out(void **state) {
     on_machine("mlx5-2nodes");
     assert_int_equal(choose("mlx5_0", 8, "15"), 7);
-    assert_int_equal(choose("mlx5_0", 7, "15"), 3); /* of the other thread of the core, CPU 7 */
+    assert_int_equal(choose("mlx5_0", 7, "15"), 3); /* the vector of CPU 7, the other thread of the core */
     assert_reason("other thread");
     assert_int_equal(choose("mlx5_0", 3, "15"), -1);
     assert_reason("none of the 3 interrupts of mlx5_0");
@@ -124,7 +124,7 @@ static void interrupts_of_the_network_interface_and_of_events_are_ignored(void *
     assert_int_equal(choose("irdma0", 5, "0"), 0);
     assert_reason("irdma-0000:4b:00.0-CEQ-0");
     assert_int_equal(choose("irdma0", 5, "3"), 3);
-    assert_int_equal(choose("irdma0", 5, "5"), 4); /* not 1, which is on the core's other thread */
+    assert_int_equal(choose("irdma0", 5, "5"), 4); /* not 1, which belongs to the core's other thread */
     assert_int_equal(choose("irdma0", 5, "6"), 2);
     assert_reason("other thread");
 }

@@ -1,5 +1,5 @@
-/* The arena of a pulled full synchronization: bytes arrive in order and unchanged, the child waits for released chunks
- * and is woken by them, and the end of a snapshot is known only when it is complete. */
+/* The arena of a full synchronization that replicas fetch: bytes arrive in order and unchanged, the child waits for
+ * released chunks and is woken by them, and the end of a snapshot is known only when it is complete. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "lib/crc32c.h"
+#include "lib/hash/crc32c.h"
 #include "repl/pull_arena.h"
 #include <errno.h>
 #include <poll.h>
@@ -68,7 +68,7 @@ static uint32_t check_chunk(struct pull_arena *arena, uint64_t number, uint64_t 
     return chunk.length;
 }
 
-/* Reads a whole snapshot, each chunk as soon as it is there. */
+/* Reads a whole snapshot, each chunk as soon as it is published. */
 static void transfer(uint64_t total) {
     struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
     assert_non_null(arena);

@@ -1,18 +1,18 @@
-/* The replica's half of a pulled full synchronization against primaries of all kinds: the bytes arrive in order, with
- * several reads in flight; a primary that breaks a rule, a wrong checksum and a key that opens nothing end the fetch
- * with a reason; a fetch may be cancelled at any time. Both ends run in one loop.
+/* The replica's half of a full synchronization that the replica fetches: the bytes arrive in order, with several reads
+ * in flight; a primary that violates the protocol, a wrong checksum and an invalid key end the fetch with a reason; a
+ * fetch may be cancelled at any time. Both ends run in one loop.
  *
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
 #pragma GCC diagnostic ignored "-Wunused-function" /* only the ends of the suite are used */
-#include "transport_suite.h"
+#include "lib/hash/crc32c.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/read.h"
 #include "rdma_device_arranged.h"
-#include "lib/crc32c.h"
-#include "net/rdma.h"
-#include "net/rdma_read.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
+#include "transport_suite.h"
 
 enum { CHUNK = 64 * 1024, CHUNKS = 600, AREA = 40 * CHUNK };
 
@@ -37,7 +37,7 @@ static int setup(void **state) {
     return result;
 }
 
-/* What the replica acknowledged last. */
+/* The last acknowledgement of the replica. */
 static uint64_t pulled;
 static void primary_hears(struct end *end) {
     struct slice in = conn_peek(end->conn);
@@ -84,7 +84,7 @@ static void end(void) {
     turn_until(server.closed == 1);
 }
 
-/* Chunk n shows a part of the area; the area is used again and again. */
+/* Chunk n is a part of the area, which is reused. */
 static size_t chunk_at(uint64_t n) {
     return (size_t)(n * 7 % 40) * CHUNK;
 }
@@ -123,7 +123,7 @@ static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
         uint32_t length = n % 5 ? CHUNK : 1 + (uint32_t)n;
         announce(n, length);
         total += length;
-        if (n % 50 == 0) say("\r\n"); /* alive */
+        if (n % 50 == 0) say("\r\n"); /* keepalive */
     }
     say(PULL_END "%d %llu\r\n", (int)CHUNKS, (unsigned long long)total);
     for (uint64_t n = 0; n < CHUNKS; n++) {
@@ -139,7 +139,7 @@ static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
     assert_false(pull_fetch_progress(&progress));
 }
 
-/* The rest of a chunk that was read in part is shown, too. */
+/* The rest of a chunk that was read in part is also shown. */
 static void chunks_are_shown_where_they_lie(void **state) {
     enum { READ = 10 };
     const char *shown;
@@ -153,7 +153,7 @@ static void chunks_are_shown_where_they_lie(void **state) {
         if (before) assert_int_equal(pull_fetch_read(fetch, got, READ), READ);
         assert_memory_equal(got, bytes + chunk_at(n - n % 3), READ);
         assert_int_equal(pull_fetch_show(fetch, &shown), CHUNK - before);
-        pull_fetch_pump(fetch); /* must not touch what was shown */
+        pull_fetch_pump(fetch); /* must not change the bytes that were shown */
         assert_memory_equal(shown, bytes + chunk_at(n) + before, CHUNK - before);
     }
     assert_int_equal(pull_fetch_show(fetch, &shown), 0);
@@ -162,7 +162,7 @@ static void chunks_are_shown_where_they_lie(void **state) {
     end();
 }
 
-/* A writer of a file never runs the loop: it is told when a read has ended. */
+/* A writer of a file does not run the loop: it is notified when a read has ended. */
 static int arrivals;
 static void note_arrival(void) {
     arrivals++;
@@ -217,7 +217,7 @@ static void what_follows_the_end_stays_in_the_connection(void **state) {
     end();
 }
 
-/* Memory bounds what is fetched ahead of the loader, however much the primary announces. */
+/* The size of the buffers limits how much is fetched ahead of the loader, however much the primary announces. */
 static void no_more_than_the_buffers_is_fetched_ahead(void **state) {
     begin();
     for (uint64_t n = 0; n < CHUNKS; n++) announce(n, CHUNK);
@@ -296,7 +296,11 @@ static void a_primary_that_leaves_ends_the_fetch(void **state) {
     turn_until(client.conn->in_len > 0);
     end_close(&server);
     server.closed = 1;
-    expect_failure(-ECONNRESET, "");
+    char got[100];
+    ssize_t result;
+    while ((result = pull_fetch_read(fetch, got, sizeof got)) > 0) continue;
+    assert_true(result == -ECONNRESET || result == -EACCES); /* a READ under way may meet the revoked key first */
+    end();
 }
 
 static void a_fetch_may_be_cancelled_and_freed_with_reads_in_flight(void **state) {
@@ -339,7 +343,6 @@ static void a_malformed_header_begins_nothing(void **state) {
 #define PULL_TEST(name) cmocka_unit_test_setup_teardown(name, setup, suite_teardown)
 
 int main(int argc, char **argv) {
-    (void)argc;
     if (!rdma_device_arranged(argv[0])) return 1;
     const struct CMUnitTest tests[] = {
         PULL_TEST(chunks_arrive_in_order_and_are_acknowledged),

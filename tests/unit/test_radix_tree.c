@@ -1,7 +1,8 @@
 /* The radix tree against a sorted array of keys. */
-#include "lib/radix_tree.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/structures/radix_tree.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/system/relocate.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void assert_seeks(const struct radix_tree *tree, const struct model *m, s
     assert_at(&it, m, there ? i : MOST, radix_iterator_seek(&it, RADIX_EQUAL, key));
     assert_at(&it, m, i, radix_iterator_seek(&it, RADIX_AT_OR_ABOVE, key));
     assert_at(&it, m, there ? i + 1 : i, radix_iterator_seek(&it, RADIX_ABOVE, key));
-    assert_at(&it, m, i - 1, radix_iterator_seek(&it, RADIX_BELOW, key)); /* i - 1 of 0 is beyond the count */
+    assert_at(&it, m, i - 1, radix_iterator_seek(&it, RADIX_BELOW, key)); /* for i = 0 the index is out of range */
     size_t at = there ? i : i - 1;
     assert_at(&it, m, at, radix_iterator_seek(&it, RADIX_AT_OR_BELOW, key));
     for (int steps = 0; steps < 5 && it.valid; steps++) {
@@ -162,6 +163,39 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         assert_int_equal(freed, m.count);
     }
 }
+static void a_walk_over_all_paths_moves_each_node_once(void **state) {
+    struct radix_tree *tree = radix_tree_new();
+    struct relocation r = {0};
+    char bytes[KEY_MAX], before[16] = {0};
+    for (uintptr_t i = 1; i <= MOST; i++) radix_tree_set(tree, random_key(bytes, 1), (void *)i, NULL);
+    size_t nodes = radix_tree_nodes(tree), keys = radix_tree_len(tree), memory = radix_tree_memory(tree), known = 0;
+    struct radix_tree *copy = radix_tree_copy(tree, NULL);
+    struct radix_iterator it, of_copy;
+    relocate_set_all(true);
+    radix_iterator_init(&of_copy, copy);
+    for (bool more = radix_iterator_seek(&of_copy, RADIX_FIRST, SLICE("")); more;
+         more = radix_iterator_next(&of_copy)) {
+        for (known = 0; r.moved && known < 16 && of_copy.key.data[known] == before[known]; known++) continue;
+        radix_tree_relocate_path(tree, of_copy.key, known, &r);
+        memcpy(before, of_copy.key.data, sizeof before);
+    }
+    relocate_set_all(false);
+    assert_int_equal(r.moved, nodes);
+    assert_int_equal(radix_tree_nodes(tree), nodes);
+    assert_int_equal(radix_tree_memory(tree), memory);
+    radix_iterator_init(&it, tree);
+    bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE(""));
+    for (radix_iterator_seek(&of_copy, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it), keys--) {
+        assert_true(slice_equal(it.key, of_copy.key) && it.value == of_copy.value);
+        radix_iterator_next(&of_copy);
+    }
+    assert_int_equal(keys, 0);
+    radix_iterator_free(&it);
+    radix_iterator_free(&of_copy);
+    radix_tree_free(copy, NULL);
+    radix_tree_free(tree, NULL);
+}
+
 static void an_iterator_goes_on_from_its_key_after_a_change(void **state) {
     struct radix_tree *tree = radix_tree_new();
     char key[2];
@@ -184,6 +218,7 @@ static void an_iterator_goes_on_from_its_key_after_a_change(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
+        cmocka_unit_test(a_walk_over_all_paths_moves_each_node_once),
         cmocka_unit_test(an_iterator_goes_on_from_its_key_after_a_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

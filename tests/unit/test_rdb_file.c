@@ -1,12 +1,12 @@
 /* RDB files: a saved data set is loaded unchanged, from memory and from a file; corruption at any position is rejected.
  */
-#include "lib/clock.h"
-#include "lib/hash_slot.h"
-#include "lib/intset.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "persist/rdb.h"
-#include "persist/rdb_file.h"
+#include "formats/rdb.h"
+#include "formats/rdb_file.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/structures/intset.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "store/bulk.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -25,7 +25,6 @@
 enum { DATABASES = 4 };
 
 static int setup(void **state) {
-    (void)state;
     encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
                                                .hash_listpack_value = 64,
                                                .set_intset_entries = 8,
@@ -154,7 +153,6 @@ static void add_expiring_fields(struct db *db) {
 static void assert_same_key(struct db *a, struct db *b, const struct entry *entry) {
     struct entry *other = db_find(b, entry_key(entry), LOOKUP_NOTOUCH | LOOKUP_NOEXPIRE);
     if (!other) fail_msg("%.*s is missing", (int)entry_key(entry).len, entry_key(entry).data);
-    (void)a;
     assert_int_equal(entry_type(entry), entry_type(other));
     assert_int_equal(entry_encoding(entry), entry_encoding(other));
     assert_true(entry_expire_at(entry) == entry_expire_at(other));
@@ -216,7 +214,6 @@ static struct keyspace *data_set(bool expiring_fields) {
 /* --- Tests --- */
 
 static void a_saved_data_set_is_loaded_unchanged(void **state) {
-    (void)state;
     for (int fields = 0; fields < 2; fields++) {
         struct keyspace *keyspace = data_set(fields), *copy = keyspace_new(DATABASES, NULL);
         struct memory_output file;
@@ -234,9 +231,9 @@ static void a_saved_data_set_is_loaded_unchanged(void **state) {
     }
 }
 
-/* Files of a keyspace with a table for each hash slot tell the sizes of the slots. Both kinds load both kinds. */
+/* Files of a keyspace with a table for each hash slot have the sizes of the slots. Both kinds of keyspaces load both
+ * kinds of files. */
 static void files_with_slots_are_loaded_by_all(void **state) {
-    (void)state;
     for (int from = 0; from < 2; from++)
         for (int to = 0; to < 2; to++)
             for (int fields = 0; fields < 2; fields++) {
@@ -257,7 +254,6 @@ static void files_with_slots_are_loaded_by_all(void **state) {
 }
 
 static void the_sizes_of_slots_are_those_of_valkey(void **state) {
-    (void)state;
     struct keyspace *keyspace = keyspace_new_per_slot(DATABASES, NULL);
     struct db *db = keyspace_db(keyspace, 0);
     db_set_string(db, SLICE("c"), SLICE("hello"), NULL, false);
@@ -282,9 +278,8 @@ static void the_sizes_of_slots_are_those_of_valkey(void **state) {
     keyspace_free(keyspace);
 }
 
-/* Sizes of slots are hints: whatever they say, the file is loaded, with memory that its length bounds. */
+/* Sizes of slots are hints: with any sizes the file is loaded, with memory limited by the length of the file. */
 static void wrong_sizes_of_slots_do_no_harm(void **state) {
-    (void)state;
     static const char *const texts[] = {
         "",          ",,,",      "1,2,3",   "16384,1,1,1", "1,18446744073709551615,18446744073709551615,0",
         "1,1,1,1,1", "-1,1,1,1", "x,1,1,1", "1,2,3,",      "0,18446744073709551616,1,1"};
@@ -324,7 +319,6 @@ static FILE *temporary(void) {
 
 /* Uses descriptors, so that values cross buffer boundaries at every offset. */
 static void files_are_written_and_read_in_pieces(void **state) {
-    (void)state;
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     FILE *file = temporary();
     struct rdb_load_result result;
@@ -359,7 +353,6 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     return (ssize_t)piece;
 }
 static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
-    (void)state;
     static const struct source_ops ops = {.read = trickle};
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     struct memory_output file;
@@ -382,7 +375,7 @@ static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
     keyspace_free(keyspace);
 }
 
-/* Shows pieces of many sizes. A piece is gone with the next call. */
+/* Shows pieces of many sizes. The next call invalidates a piece. */
 struct pieces {
     struct slice rest;
     char *shown;
@@ -415,7 +408,6 @@ static ssize_t show_piece(struct source *source, const char **bytes) {
     return (ssize_t)got;
 }
 static void input_that_shows_its_pieces_is_read_where_it_lies(void **state) {
-    (void)state;
     static const struct source_ops ops = {.read = read_piece, .show = show_piece};
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     struct memory_output file;
@@ -441,7 +433,6 @@ static void input_that_shows_its_pieces_is_read_where_it_lies(void **state) {
 
 /* Over a connection, the announced size of a database expands its table only as keys arrive. */
 static void announced_sizes_are_believed_as_keys_arrive(void **state) {
-    (void)state;
     enum { KEYS = 200000 };
     static const struct source_ops ops = {.read = trickle};
     for (int all = 0; all < 2; all++) {
@@ -487,7 +478,6 @@ static struct keyspace *small_set(void) {
 }
 
 static void a_truncated_file_is_rejected_at_its_end(void **state) {
-    (void)state;
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -504,7 +494,6 @@ static void a_truncated_file_is_rejected_at_its_end(void **state) {
 }
 
 static void every_changed_byte_is_noticed(void **state) {
-    (void)state;
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -531,7 +520,6 @@ static void every_changed_byte_is_noticed(void **state) {
 }
 
 static void duplicates_are_refused_or_replace(void **state) {
-    (void)state;
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -548,7 +536,6 @@ static void duplicates_are_refused_or_replace(void **state) {
 }
 
 static void expired_keys_are_dropped_by_a_primary(void **state) {
-    (void)state;
     struct keyspace *keyspace = small_set();
     struct memory_output file;
     struct rdb_load_result result;
@@ -574,7 +561,6 @@ struct seen {
 };
 static bool saw_aux(void *context, struct source *source, struct slice name, struct slice value) {
     struct seen *seen = context;
-    (void)source;
     if (slice_equal(name, SLICE("ctime")) || slice_equal(name, SLICE("used-mem")) ||
         slice_equal(name, SLICE("valkey-ver")))
         return true;
@@ -591,7 +577,6 @@ static bool saw_library(void *context, struct source *source, struct slice code)
     return true;
 }
 static void header_fields_and_libraries_are_handed_over(void **state) {
-    (void)state;
     struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
     struct rdb_aux aux[] = {{SLICE("repl-offset"), SLICE("123")}, {SLICE("repl-id"), SLICE("abc")}};
     struct slice libraries[] = {SLICE("#!lua name=a\n"), SLICE("#!lua name=b\n"), SLICE("bad")};
@@ -616,7 +601,6 @@ static void header_fields_and_libraries_are_handed_over(void **state) {
 }
 
 static void versions_are_checked(void **state) {
-    (void)state;
     static const struct {
         const char *magic;
         bool strict, relaxed;
@@ -641,11 +625,9 @@ static void versions_are_checked(void **state) {
 }
 
 static int full(struct sink *sink, const void *bytes, size_t len) {
-    (void)sink, (void)bytes, (void)len;
     return -ENOSPC;
 }
 static void a_full_disk_ends_a_save(void **state) {
-    (void)state;
     static const struct sink_ops ops = {.write = full};
     struct keyspace *keyspace = data_set(false);
     struct rdb_save_params params = {0};
@@ -660,7 +642,6 @@ static bool stop(struct source *source) {
     return --*(int *)source->progress_context > 0;
 }
 static void loading_can_be_cancelled(void **state) {
-    (void)state;
     struct keyspace *keyspace = data_set(false), *copy = keyspace_new(DATABASES, NULL);
     static const struct source_ops ops = {.read = trickle};
     struct memory_output file;

@@ -1,11 +1,14 @@
-/* The RDMA transport: the guarantees of every transport, and its own: full buffers, the credit ring, the polled word,
- * send memory, limits. test_rdma_peers.c has hostile and dying peers, test_rdma_keepalive.c keepalives,
+/* The RDMA transport: the guarantees of every transport, and those specific to RDMA: full buffers, the credit ring, the
+ * polled word, send memory, limits. test_rdma_peers.c has hostile and dying peers, test_rdma_keepalive.c keepalives,
  * test_rdma_memory.c sizes of buffers.
  *
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
+#include "net/rdma/polled.h"
+#include "net/rdma/size.h"
 #include "rdma_suite.h"
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 static int use_polled_without_ring(void **state) {
@@ -19,7 +22,7 @@ static int use_large_buffers(void **state) {
     return 0;
 }
 
-/* Requests that straddle the end of the receive buffer */
+/* --- Requests that straddle the end of the receive buffer --- */
 
 /* Frames: a length of four bytes, followed by that number of stream bytes. Consumes whole frames only. */
 static int frames_seen;
@@ -85,7 +88,7 @@ static void many_requests_in_flight_straddle_and_stay_in_order(void **state) {
     assert_false(server.corrupt);
 }
 
-/* The credit ring */
+/* --- The credit ring --- */
 
 static bool agreed(const struct connection *conn) {
     char text[256];
@@ -117,8 +120,7 @@ static void a_peer_without_a_feature_request_gets_the_base_protocol(void **state
     rdma_settings.features = 0;
     dial(&client);
     turn_until(conn_is_open(client.conn));
-    rdma_settings.features =
-        features; /* of the server, which has not received our request yet or has found that there is none */
+    rdma_settings.features = features; /* of the server, which may not have received our request yet */
     turn_until(server.conn != NULL);
     for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
     controls = rdma_stats()->control_out;
@@ -142,7 +144,7 @@ static void a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol(void 
     assert_false(agreed(client.conn) || agreed(server.conn) || server.corrupt || server.closed || client.closed);
 }
 
-/* The messages of the negotiation arrive between those of a stream, at any offset of the buffer. */
+/* The messages of the negotiation arrive between messages of a stream, at any offset of the buffer. */
 static void negotiating_in_the_middle_of_a_stream_loses_nothing(void **state) {
     for (uint32_t i = 0; i < 40; i++) {
         memset(&server, 0, sizeof server);
@@ -190,7 +192,7 @@ static void requests_of_every_size_up_to_the_ring_and_beyond_pass(void **state) 
     assert_false(server.corrupt);
     assert_int_equal(server.conn->in_len, 0);
 }
-/* The ring is full of one request that is not complete, up to a few free bytes that were not worth a Credit before. */
+/* The ring is full of one incomplete request, except for a few free bytes, too few for a Credit until now. */
 static void a_request_as_large_as_the_ring_gets_the_last_free_bytes(void **state) {
     uint32_t size = rdma_settings.rx_size;
     for (uint32_t left = 1; left < 40; left++) {
@@ -221,8 +223,8 @@ static void a_reader_that_always_leaves_something_goes_on(void **state) {
     assert_false(server.corrupt);
 }
 
-/* Rings from four kilobytes on, exchanged for larger ones and smaller ones in the middle of a stream, readers that
- * stop, leave something, or take a part of the stream to other memory. */
+/* Rings of four kilobytes and more are exchanged for larger and smaller ones in the middle of a stream, while readers
+ * stop, leave input, or receive a part of the stream into other memory. */
 static void take_at_random(struct end *end) {
     struct connection *conn = end->conn;
     if (end->area_len) {
@@ -235,7 +237,7 @@ static void take_at_random(struct end *end) {
     end_check(end, conn->in, len);
     conn_consume(conn, len);
     end->consumed += len;
-    if (random_below(8) || end->consumed + 30000 > end->received) return; /* `received`: what is to come in all */
+    if (random_below(8) || end->consumed + 30000 > end->received) return; /* received: length of the stream */
     end->area_len = 1 + random_below(random_below(2) ? 300 : 20000);
     conn_receive_into(conn, end->area, end->area_len);
 }
@@ -243,7 +245,7 @@ static void disturb(struct end *end) {
     if (!end->conn) return;
     struct rdma_connection *c = rdma_of(end->conn);
     if (random_below(3) == 0) conn_set_reading(end->conn, random_below(3) != 0);
-    if (random_below(4) == 0) c->rx_since_us = random_below(2) ? 0 : clock_mono(); /* slow, quick */
+    if (random_below(4) == 0) c->receive.since_us = random_below(2) ? 0 : clock_mono(); /* slow, quick */
     if (random_below(50) == 0) conn_set_in_limit(end->conn, 1 + random_below(200000));
     /* conn_receive_into() may have filled the area with bytes already received: no `readable` follows. */
     bool ready = end->area_len ? !end->conn->sink_len : end->conn->in_len > 0;
@@ -259,7 +261,7 @@ static void random_streams_pass_through_tiny_rings(void **state) {
     server.on_readable = client.on_readable = take_at_random;
     client.on_drained = server.on_drained = end_pump;
     server.received = client.received = total;
-    rdma_of(client.conn)->rx_least = RDMA_RX_INITIAL_MIN;
+    rdma_of(client.conn)->receive.least = RDMA_RX_INITIAL_MIN;
     conn_set_trusted(server.conn, true);
     conn_set_in_limit(server.conn, 20000);
     send_stream(&client, total);
@@ -286,8 +288,8 @@ static void a_ring_grows_when_it_is_filled_quickly(void **state) {
     rdma_settings.rx_initial = 0;
     conn_set_trusted(server.conn, true);
     struct rdma_connection *c = rdma_of(server.conn);
-    uint32_t size = c->rx->size;
-    assert_true(c->ring.in);
+    uint32_t size = c->receive.rx->size;
+    assert_true(c->receive.is_ring);
     assert_int_equal(rdma_receive_ring_size(c, size, 50), 4 * size);
     assert_int_equal(rdma_receive_ring_size(c, size, 200), size);
 }
@@ -315,7 +317,7 @@ static void data_received_before_the_end_is_delivered_from_both_buffers(void **s
     rdma_settings.rx_initial = 0;
 }
 
-/* The polled word */
+/* --- The polled word --- */
 
 static bool is_polled(const struct end *end) {
     return rdma_of(end->conn)->polled.state == RDMA_POLLED_ON;
@@ -368,7 +370,7 @@ static void sleeping_and_polling_in_turn_loses_nothing(void **state) {
         if (random_below(2)) send_stream(&server, server.sent + random_below(200000));
         for (size_t turns = random_below(4); turns > 0; turns--) event_loop_turn(loop, (int64_t)random_below(2) * 100);
         turn_until(server.consumed == client.to_send && client.consumed == server.to_send);
-        rdma_of(server.conn)->control_count = rdma_of(client.conn)->control_count = 0;
+        rdma_of(server.conn)->negotiation.messages = rdma_of(client.conn)->negotiation.messages = 0;
     }
     assert_false(server.corrupt || client.corrupt);
     rdma_settings.busy_poll_us = 1000;
@@ -388,12 +390,12 @@ static void bytes_visible_after_their_polled_word_are_waited_for(void **state) {
     until_polled(&server);
     const struct rdma_connection *c = rdma_of(server.conn);
     turn_until(client.consumed == server.sent && server.consumed == client.sent);
-    char *byte = c->rx->data + (c->received < c->rx->size ? c->received : 0), was;
+    char *byte = c->receive.rx->data + (c->receive.received < c->receive.rx->size ? c->receive.received : 0), was;
     uint64_t again = rdma_stats()->polled_again, consumed = server.consumed;
     send_stream(&client, client.sent + 1);
     was = *byte;
     *byte = (char)(was ^ 1);
-    for (int i = 0; i < 10; i++) assert_false(rdma_polled_check(c->device));
+    for (int i = 0; i < 10; i++) assert_false(rdma_polled_check(c->qp.device));
     assert_true(rdma_stats()->polled_again >= again + 10);
     assert_int_equal(server.consumed, consumed);
     *byte = was;
@@ -459,7 +461,7 @@ static void peers_without_trust_are_not_polled(void **state) {
     assert_null(rdma_of(server.conn)->polled.slot);
 }
 
-/* Memory */
+/* --- Memory --- */
 
 static void an_idle_connection_releases_its_send_memory(void **state) {
     open_both();
@@ -490,8 +492,8 @@ static void buffers_are_used_again(void **state) {
     assert_in_range(rdma_stats()->registered_bytes, 0, before);
 }
 
-/* Twenty connections that cannot send, and one that can, with send memory for eight: the queues of those that wait move
- * out. */
+/* Twenty connections cannot send and one can, with send memory for eight: the queues of the waiting connections move to
+ * other memory. */
 static void waiting_connections_leave_send_memory_to_others(void **state) {
     enum { STUCK = 20 };
     struct end stuck[STUCK];
@@ -507,7 +509,7 @@ static void waiting_connections_leave_send_memory_to_others(void **state) {
         conn_set_reading(far[i], false);
         char piece[4000] = {0};
         for (int k = 0; k < 60; k++) output_write(&stuck[i].conn->out, slice_make(piece, sizeof piece));
-        conn_flush(stuck[i].conn); /* 64 KiB of it go, the rest waits */
+        conn_flush(stuck[i].conn); /* 64 KiB of it are sent, the rest waits */
     }
     server.conn = NULL;
     open_both();
@@ -535,7 +537,7 @@ static void it_describes_itself(void **state) {
     assert_ptr_equal(transport_find("rdma"), &transport_rdma);
 }
 
-/* In units of 4.096 us times a power of two. */
+/* The timeout is 4.096 us times a power of two. */
 static void each_end_retransmits_after_the_configured_acknowledgement_timeout(void **state) {
     static const struct {
         uint32_t ms;
@@ -548,7 +550,7 @@ static void each_end_retransmits_after_the_configured_acknowledgement_timeout(vo
         for (int side = 0; side < 2; side++) {
             struct ibv_qp_attr attr;
             struct ibv_qp_init_attr init;
-            assert_int_equal(ibv_query_qp(rdma_of(side ? server.conn : client.conn)->qp, &attr,
+            assert_int_equal(ibv_query_qp(rdma_of(side ? server.conn : client.conn)->qp.verbs, &attr,
                                           IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init),
                              0);
             assert_int_equal(attr.timeout, cases[i].step);
@@ -565,7 +567,7 @@ static void each_end_retransmits_after_the_configured_acknowledgement_timeout(vo
 static uint8_t traffic_class_of(struct connection *conn) {
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
-    assert_int_equal(ibv_query_qp(rdma_of(conn)->qp, &attr, IBV_QP_AV, &init), 0);
+    assert_int_equal(ibv_query_qp(rdma_of(conn)->qp.verbs, &attr, IBV_QP_AV, &init), 0);
     return attr.ah_attr.grh.traffic_class;
 }
 
@@ -585,7 +587,7 @@ static void each_end_sends_with_the_traffic_class_of_its_settings(void **state) 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rdma_settings.traffic_class = cases[i].of_client;
         dial(&client);
-        turn_until(rdma_of(client.conn)->id != NULL);
+        turn_until(rdma_of(client.conn)->qp.id != NULL);
         rdma_settings.traffic_class = cases[i].of_server;
         assert_int_equal(conn_wait_open(client.conn, 30000), 0);
         turn_until(server.conn != NULL && conn_is_open(server.conn));
@@ -596,7 +598,7 @@ static void each_end_sends_with_the_traffic_class_of_its_settings(void **state) 
     rdma_settings.traffic_class = -1;
 }
 
-/* Limits and failures */
+/* --- Limits and failures --- */
 
 static void connections_over_the_limit_are_refused(void **state) {
     rdma_settings.max_clients = 1;
@@ -721,7 +723,6 @@ static const struct CMUnitTest large_tests[] = {
 };
 
 int main(int argc, char **argv) {
-    (void)argc;
     if (!rdma_device_arranged(argv[0])) return 1;
     int failed = cmocka_run_group_tests_name("rdma", small_tests, use_rdma, NULL);
     failed += cmocka_run_group_tests_name("rdma, polled word", polled_tests, use_polled, leave_polled);

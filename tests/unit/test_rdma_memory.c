@@ -3,15 +3,20 @@
  *
  * Restarts under utils/softrdma/softrdma without a device, as test_rdma.c does. */
 #ifdef USE_RDMA
-#include "transport_suite.h"
+#include "net/rdma/buffer.h"
+#include "net/rdma/completion.h"
+#include "net/rdma/receive.h"
+#include "net/rdma/ring.h"
+#include "net/rdma/size.h"
 #include "rdma_device_arranged.h"
-#include "net/rdma_connection.h"
+#include "transport_suite.h"
 #include <sys/wait.h>
 
 enum {
     SMALL = 16 * 1024,
     LARGE = 1024 * 1024,
-    /* A buffer of the base protocol ends at half of it, with a margin for the rest of the request. */
+    /* In the base protocol a buffer takes at most half of the largest size, plus a margin for the rest of the
+     * request. */
     LARGEST_PLAIN = LARGE / 2 + 4096,
 };
 
@@ -34,17 +39,17 @@ static int use_base_protocol(void **state) {
 }
 
 static uint32_t size_now(const struct connection *conn) {
-    return rdma_of(conn)->rx->size;
+    return rdma_of(conn)->receive.rx->size;
 }
-/* Its memory: as much, or more where the size is a multiple of the length of the peer's writes. */
+/* Its memory: the size, or more if the size is a multiple of the length of the peer's writes. */
 static uint32_t capacity_now(const struct connection *conn) {
-    return rdma_of(conn)->rx->capacity;
+    return rdma_of(conn)->receive.rx->capacity;
 }
 
-/* The choice of the size */
+/* --- The choice of the size --- */
 
 static struct rdma_rx fake_rx;
-static struct rdma_connection fake = {.rx = &fake_rx, .rx_least = SMALL};
+static struct rdma_connection fake = {.receive.rx = &fake_rx, .receive.least = SMALL};
 static uint32_t next_size(uint32_t size, uint64_t took_us, size_t sink_len, bool trusted) {
     fake_rx.capacity = fake_rx.size = size;
     fake.conn.trusted = trusted;
@@ -80,13 +85,18 @@ static void a_plain_buffer_that_few_messages_fill_grows_once(void **state) {
     assert_int_equal(plain_size(4 * SMALL, 31, 100), 16 * SMALL);
     assert_int_equal(plain_size(16 * SMALL, 1, 100), LARGEST_PLAIN);
     assert_int_equal(plain_size(LARGEST_PLAIN, 1, 100), LARGEST_PLAIN);
-    /* A size that was reached so is enough for the messages that led to it. */
+    /* No step ends just below the largest size. */
+    fake.receive.least = 32 * 1024;
+    assert_int_equal(plain_size(128 * 1024, 1, 100), LARGEST_PLAIN);
+    assert_int_equal(plain_size(32 * 1024, 1, 100), LARGEST_PLAIN);
+    fake.receive.least = SMALL;
+    /* A size that was reached in this way is sufficient for the messages that caused it. */
     assert_int_equal(plain_size(4 * SMALL, 40, 100), 4 * SMALL);
     assert_int_equal(plain_size(16 * SMALL, 64, 100), 16 * SMALL);
     /* Between slow and quick nothing changes, however few the messages. */
     assert_int_equal(plain_size(16 * SMALL, 4, 2000000), 16 * SMALL);
     assert_int_equal(plain_size(16 * SMALL, 1000, 2000000), 16 * SMALL);
-    /* So slow that the time of an announcement does not matter. */
+    /* The messages are so slow that the time of an announcement does not matter. */
     assert_int_equal(plain_size(LARGEST_PLAIN, 1, 11000000), 16 * SMALL);
     assert_int_equal(plain_size(4 * SMALL, 1000, 11000000), SMALL);
     assert_int_equal(plain_size(SMALL, 1, 11000000), SMALL);
@@ -94,6 +104,29 @@ static void a_plain_buffer_that_few_messages_fill_grows_once(void **state) {
     assert_int_equal(rdma_receive_plain_size(&fake, 100, 2000000), 4 * SMALL);
     fake.conn.trusted = false;
     assert_int_equal(rdma_receive_plain_size(&fake, 1, 100), SMALL);
+}
+
+/* A peer whose buffer ends in a write, after one write of `length` bytes. */
+static uint32_t size_for_writes(uint32_t length, uint32_t part, bool guessed) {
+    fake.receive.write_length = length;
+    fake.receive.write_part = part;
+    fake.receive.write_guessed = guessed;
+    uint32_t size = plain_size(16 * SMALL, 1, 100);
+    fake.receive.write_length = fake.receive.write_part = 0;
+    fake.receive.write_guessed = false;
+    return size;
+}
+static void long_writes_that_are_alike_get_the_largest_buffer(void **state) {
+    enum { LONG = 700000, LARGEST = LARGE + 4096 };
+    assert_int_equal(size_for_writes(LONG, LONG - SMALL, false), LARGEST);
+    assert_int_equal(size_for_writes(16 * LONG, LONG, false), LARGEST); /* only a part of the buffer */
+    assert_int_equal(size_for_writes(LONG, SMALL, true), LARGEST);      /* it takes the rest of the first write */
+    assert_int_equal(size_for_writes(LARGE / 2, SMALL, false), LARGEST_PLAIN);
+    assert_int_equal(size_for_writes(LONG, SMALL, false), LARGEST_PLAIN);     /* may be a short one */
+    assert_int_equal(size_for_writes(16 * LONG, SMALL, true), LARGEST_PLAIN); /* may be the only one */
+    rdma_settings.max_registered = rdma_registered() + 2 * LARGE;
+    assert_int_equal(size_for_writes(LONG, LONG - SMALL, false), LARGEST_PLAIN);
+    rdma_settings.max_registered = 0;
 }
 
 static void a_large_argument_outweighs_a_slow_arrival(void **state) {
@@ -123,9 +156,9 @@ static void sizes_that_are_no_multiples_of_one_another_meet_both_ends(void **sta
     use_base_protocol(state);
 }
 
-/* Growing and shrinking on a connection */
+/* --- Growing and shrinking on a connection --- */
 
-/* The next `len` bytes of the stream go to memory of the server's, as a large argument does. */
+/* The next `len` bytes of the stream are received into the server's own memory, like a large argument. */
 static void pass_argument(size_t len) {
     char *memory = mem_alloc(len);
     uint64_t from = server.consumed;
@@ -155,7 +188,7 @@ static void a_connection_begins_small_and_grows_for_a_large_argument(void **stat
     transport_rdma.describe(server.conn, text, sizeof text);
     assert_non_null(strstr(text, "rx=16384"));
     pass_argument(3000000);
-    /* It may have grown before the ring was agreed on. */
+    /* The buffer may have grown before the ring was negotiated. */
     uint32_t size = capacity_now(server.conn);
     assert_true(size == LARGEST_PLAIN || (size == LARGE && rdma_settings.features & RDMA_FEATURE_RING));
     assert_true(rdma_stats()->grown > before);
@@ -166,14 +199,15 @@ static void a_connection_begins_small_and_grows_for_a_large_argument(void **stat
     assert_non_null(strstr(text, expected));
 }
 
-/* Buffers that end with the writes of the peer, in the base protocol */
+/* --- Buffers that end with the writes of the peer, in the base protocol --- */
 
-/* One write of `len` bytes; true: a buffer that the peer had filled in the middle of it made it wait. */
+/* Passes one write of `len` bytes. True: the peer had to wait, because it filled a buffer in the middle of the
+ * write. */
 static bool pass_write(uint32_t len) {
     uint64_t stalls = rdma_stats()->stalls;
     char *bytes = mem_alloc(len);
     for (uint32_t i = 0; i < len; i++) bytes[i] = stream_byte(client.send_seed, client.sent + i);
-    turn_until(rdma_of(client.conn)->window > 0);
+    turn_until(rdma_of(client.conn)->send.window > 0);
     output_write(&client.conn->out, slice_make(bytes, len));
     mem_free(bytes);
     conn_flush(client.conn);
@@ -191,9 +225,9 @@ static void buffers_end_with_the_writes_of_a_peer_whose_writes_are_alike(void **
         for (int k = 0; k < 100; k++) assert_false(pass_write(lengths[i]));
         assert_int_equal(size_now(server.conn) % lengths[i], 0);
         assert_in_range(size_now(server.conn), lengths[i], 4 * lengths[i]);
-        assert_null(rdma_of(server.conn)->next); /* one buffer is enough for it */
+        assert_null(rdma_of(server.conn)->receive.next); /* one buffer is enough for it */
     }
-    assert_in_range(rdma_of(server.conn)->rx->capacity, 100003, LARGEST_PLAIN);
+    assert_in_range(rdma_of(server.conn)->receive.rx->capacity, 100003, LARGEST_PLAIN);
 }
 
 static void writes_of_many_lengths_do_not_change_the_size_again_and_again(void **state) {
@@ -202,7 +236,7 @@ static void writes_of_many_lengths_do_not_change_the_size_again_and_again(void *
     int changes = 0;
     for (int i = 0; i < 3000; i++) {
         pass_write(1000 + (uint32_t)random_below(i % 3 ? 3000 : 60000));
-        turn_until(!rdma_of(server.conn)->next);
+        turn_until(!rdma_of(server.conn)->receive.next);
         changes += size_now(server.conn) != size;
         size = size_now(server.conn);
     }
@@ -210,7 +244,7 @@ static void writes_of_many_lengths_do_not_change_the_size_again_and_again(void *
     assert_in_range(capacity_now(server.conn), LARGE / 2, LARGEST_PLAIN);
 }
 
-/* The header of the first write, which is larger than the buffer, tells its length. */
+/* The header of the first write, which is larger than the buffer, has its length. */
 static size_t argument_end; /* the offset of its end in the stream */
 static void take_argument(struct end *end) {
     struct slice in = conn_peek(end->conn);
@@ -230,7 +264,7 @@ static void first_write_of(size_t len) {
     server.on_readable = take_argument;
     char *bytes = mem_alloc(len);
     for (size_t i = 0; i < len; i++) bytes[i] = stream_byte(client.send_seed, i);
-    turn_until(rdma_of(client.conn)->window > 0);
+    turn_until(rdma_of(client.conn)->send.window > 0);
     output_write(&client.conn->out, slice_make(bytes, len));
     conn_flush(client.conn);
     turn_until(server.area && server.consumed == len);
@@ -244,8 +278,8 @@ static void the_first_large_argument_tells_the_size_of_the_next_buffer(void **st
     mem_free(server.area);
 }
 
-/* A first write that is one request and larger than half of the largest buffer: the rest of it gets a buffer of its
- * own, and the next writes one that takes one of them. */
+/* The first write is one request that is larger than half of the largest buffer: its rest gets a separate buffer, and
+ * later writes get a buffer of the size of one write. */
 static void buffers_have_the_length_of_the_first_request_at_once(void **state) {
     enum { LEN = 60002 };
     rdma_settings.rx_size = RDMA_RX_SIZE_MIN;
@@ -257,10 +291,10 @@ static void buffers_have_the_length_of_the_first_request_at_once(void **state) {
     use_base_protocol(state);
 }
 
-/* Sleeping, for a moment only, costs more than spinning. */
+/* A sleep that soon ends costs more than spinning. */
 static void the_thread_spins_for_longer_after_short_sleeps(void **state) {
     open_both();
-    struct rdma_device *device = rdma_of(server.conn)->device;
+    struct rdma_device *device = rdma_of(server.conn)->qp.device;
     uint32_t before = rdma_settings.busy_poll_us;
     const uint32_t *spin_us = &device->poller.spin_us;
     rdma_settings.busy_poll_us = 20;
@@ -283,24 +317,24 @@ static void the_thread_spins_for_longer_after_short_sleeps(void **state) {
     assert_int_equal(*spin_us, 20);
     for (int i = 0; i < RDMA_SHORT_WAITS; i++) rdma_device_woke(device, 0);
     uint64_t sleeps = rdma_stats()->sleeps;
-    turn_until(rdma_stats()->sleeps > sleeps); /* in vain: nothing has arrived meanwhile */
+    turn_until(rdma_stats()->sleeps > sleeps); /* nothing has arrived meanwhile */
     device->poller.poll(&device->poller);
     assert_int_equal(*spin_us, 20);
     rdma_settings.busy_poll_us = before;
 }
 
-/* What is left of the present buffer takes 11 seconds to arrive, as far as the server can tell. */
+/* For the server, the rest of the current buffer takes 11 seconds to arrive. */
 static void fill_the_rest_slowly(void) {
     struct rdma_connection *c = rdma_of(server.conn);
-    c->rx_since_us = clock_mono() - 11000000;
-    pass_stream(c->rx->size - c->received);
-    turn_until(c->received < c->rx->size && !c->next);
+    c->receive.since_us = clock_mono() - 11000000;
+    pass_stream(c->receive.rx->size - c->receive.received);
+    turn_until(c->receive.received < c->receive.rx->size && !c->receive.next);
 }
 
 static void a_connection_that_has_become_slow_shrinks_step_by_step(void **state) {
     open_both();
     pass_argument(3000000);
-    turn_until(!rdma_of(server.conn)->next);
+    turn_until(!rdma_of(server.conn)->receive.next);
     for (uint32_t expected = 16 * SMALL; expected >= SMALL; expected /= 4) {
         fill_the_rest_slowly();
         assert_int_equal(capacity_now(server.conn), expected);
@@ -316,12 +350,12 @@ static void a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer(vo
     pass_argument(3000000);
     pass_stream(12345);
     struct rdma_connection *c = rdma_of(server.conn);
-    turn_until(size_now(server.conn) >= LARGE && !c->next);
+    turn_until(size_now(server.conn) >= LARGE && !c->receive.next);
     rdma_ring_tick(c, clock_mono());
     rdma_ring_tick(c, clock_mono() + 20000000);
-    assert_null(c->next);
+    assert_null(c->receive.next);
     rdma_ring_tick(c, clock_mono() + 31000000);
-    assert_non_null(c->next);
+    assert_non_null(c->receive.next);
     turn_until(size_now(server.conn) == SMALL);
     pass_stream(3000000);
     pass_argument(3000000);
@@ -335,7 +369,7 @@ static void going_back_to_a_small_buffer_amid_a_stream_loses_nothing(void **stat
     for (int i = 0; i < 20; i++) {
         pass_argument(2500000);
         struct rdma_connection *c = rdma_of(server.conn);
-        turn_until(!c->next && size_now(server.conn) >= LARGE);
+        turn_until(!c->receive.next && size_now(server.conn) >= LARGE);
         rdma_ring_tick(c, clock_mono());
         client.on_drained = end_pump;
         send_stream(&client, client.sent + random_below(2000000));
@@ -357,10 +391,10 @@ static void an_untrusted_connection_keeps_its_first_buffer(void **state) {
     suite.trusting = true;
 }
 
-/* The second buffer of the base protocol */
+/* --- The second buffer of the base protocol --- */
 
 static uint64_t second_bytes(const struct rdma_connection *c) {
-    return c->device->memory.second_bytes;
+    return c->qp.device->memory.second_bytes;
 }
 
 /* Fills all receive space of the peer. */
@@ -368,20 +402,20 @@ static void fill_all_buffers(void) {
     conn_set_reading(server.conn, false);
     client.on_drained = end_pump;
     send_stream(&client, 8 * LARGE);
-    turn_until(rdma_of(server.conn)->writable == 0 && rdma_of(client.conn)->window == 0);
+    turn_until(rdma_of(server.conn)->receive.writable == 0 && rdma_of(client.conn)->send.window == 0);
 }
 
 static void a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read(void **state) {
     open_both();
     struct rdma_connection *c = rdma_of(server.conn);
     fill_all_buffers();
-    turn_until(c->next && c->next_received == c->next->size);
-    assert_int_equal(c->rx->size, SMALL);
-    assert_int_equal(server.conn->bytes_in, SMALL + c->next->size);
+    turn_until(c->receive.next && c->receive.next_received == c->receive.next->size);
+    assert_int_equal(c->receive.rx->size, SMALL);
+    assert_int_equal(server.conn->bytes_in, SMALL + c->receive.next->size);
     assert_int_equal(server.readable, 0);
     size_t input;
     transport_rdma.memory(server.conn, &input, NULL);
-    assert_int_equal(input, SMALL + c->next->size);
+    assert_int_equal(input, SMALL + c->receive.next->size);
     conn_set_reading(server.conn, true);
     turn_until(server.consumed == client.to_send);
     assert_false(server.corrupt);
@@ -390,8 +424,8 @@ static void a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read(void **
 static void data_in_both_buffers_is_delivered_before_the_end(void **state) {
     open_both();
     fill_all_buffers();
-    turn_until(rdma_of(server.conn)->next);
-    uint32_t held = SMALL + rdma_of(server.conn)->next->size;
+    turn_until(rdma_of(server.conn)->receive.next);
+    uint32_t held = SMALL + rdma_of(server.conn)->receive.next->size;
     turn_until(server.conn->bytes_in == held);
     conn_close(client.conn);
     client.conn = NULL;
@@ -407,7 +441,7 @@ static void an_untrusted_peer_has_one_buffer(void **state) {
     suite.trusting = false;
     open_both();
     fill_all_buffers();
-    assert_null(rdma_of(server.conn)->next);
+    assert_null(rdma_of(server.conn)->receive.next);
     assert_int_equal(server.conn->bytes_in, SMALL);
     conn_set_reading(server.conn, true);
     turn_until(server.consumed == client.to_send);
@@ -424,17 +458,17 @@ static void two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet(vo
     assert_int_equal(second_bytes(c), 0);
     pass_stream(RDMA_RX_SIZE_MIN + 1);
     uint64_t with_two = second_bytes(c), registered = rdma_registered();
-    assert_non_null(c->spare);
-    assert_in_range(with_two, RDMA_RX_SIZE_MIN, 2 * RDMA_RX_SIZE_MIN); /* the other end may have one, too */
+    assert_non_null(c->receive.spare);
+    assert_in_range(with_two, RDMA_RX_SIZE_MIN, 2 * RDMA_RX_SIZE_MIN); /* the other end may have one as well */
     pass_stream(3000000);
     assert_int_equal(rdma_registered(), registered);
     rdma_receive_tick(c, clock_mono());
-    assert_non_null(c->spare);
+    assert_non_null(c->receive.spare);
     rdma_receive_tick(c, clock_mono() + 10000000);
-    assert_null(c->spare);
+    assert_null(c->receive.spare);
     assert_int_equal(second_bytes(c), with_two - RDMA_RX_SIZE_MIN);
     pass_stream(3000000);
-    assert_non_null(c->spare);
+    assert_non_null(c->receive.spare);
     use_base_protocol(state);
 }
 
@@ -442,11 +476,11 @@ static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
     rdma_settings.rx_initial = 0;
     open_both();
     struct rdma_connection *c = rdma_of(server.conn);
-    struct rdma_memory *memory = &c->device->memory;
+    struct rdma_memory *memory = &c->qp.device->memory;
     uint64_t others = 64 << 20; /* as if other connections used them all */
     memory->second_bytes += others;
     pass_stream(5 * LARGE);
-    assert_null(c->spare);
+    assert_null(c->receive.spare);
     assert_int_equal(memory->second_bytes, others);
     memory->second_bytes -= others;
     fill_all_buffers();
@@ -457,7 +491,7 @@ static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
     use_base_protocol(state);
 }
 
-/* Limits */
+/* --- Limits --- */
 
 static void leave(struct end *end) {}
 /* Connects again; `far` is the server's end. Returns whether it succeeded. */
@@ -518,7 +552,7 @@ static void connections_not_trusted_in_time_are_closed_oldest_first(void **state
     assert_int_equal(ends[0].closed + ends[2].closed + ends[3].closed, 0);
     assert_int_equal(rdma_stats()->untrusted_closed, closed + 1);
     assert_int_equal(rdma_stats()->untrusted_bytes, 2 * SMALL);
-    /* Below the limit no connection is hurried. */
+    /* Below the limit no connection gets a deadline. */
     conn_set_trusted(far[3], true);
     uint64_t until = clock_monotonic_us() + 600000;
     while (clock_monotonic_us() < until) event_loop_turn(loop, 10000);
@@ -588,11 +622,11 @@ static void at_the_limit_few_connections_are_accepted_to_receive_the_error(void 
     use_base_protocol(state);
 }
 
-/* Freed memory */
+/* --- Freed memory --- */
 
 static struct rdma_memory *memory_of_the_loop(void) {
     open_both();
-    return &rdma_of(server.conn)->device->memory;
+    return &rdma_of(server.conn)->qp.device->memory;
 }
 
 static void a_buffer_with_an_announced_key_is_reused_cleared_under_another_key(void **state) {
@@ -604,7 +638,7 @@ static void a_buffer_with_an_announced_key_is_reused_cleared_under_another_key(v
     memset(rx->data, 'x', SIZE);
     rx->announced = true;
     rdma_rx_give(memory, rx);
-    rx = rdma_rx_take(memory, SIZE); /* without a chance to clean up */
+    rx = rdma_rx_take(memory, SIZE); /* without a cleanup in between */
     assert_ptr_equal(rx->data, data);
     assert_int_not_equal(rx->mr->rkey, key);
     for (int i = 0; i < SIZE; i++) assert_int_equal(rx->data[i], 0);
@@ -692,7 +726,7 @@ static void growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered(vo
     rdma_rx_give(memory, rx);
 }
 
-/* Takes chunks until there are no more; returns how many. */
+/* Takes all chunks and returns their number. */
 static size_t take_all(struct rdma_memory *memory) {
     size_t count = 0;
     while (rdma_chunk_take(memory)) count++; /* their slabs are freed with them */
@@ -702,7 +736,7 @@ static size_t take_all(struct rdma_memory *memory) {
 static void send_memory_is_bounded_for_all_threads_together(void **state) {
     enum { A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
     open_both();
-    struct rdma_device *device = rdma_of(client.conn)->device;
+    struct rdma_device *device = rdma_of(client.conn)->qp.device;
     uint64_t before = rdma_settings.send_memory;
     struct rdma_stats stats = {0};
     struct rdma_memory first, second;
@@ -739,7 +773,7 @@ static void unused_send_memory_is_freed(void **state) {
     pass_stream(1000000);
 }
 
-/* Receives that the device does not take, in a process of its own with faults */
+/* --- Receives that the device does not accept, in a separate process with faults --- */
 
 static void receives_that_could_not_be_posted_are_posted_later(void **state) {
     static const char *const faults[] = {"post_recv:fail=ENOMEM,p=30,seed=3,from=200",
@@ -778,13 +812,13 @@ static int receives_main(void) {
     while (rdma_stats()->unposted_receives && clock_monotonic_us() < end) event_loop_turn(loop, 10000);
     if (rdma_stats()->unposted_receives) return 5;
     event_loop_turn(loop, 0);
-    bool shared = rdma_of(server.conn)->device->shared_count;
+    bool shared = rdma_of(server.conn)->qp.device->shared_count;
     if (shared && rdma_stats()->receives_posted != depth) return 6;
     suite_teardown(NULL);
     return rdma_stats()->registered_bytes || rdma_stats()->unposted_receives ? 7 : 0;
 }
 
-/* A shared queue that runs low, in a process of its own with short queues */
+/* --- A shared queue that runs low, in a separate process with short queues --- */
 
 static void further_connections_use_another_queue_when_one_runs_low(void **state) {
     if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
@@ -799,7 +833,7 @@ static void further_connections_use_another_queue_when_one_runs_low(void **state
     waitpid(pid, &status, 0);
     assert_int_equal(status, 0);
 }
-/* Messages of one byte, each of which takes a receive, while nobody handles completions. */
+/* Sends messages of one byte, each of which uses a receive, while no completions are handled. */
 static void use_up_receives(void) {
     for (int i = 0; i < 60; i++) {
         char byte = stream_byte(client.send_seed, client.sent++);
@@ -811,13 +845,13 @@ static int low_main(void) {
     use_base_protocol(NULL);
     if (suite_setup(NULL)) return 2;
     open_both();
-    while (rdma_of(client.conn)->posted != rdma_of(client.conn)->retired) event_loop_turn(loop, 10000);
-    const struct rdma_shared *first = rdma_of(server.conn)->shared;
+    while (rdma_of(client.conn)->send.posted != rdma_of(client.conn)->send.retired) event_loop_turn(loop, 10000);
+    const struct rdma_shared *first = rdma_of(server.conn)->qp.shared;
     if (!first || first->depth != 64 || rdma_stats()->receives_low || rdma_stats()->shared_queues != 1) return 3;
     use_up_receives();
     turn_until(server.consumed == client.sent && rdma_stats()->receives_low == 1);
     turn_until(first->armed); /* it is reported again */
-    while (rdma_of(client.conn)->posted != rdma_of(client.conn)->retired) event_loop_turn(loop, 10000);
+    while (rdma_of(client.conn)->send.posted != rdma_of(client.conn)->send.retired) event_loop_turn(loop, 10000);
     use_up_receives();
     turn_until(server.consumed == client.sent && rdma_stats()->receives_low == 2);
     if (server.corrupt || first->posted != 64) return 4;
@@ -826,7 +860,7 @@ static int low_main(void) {
     listener->accepted = take_second;
     dial(other);
     turn_until(second_server.conn && conn_is_open(second_server.conn) && conn_is_open(other->conn));
-    if (server.conn != before || rdma_of(second_server.conn)->shared == first) return 5;
+    if (server.conn != before || rdma_of(second_server.conn)->qp.shared == first) return 5;
     if (rdma_stats()->shared_queues != 2 || rdma_stats()->receives_posted != 128) return 6;
     conn_close(other->conn);
     turn_until(second_server.closed);
@@ -855,6 +889,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
         SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
         SUITE_TEST(buffers_end_with_the_writes_of_a_peer_whose_writes_are_alike),
+        SUITE_TEST(long_writes_that_are_alike_get_the_largest_buffer),
         SUITE_TEST(writes_of_many_lengths_do_not_change_the_size_again_and_again),
         SUITE_TEST(the_first_large_argument_tells_the_size_of_the_next_buffer),
         SUITE_TEST(buffers_have_the_length_of_the_first_request_at_once),

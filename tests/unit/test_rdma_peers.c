@@ -83,11 +83,11 @@ static void a_close_does_not_wait_forever_for_a_peer_that_does_not_read(void **s
 }
 
 static void refuse_violation(const char *mode) {
-    uint64_t before = rdma_stats()->protocol_errors;
+    uint64_t before = rdma_stats()->errors[RDMA_ERROR_PROTOCOL];
     pid_t pid = start_peer(mode);
     turn_until(server.closed == 1);
     assert_int_equal(wait_for_peer(pid), 0);
-    assert_int_equal(rdma_stats()->protocol_errors, before + 1);
+    assert_int_equal(rdma_stats()->errors[RDMA_ERROR_PROTOCOL], before + 1);
     the_listener_still_serves();
 }
 #define VIOLATION_TEST(name, mode)                                                                                     \
@@ -136,8 +136,8 @@ static void random_failures_leak_nothing(void **state) {
         "create_qp:fail=ENOMEM,p=20,seed=3; reg_mr:fail=ENOMEM,p=30,from=4,seed=4",
         "connect:reject,p=10; request:drop,p=5; accept:drop,p=5; establish:drop,p=5; disconnect:drop,p=20",
         "post_send:fail=ENOMEM,p=1,seed=5; post_recv:fail=ENOMEM,p=1,seed=6",
-        "resolve_addr:fail=ENODEV,p=10; resolve_route:unreachable,p=10; create_id:fail=ENOMEM,p=5; "
-        "req_notify:fail=EIO,p=5",
+        ("resolve_addr:fail=ENODEV,p=10; resolve_route:unreachable,p=10; create_id:fail=ENOMEM,p=5; "
+         "req_notify:fail=EIO,p=5"),
         "event:delay=100-50000,p=50,seed=8; poll:delay=10-1000,p=1,seed=9",
         "write:scatter=1-300,p=50,seed=10",
     };
@@ -145,7 +145,7 @@ static void random_failures_leak_nothing(void **state) {
     enum { STORMS = sizeof faults / sizeof *faults };
     pid_t pids[STORMS];
     int status[STORMS];
-    for (size_t i = 0; i < STORMS; i++) { /* all at once: each runs for a time */
+    for (size_t i = 0; i < STORMS; i++) { /* in parallel, because each runs for a fixed time */
         setenv("SOFTRDMA_FAULTS", faults[i], 1);
         pids[i] = start_peer("storm");
         unsetenv("SOFTRDMA_FAULTS");
@@ -155,7 +155,7 @@ static void random_failures_leak_nothing(void **state) {
         if (status[i] != 0) fail_msg("with \"%s\": status %x", faults[i], (unsigned)status[i]);
 }
 
-/* Runs this program with `argument` in a process of its own, on a device with these faults. */
+/* Runs this program with `argument` in a separate process, on a device with these faults. */
 static void run_with_faults(const char *faults, const char *argument) {
     if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
     setenv("SOFTRDMA_FAULTS", faults, 1);
@@ -168,7 +168,7 @@ static void run_with_faults(const char *faults, const char *argument) {
     assert_int_equal(wait_for_peer(pid), 0);
 }
 
-/* The accepting end learns from what the peer sends that the connection is established. */
+/* The accepting end recognizes by data from the peer that the connection is established. */
 static void a_lost_rtu_does_not_end_the_connection(void **state) {
     run_with_faults("rtu:drop", "--lost-rtu");
 }
@@ -186,7 +186,7 @@ static int lost_rtu_main(void) {
     return rdma_stats()->failed ? 4 : 0;
 }
 
-/* A peer that announces its buffer does not stop the timer of accepting. Only the event does, which comes late here. */
+/* A peer that announces its buffer does not stop the accept timer. Only the event stops it, which is delayed here. */
 static void a_buffer_announced_early_does_not_stop_the_accept_timer(void **state) {
     run_with_faults("event:delay=3600000000,op=RDMA_CM_EVENT_ESTABLISHED", "--early-buffer");
 }
@@ -203,9 +203,9 @@ static int early_buffer_main(void) {
     rdma_settings.connect_timeout_ms = 600000;
     if (suite_setup(NULL)) return 2;
     dial(&client);
-    turn_until((accepted = being_accepted()) && accepted->peer_size);
+    turn_until((accepted = being_accepted()) && accepted->send.peer_size);
     if (accepted->phase != RDMA_CONNECTING || !accepted->timer.heap_index) return 3;
-    event_timer_set(loop, &accepted->timer, 1, accepted->timer.fire); /* as if the time were over */
+    event_timer_set(loop, &accepted->timer, 1, accepted->timer.fire); /* as if the time had expired */
     turn_until(rdma_stats()->failed == 1);
     if (rdma_stats()->errors[RDMA_ERROR_TIMEOUT] != 1 || server.conn) return 4;
     suite_teardown(NULL);

@@ -1,14 +1,14 @@
-/* One-sided reads: windows, their rights and their end, reads in flight, failures. Both ends run in one loop.
+/* One-sided reads: windows, their access rights and their end, reads in flight, failures. Both ends run in one loop.
  *
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma, with faults that act
  * while a file exists. */
 #ifdef USE_RDMA
 #pragma GCC diagnostic ignored "-Wunused-function" /* only the ends of the suite are used */
-#include "transport_suite.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/connection.h"
+#include "net/rdma/read.h"
 #include "rdma_device_arranged.h"
-#include "net/rdma.h"
-#include "net/rdma_connection.h"
-#include "net/rdma_read.h"
+#include "transport_suite.h"
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ static int use_rdma(void **state) {
     return 0;
 }
 
-/* Faults of the software device that act while the file exists */
+/* --- Faults of the software device that act while the file exists --- */
 
 enum fault { FAULT_READ_REFUSED, FAULT_READ_LOST, FAULT_READ_DELAYED, FAULT_REGISTRATION, FAULTS };
 
@@ -57,7 +57,7 @@ static void fault_end(enum fault fault) {
     unlink(fault_file(fault));
 }
 
-/* Setting up */
+/* --- Setting up --- */
 
 static void leave_open(struct end *end) {}
 
@@ -110,7 +110,7 @@ static void begin(void) {
     open_windows();
 }
 
-/* One read that the peer's device refuses; the connection ends, and others go on. */
+/* One read that the peer's device rejects: the connection ends, other connections continue. */
 static void expect_refused(uint64_t address, uint32_t rkey, uint32_t length) {
     client.on_closed = leave_open;
     uint64_t failed = rdma_stats()->reads_failed;
@@ -134,7 +134,7 @@ static void expect_refused(uint64_t address, uint32_t rkey, uint32_t length) {
     turn_until(server.consumed == 100000);
 }
 
-/* The tests */
+/* --- The tests --- */
 
 static void bytes_of_the_peer_arrive_through_several_reads_at_once(void **state) {
     begin();
@@ -180,7 +180,7 @@ static void each_end_is_bound_by_what_the_other_grants(void **state) {
         unsigned depth;
     } cases[] = {{16, 3, 3}, {2, 16, 2}, {16, 0, 0}, {0, 16, 0}, {100, 16, 16}, {-1, 16, 0}};
     open_both();
-    struct ibv_device_attr *limits = &rdma_of(client.conn)->device->limits, real = *limits;
+    struct ibv_device_attr *limits = &rdma_of(client.conn)->qp.device->limits, real = *limits;
     if (real.max_qp_rd_atom < RDMA_READS_MAX || real.max_qp_init_rd_atom < RDMA_READS_MAX) skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         end_close(&client);
@@ -228,13 +228,13 @@ static void a_read_waits_while_the_send_queue_is_full(void **state) {
     begin();
     struct rdma_connection *c = rdma_of(client.conn);
     uint32_t posted;
-    turn_until(c->window > 0);
+    turn_until(c->send.window > 0);
     do { /* no completion is handled meanwhile */
-        posted = c->posted;
+        posted = c->send.posted;
         send_stream(&client, client.sent + 1);
-    } while (c->posted != posted);
+    } while (c->send.posted != posted);
     assert_int_equal(start_at(0, PIECE), 0);
-    assert_int_equal(c->posted, posted);
+    assert_int_equal(c->send.posted, posted);
     turn_until(outcome.count == 1 && server.consumed == client.sent);
     assert_memory_equal(bytes, copy, PIECE);
     assert_false(server.corrupt);
@@ -275,7 +275,7 @@ static void a_target_cannot_be_read_by_the_peer(void **state) {
 }
 static void a_receive_buffer_cannot_be_read_by_the_peer(void **state) {
     begin();
-    const struct rdma_rx *rx = rdma_of(server.conn)->rx;
+    const struct rdma_rx *rx = rdma_of(server.conn)->receive.rx;
     expect_refused((uintptr_t)rx->data, rx->mr->rkey, 100);
 }
 
@@ -284,13 +284,13 @@ static void an_offered_window_cannot_be_written(void **state) {
     client.on_closed = leave_open;
     struct rdma_connection *c = rdma_of(client.conn);
     struct ibv_sge sge = {.addr = (uintptr_t)copy, .length = 100, .lkey = target.mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = (uint64_t)(c->posted + 1) << 1,
+    struct ibv_send_wr wr = {.wr_id = (uint64_t)(c->send.posted + 1) << 1,
                              .sg_list = &sge,
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_WRITE,
                              .wr.rdma = {.remote_addr = (uintptr_t)bytes, .rkey = offered.rkey}},
                        *bad;
-    assert_int_equal(ibv_post_send(c->qp, &wr, &bad), 0);
+    assert_int_equal(ibv_post_send(c->qp.verbs, &wr, &bad), 0);
     turn_until(client.closed == 1);
     assert_int_equal(client.conn->error, EACCES);
     for (size_t i = 0; i < 100; i++) assert_int_equal(bytes[i], stream_byte(5, i));
@@ -354,7 +354,7 @@ static void a_delayed_read_arrives(void **state) {
     fault_begin(FAULT_READ_DELAYED);
     assert_int_equal(start_at(0, PIECE), 0);
     fault_end(FAULT_READ_DELAYED);
-    send_stream(&client, 10000); /* behind the read */
+    send_stream(&client, 10000); /* after the read */
     turn_until(outcome.count == 1 && server.consumed == 10000);
     assert_memory_equal(bytes, copy, PIECE);
 }
@@ -468,7 +468,6 @@ static void a_forked_child_leaves_windows_alone(void **state) {
 #define READ_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
-    (void)argc;
     arrange_faults();
     if (!rdma_device_arranged(argv[0])) return 1;
     const struct CMUnitTest tests[] = {

@@ -1,14 +1,15 @@
-/* Zero-copy sends of values: the arena that holds them, and what happens to a value while it is being sent.
+/* Zero-copy sends of values: the arena that holds them, and changes of a value while it is being sent.
  *
  * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
 #pragma GCC diagnostic ignored "-Wunused-function" /* only the ends of the suite are used */
-#include "transport_suite.h"
-#include "rdma_device_arranged.h"
-#include "lib/background.h"
-#include "net/rdma.h"
-#include "net/rdma_connection.h"
+#include "lib/system/background.h"
+#include "net/rdma/rdma.h"
+#include "net/rdma/lifetime.h"
+#include "net/rdma/send.h"
 #include "net/value_arena.h"
+#include "rdma_device_arranged.h"
+#include "transport_suite.h"
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -30,7 +31,7 @@ static struct value_arena_stats arena_now(void) {
     return stats;
 }
 
-/* The arena */
+/* --- The arena --- */
 
 static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
     enum { COUNT = 400 };
@@ -105,6 +106,36 @@ static void an_empty_region_stays_while_it_is_held(void **state) {
     assert_null(value_arena_region(&usable));
 }
 
+/* Values that are overwritten again and again need no new memory each time. */
+static void empty_regions_stay_for_a_while(void **state) {
+    enum { BLOCKS = 40, SIZE = 1 << 20, KEPT = 8 << 20 };
+    void *blocks[BLOCKS];
+    size_t usable, mapped = 0;
+    value_arena_trim();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BLOCKS; i++) assert_non_null(blocks[i] = value_arena_take(SIZE, &usable));
+        if (round) assert_int_equal(arena_now().mapped, mapped);
+        mapped = arena_now().mapped;
+        for (int i = 0; i < BLOCKS; i++) value_arena_give(blocks[i]);
+        assert_int_equal(arena_now().mapped, mapped);
+    }
+    uint64_t now_ms = clock_mono() / 1000 + 10000;
+    for (int i = 0; i < 3; i++) value_arena_age(now_ms += 2000);
+    assert_in_range(arena_now().mapped, 0, mapped - BLOCKS * SIZE + KEPT);
+}
+
+static void at_the_limit_empty_regions_make_space_for_others(void **state) {
+    size_t usable;
+    void *blocks[40], *large;
+    for (int i = 0; i < 40; i++) assert_non_null(blocks[i] = value_arena_take(1 << 20, &usable));
+    for (int i = 0; i < 40; i++) value_arena_give(blocks[i]);
+    value_arena_set_limit(arena_now().mapped);
+    assert_non_null(large = value_arena_take(24 << 20, &usable));
+    value_arena_set_limit(SIZE_MAX);
+    value_arena_give(large);
+    value_arena_trim();
+}
+
 static void beyond_the_limit_blobs_come_from_ordinary_memory(void **state) {
     value_arena_set_limit(arena_now().mapped);
     size_t usable;
@@ -118,9 +149,15 @@ static void beyond_the_limit_blobs_come_from_ordinary_memory(void **state) {
     blob_release(blob);
 }
 
+/* Used memory without the descriptions of regions: how many empty regions remain depends on earlier tests and on
+ * time. */
+static size_t used_without_overhead(void) {
+    return mem_used() - arena_now().overhead;
+}
+
 static void a_blob_that_grows_keeps_its_bytes(void **state) {
-    value_arena_trim();
-    size_t before = mem_used();
+    blob_release(blob_new(MIN + 1, 0)); /* from now on the thread has a cache */
+    size_t before = used_without_overhead();
     struct blob *blob = blob_copy(SLICE("abc"));
     assert_false(blob->large);
     for (size_t len = 3; len < 3000000; len = len * 5 / 4 + 7) {
@@ -132,8 +169,22 @@ static void a_blob_that_grows_keeps_its_bytes(void **state) {
     }
     assert_true(blob->large);
     blob_release(blob);
+    assert_int_equal(used_without_overhead(), before);
     value_arena_trim();
-    assert_in_range(mem_used(), 0, before + 1000);
+    assert_int_equal(used_without_overhead(), before);
+}
+
+/* A region of 8 MiB may be the only one that remains, in place of several smaller ones. */
+static void the_overhead_is_that_of_the_regions_that_stay(void **state) {
+    size_t usable, before = used_without_overhead(), overhead = arena_now().overhead;
+    void *large = value_arena_take(80 << 20, &usable), *small = value_arena_take(1 << 20, &usable);
+    assert_in_range(arena_now().overhead, overhead + (80 << 20) / 8192 * 8, overhead + (80 << 20) / 8192 * 8 + 20000);
+    assert_int_equal(used_without_overhead(), before + (81 << 20));
+    value_arena_give(large);
+    value_arena_give(small);
+    value_arena_trim();
+    assert_int_equal(used_without_overhead(), before);
+    assert_in_range(arena_now().overhead, 0, overhead + 20000);
 }
 
 static void *give_all(void *blobs) {
@@ -153,7 +204,7 @@ static void another_thread_may_free_a_block(void **state) {
     assert_int_equal(arena_now().used, used);
 }
 
-/* Sending */
+/* --- Sending --- */
 
 /* A blob with the next bytes of the client's stream. */
 static struct blob *next_blob(size_t len) {
@@ -236,8 +287,8 @@ static void a_value_released_while_its_send_waits_arrives_whole(void **state) {
     turn_until_given_back(used);
 }
 
-/* Short headers lie in chunks of 16 KiB: they share them, before and after they move out of registered memory, and
- * every chunk counts as memory of the connection. */
+/* Short headers share chunks of 16 KiB, before and after they move out of registered memory, and every chunk counts as
+ * memory of the connection. */
 static void headers_between_values_share_chunks_and_every_chunk_is_counted(void **state) {
     enum { COUNT = 400, HEADER = 10 };
     open_both();
@@ -248,22 +299,22 @@ static void headers_between_values_share_chunks_and_every_chunk_is_counted(void 
         send_blob(MIN);
     }
     conn_flush(client.conn);
-    while (!rdma_of(client.conn)->stalled) event_loop_turn(loop, 1000);
+    while (!rdma_of(client.conn)->send.stalled) event_loop_turn(loop, 1000);
     rdma_send_unregister(rdma_of(client.conn));
     transport_rdma.memory(client.conn, NULL, &output);
-    size_t chunks = rdma_of(client.conn)->chunks, most = COUNT * HEADER / RDMA_CHUNK_SIZE + 4;
+    size_t chunks = rdma_of(client.conn)->send.chunks, most = COUNT * HEADER / RDMA_CHUNK_SIZE + 4;
     assert_in_range(chunks, 1, most);
     assert_in_range(output, conn_pending(client.conn) - COUNT * HEADER,
                     conn_pending(client.conn) + 2 * RDMA_CHUNK_SIZE * most);
     conn_set_reading(server.conn, true);
     while (server.consumed < client.sent) {
         event_loop_turn(loop, 1000);
-        if (rdma_of(client.conn)->chunks > chunks) chunks = rdma_of(client.conn)->chunks;
+        if (rdma_of(client.conn)->send.chunks > chunks) chunks = rdma_of(client.conn)->send.chunks;
     }
     assert_in_range(chunks, 1, most);
     assert_false(server.corrupt);
     turn_until_given_back(used);
-    turn_until(rdma_of(client.conn)->chunks == 0);
+    turn_until(rdma_of(client.conn)->send.chunks == 0);
     transport_rdma.memory(client.conn, NULL, &output);
     assert_int_equal(output, 0);
 }
@@ -336,7 +387,7 @@ static void regions_are_unregistered_when_nothing_is_left_in_them(void **state) 
     assert_false(server.corrupt);
 }
 
-/* A loop of its own stands in for another thread: it has a device context of its own. */
+/* Another event loop takes the place of another thread: it has its own device context. */
 static void a_region_that_two_device_contexts_register_counts_once(void **state) {
     struct event_loop *other = event_loop_new();
     struct end far = {.closed = 0};
@@ -350,15 +401,15 @@ static void a_region_that_two_device_contexts_register_counts_once(void **state)
         event_loop_turn(other, 0);
         assert_true(clock_monotonic_us() < end);
     }
-    struct rdma_device *devices[2] = {rdma_of(client.conn)->device, rdma_of(far.conn)->device};
+    struct rdma_device *devices[2] = {rdma_of(client.conn)->qp.device, rdma_of(far.conn)->qp.device};
     assert_ptr_not_equal(devices[0], devices[1]);
-    struct blob *blob = blob_new(40 << 20, 0); /* a region of its own */
+    struct blob *blob = blob_new(40 << 20, 0); /* in its own region */
     size_t size = value_arena_region(blob->data)->size;
     struct rdma_stats before = *rdma_stats();
     uint64_t registered = rdma_registered();
     for (int i = 0; i < 2; i++) {
         uint32_t key;
-        assert_true(rdma_values_key(devices[i], &devices[i]->values, blob->data, &key));
+        assert_true(rdma_values_key(&devices[i]->values, blob->data, &key));
         assert_int_equal(rdma_stats()->value_regions, before.value_regions + (uint64_t)i + 1);
         assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_VALUES], before.registered[RDMA_MEMORY_VALUES] + size);
         assert_int_equal(rdma_stats()->registered_bytes, before.registered_bytes + size);
@@ -366,7 +417,7 @@ static void a_region_that_two_device_contexts_register_counts_once(void **state)
     }
     conn_close(far.conn);
     event_loop_turn(other, 0);
-    event_loop_free(other); /* its registration goes, the other one stays */
+    event_loop_free(other); /* its registration ends, the other remains */
     assert_int_equal(rdma_stats()->value_regions, before.value_regions + 1);
     assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_VALUES], before.registered[RDMA_MEMORY_VALUES] + size);
     blob_release(blob);
@@ -381,14 +432,14 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
     output_write_blob(&client.conn->out, blob);
     conn_flush(client.conn);
     turn_until(server.consumed == client.sent);
-    int gate[2];
+    int release[2];
     char byte = 0;
-    assert_int_equal(pipe(gate), 0);
+    assert_int_equal(pipe(release), 0);
     value_arena_defer_free(true);
     pid_t pid = fork();
     if (pid == 0) {
         rdma_after_fork_child();
-        int bad = read(gate[0], &byte, 1) != 1;
+        int bad = read(release[0], &byte, 1) != 1;
         for (size_t i = 0; i < blob->len; i++) bad |= blob->data[i] != stream_byte(client.send_seed, i);
         blob_release(blob);
         blob_release(blob_new(100000, 0));
@@ -400,17 +451,17 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
     output_write_blob(&client.conn->out, blob);
     conn_flush(client.conn);
     turn_until(server.consumed == client.sent);
-    assert_int_equal(write(gate[1], &byte, 1), 1);
+    assert_int_equal(write(release[1], &byte, 1), 1);
     int status;
     waitpid(pid, &status, 0);
     assert_int_equal(status, 0);
     value_arena_defer_free(false);
     blob_release(blob);
-    close(gate[0]);
-    close(gate[1]);
+    close(release[0]);
+    close(release[1]);
 }
 
-/* While a child reads: the blocks that it knows keep their bytes, and the others are used as ever. */
+/* While a child reads, blocks that were in use at the fork keep their bytes; other blocks are reused. */
 static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(void **state) {
     enum { COUNT = 300, LARGE = 200000 };
     struct blob *blobs[COUNT];
@@ -420,15 +471,15 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
         assert_true(blobs[i]->large);
         memset(blobs[i]->data, i & 127, len);
     }
-    int gate[2];
+    int release[2];
     char byte = 0;
-    assert_int_equal(pipe(gate), 0);
+    assert_int_equal(pipe(release), 0);
     value_arena_defer_free(true);
     pid_t pid = fork();
     if (pid == 0) {
-        close(gate[1]);
+        close(release[1]);
         rdma_after_fork_child();
-        bool bad = read(gate[0], &byte, 1) != 1;
+        bool bad = read(release[0], &byte, 1) != 1;
         for (int i = 0; i < COUNT; i++)
             for (size_t k = 0; k < blobs[i]->len; k++) bad |= blobs[i]->data[k] != (i & 127);
         blob_release(blob_hold(blobs[0])); /* without an effect on the parent */
@@ -445,7 +496,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
         blob_release(blobs[i]);
     }
     assert_int_equal(arena_now().deferred - deferred, COUNT / 2);
-    /* What comes now overwrites what it pleases but those; its blocks are used over and over. */
+    /* New values do not overwrite these blocks; they reuse the other ones. */
     size_t mapped = 0;
     for (int round = 0; round < 50; round++) {
         for (int i = 0; i < COUNT; i += 2) {
@@ -458,7 +509,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
     }
     assert_in_range(arena_now().mapped, 0, mapped);
     assert_int_equal(arena_now().deferred - deferred, COUNT / 2);
-    assert_int_equal(write(gate[1], &byte, 1), 1);
+    assert_int_equal(write(release[1], &byte, 1), 1);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -467,8 +518,8 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
     assert_false(blob_is_shared(blobs[1]));
     for (int i = 1; i < COUNT; i += 2) blob_release(blobs[i]);
     assert_in_range(arena_now().used, 0, used);
-    close(gate[0]);
-    close(gate[1]);
+    close(release[0]);
+    close(release[1]);
 }
 
 /* A second child protects the blocks that were taken since the first fork, and all stay protected until both ended. */
@@ -514,8 +565,8 @@ static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
     blob_release(kept);
 }
 
-/* The same with other threads, for all sizes that a thread keeps blocks of. Main and threads meet at the barrier when
- * each thread has its blocks, when the main thread has read the count, when they are done, and when it has read it
+/* The same with other threads, for all sizes that a thread caches. The threads wait at the barrier when each has its
+ * blocks, when the main thread has read the count, when they are done, and when the main thread has read the count
  * again. */
 enum { REUSING_THREADS = 3 };
 static pthread_barrier_t reusing;
@@ -560,7 +611,7 @@ static void threads_that_reuse_blocks_of_2_to_64_kib_take_no_lock(void **state) 
 static void regions_are_registered_in_the_background(void **state) {
     assert_int_equal(background_start(NULL), 0);
     open_both();
-    struct blob *blob = blob_new(40 << 20, 0); /* a region of its own */
+    struct blob *blob = blob_new(40 << 20, 0); /* in its own region */
     memset(blob->data, 'r', blob->len);
     uint64_t sends = rdma_stats()->zero_copies, total = 0;
     for (uint64_t end = clock_monotonic_us() + 60000000; rdma_stats()->zero_copies == sends;) {
@@ -579,15 +630,17 @@ static void regions_are_registered_in_the_background(void **state) {
 #define VALUE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
 
 int main(int argc, char **argv) {
-    (void)argc;
     if (!rdma_device_arranged(argv[0])) return 1;
     if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* not used on such a kernel */
     const struct CMUnitTest tests[] = {
         VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger),
         VALUE_TEST(random_allocations_do_not_accumulate_blocks),
         VALUE_TEST(an_empty_region_stays_while_it_is_held),
+        VALUE_TEST(empty_regions_stay_for_a_while),
+        VALUE_TEST(at_the_limit_empty_regions_make_space_for_others),
         VALUE_TEST(beyond_the_limit_blobs_come_from_ordinary_memory),
         VALUE_TEST(a_blob_that_grows_keeps_its_bytes),
+        VALUE_TEST(the_overhead_is_that_of_the_regions_that_stay),
         VALUE_TEST(another_thread_may_free_a_block),
         VALUE_TEST(values_of_sizes_around_every_threshold_arrive),
         VALUE_TEST(values_from_the_threshold_on_are_not_copied),

@@ -1,10 +1,10 @@
-/* Large strings of an RDB file are read by two threads: the data are the same, damage is found, and whatever runs while
- * the file is loaded sees complete values. On a single CPU one thread reads them, with the same results. */
-#include "lib/background.h"
-#include "lib/blob.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "persist/rdb_file.h"
+/* Large strings of an RDB file are read by two threads: the data is the same, corruption is found, and code that runs
+ * while the file is loaded sees complete values. With a single CPU one thread reads them, with the same results. */
+#include "formats/rdb_file.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/blob.h"
 #include "store/types.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -27,7 +27,6 @@ static size_t length_of(size_t i) {
 }
 
 static int setup(void **state) {
-    (void)state;
     clock_update();
     store_types_register();
     uint64_t random = 1;
@@ -54,7 +53,6 @@ static int setup(void **state) {
     return background_start(NULL);
 }
 static int teardown(void **state) {
-    (void)state;
     background_stop();
     fclose(file);
     keyspace_free(original);
@@ -78,12 +76,11 @@ static void assert_part_of(struct keyspace *part, struct keyspace *whole) {
 static struct keyspace *copy;
 static size_t turns, turns_max;
 static bool check_part(struct source *source) {
-    (void)source;
     assert_part_of(copy, original);
     return ++turns < turns_max;
 }
 
-/* Loads the file into `copy`, with `file_size` bytes at first and `left` when it is read. */
+/* Loads the file into `copy`. It has `file_size` bytes when it is opened and `left` bytes when it is read. */
 static int load(const struct rdb_load_params *params, long left, struct rdb_load_result *result) {
     struct source source;
     turns = 0;
@@ -105,7 +102,6 @@ static void forget_copy(void) {
 }
 
 static void values_are_complete_whenever_other_code_runs(void **state) {
-    (void)state;
     for (int checksum = 0; checksum < 2; checksum++) {
         struct rdb_load_result result;
         turns_max = SIZE_MAX;
@@ -121,7 +117,6 @@ static void values_are_complete_whenever_other_code_runs(void **state) {
 
 /* Values are freed while they are being read. */
 static void values_that_are_dropped_do_no_harm(void **state) {
-    (void)state;
     struct rdb_load_result result;
     turns_max = SIZE_MAX;
     for (int i = 0; i < 2; i++)
@@ -134,7 +129,6 @@ static void values_that_are_dropped_do_no_harm(void **state) {
 }
 
 static void expired_values_are_dropped_while_they_are_read(void **state) {
-    (void)state;
     struct rdb_load_result result;
     turns_max = SIZE_MAX;
     assert_int_equal(load(&(struct rdb_load_params){.skip_expired = true}, file_size, &result), 0);
@@ -144,7 +138,6 @@ static void expired_values_are_dropped_while_they_are_read(void **state) {
 }
 
 static void loading_ends_where_it_is_cancelled(void **state) {
-    (void)state;
     struct rdb_load_result result;
     turns_max = 20;
     assert_int_equal(load(&(struct rdb_load_params){0}, file_size, &result), -ECANCELED);
@@ -154,12 +147,11 @@ static void loading_ends_where_it_is_cancelled(void **state) {
 }
 
 static void a_changed_byte_is_found_by_the_checksum(void **state) {
-    (void)state;
     turns_max = SIZE_MAX;
     for (int part = 1; part < 5; part++) {
         struct rdb_load_result result;
         char byte;
-        /* Most of the file are large values. */
+        /* Most of the file consists of large values. */
         off_t at = file_size * part / 5;
         assert_int_equal(pread(fileno(file), &byte, 1, at), 1);
         byte ^= 1;
@@ -174,36 +166,33 @@ static void a_changed_byte_is_found_by_the_checksum(void **state) {
     }
 }
 
-/* It was longer when the length of the value was checked. The missing bytes are zeros. */
+/* The file was longer when the length of the value was checked. The missing bytes are zeros. */
 static void a_file_that_shrinks_is_reported(void **state) {
-    (void)state;
     struct rdb_load_result result;
     long left = file_size / 2;
     turns_max = SIZE_MAX;
     assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
-    assert_string_equal(result.reason, "unexpected end of the input");
+    assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
     assert_int_equal(result.offset, left);
     forget_copy();
 }
 
-/* Whatever was being read: the length of a value, or a value whose length exceeds the rest of the file. */
+/* The end may be in the length of a value, or the length of a value may exceed the rest of the file. */
 static void a_truncated_file_is_reported_at_its_end(void **state) {
-    (void)state;
     turns_max = SIZE_MAX;
     for (long left = file_size / 2; left > file_size / 4; left -= file_size / 50 + 1) {
         struct rdb_load_result result;
         assert_int_equal(ftruncate(fileno(file), left), 0);
         assert_int_equal(load(&(struct rdb_load_params){0}, left, &result), -EINVAL);
-        assert_string_equal(result.reason, "unexpected end of the input");
+        assert_string_equal(result.reason, "Unexpected EOF reading RDB file");
         assert_int_equal(result.offset, left);
         forget_copy();
     }
 }
 
-/* The file is a part of a larger one, as in an append-only file that begins with an RDB file. What follows is read from
- * the right place: the helper does not move the position of the descriptor. */
+/* The RDB file is the beginning of a larger file, as in an append-only file. The bytes after it are read from the
+ * correct offset: the helper does not change the file position of the descriptor. */
 static void the_bytes_behind_the_file_are_read_next(void **state) {
-    (void)state;
     enum { BEFORE = 7, BEHIND = 100000 };
     static char bytes[BEHIND];
     FILE *larger = tmpfile();
@@ -244,7 +233,7 @@ int main(void) {
         cmocka_unit_test(expired_values_are_dropped_while_they_are_read),
         cmocka_unit_test(the_bytes_behind_the_file_are_read_next),
         cmocka_unit_test(a_file_that_shrinks_is_reported),
-        cmocka_unit_test(a_truncated_file_is_reported_at_its_end), /* the file is shorter from here on */
+        cmocka_unit_test(a_truncated_file_is_reported_at_its_end), /* leaves a shorter file for the following tests */
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,8 +1,8 @@
-/* Relocation: random commands on values of all types between the steps of walks in which every block moves. Under
- * AddressSanitizer, a pointer to an old block is found by the next command that follows it. */
+/* Relocation: random commands on values of all types between the steps of walks in which every block moves.
+ * AddressSanitizer reports the next command that follows a pointer to an old block. */
 #include "commands_fixture.h"
-#include "lib/background.h"
-#include "lib/random.h"
+#include "lib/system/background.h"
+#include "lib/system/random.h"
 #include "store/relocate_keys.h"
 #include "store/types.h"
 
@@ -66,7 +66,7 @@ static void dump_reply(struct memory_output *out, const char *line) {
     output_write(&out->out, memory_output_slice(&reply_memory));
 }
 
-/* All values, and their expiry. A serialized value is the same again only where it has an order. */
+/* All values and their expiry. Serialized values can be compared only if their elements have an order. */
 static char *dump_all(void) {
     static const char types[] = "shtnzlx";
     struct memory_output out;
@@ -116,7 +116,7 @@ static void whole_walk(void) {
 }
 
 static void check_orders(void) {
-    /* Ranks and both directions of sorted sets and lists: what a wrong link would break. */
+    /* Checks ranks and both directions of sorted sets and lists, which a wrong link would break. */
     for (int key = 0; key < KEYS; key++) {
         run_formatted("ZRANGE z%d 0 -1", key);
         struct slice forward = memory_output_slice(&reply_memory);
@@ -168,8 +168,8 @@ static void values_stay_the_same_in_tables_of_slots(void **state) {
     work(100);
 }
 
-/* Elements of a long list go while it moves: before the walk, behind it, and where it is. Each node that stays moves
- * once. */
+/* Elements of a long list are removed while it moves: before, after and at the position of the walk. Each remaining
+ * node moves once. */
 static void every_node_of_a_long_list_moves_once(void **state) {
     enum { NODES = 1000 };
     int fill = encoding_limits.list_listpack_size;
@@ -187,7 +187,7 @@ static void every_node_of_a_long_list_moves_once(void **state) {
         if (!relocate_walk_step(&walk, server.keyspace)) break;
         if (inside)
             visited += (walk.blocks.moved - moved) / 2;
-        else if (walk.large_count) /* the step that came to the list moved the key, too */
+        else if (walk.large_count) /* the first step at the list also moved the key */
             visited++;
         if (!walk.large_count || visited % 2) continue;
         run_formatted("LREM long 1 %d", first++);
@@ -238,7 +238,7 @@ static void used_memory_stays_the_same(void **state) {
     assert_int_equal(mem_used(), before);
 }
 
-/* Blocks of slabs that hold one in 20 move together. */
+/* Slabs in which one block in 20 is used become free. */
 static void sparse_slabs_become_free(void **state) {
     enum { BLOCKS = 50000, SIZE = 48, APART = 20 };
     if (!relocate_is_supported()) skip();

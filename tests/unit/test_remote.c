@@ -1,8 +1,8 @@
-/* Connections on another thread's loop behave as local connections do, also when they move. Two I/O threads run their
+/* Connections on another thread's loop behave like local connections, also when they move. Two I/O threads run their
  * own loops; the peer is a plain socket. */
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "net/remote.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -60,17 +60,24 @@ static void user_drained(struct connection *c) {
 static void user_closed(struct connection *c) {
     closeds++;
 }
+static int grown;
+static void user_grown(struct connection *c) {
+    grown++;
+}
 static void user_hung_up(struct connection *c) {
     hung_ups++;
 }
-static const struct connection_events events = {
-    .readable = user_readable, .drained = user_drained, .closed = user_closed, .hung_up = user_hung_up};
+static const struct connection_events events = {.readable = user_readable,
+                                                .drained = user_drained,
+                                                .closed = user_closed,
+                                                .hung_up = user_hung_up,
+                                                .grown = user_grown};
 static void accepted(struct connection *c) {
     conn = c;
     c->events = &events;
 }
 
-/* Where a connection goes that leaves its thread; NULL: home. */
+/* The thread to which a connection moves; NULL: home. */
 static struct remote_worker *next_worker;
 static bool ends_idle;
 static int lefts;
@@ -181,10 +188,10 @@ static void it_shows_the_name_and_addresses_of_the_real_one(void **state) {
     char text[128];
     int fd = dial();
     assert_true(conn_is_remote(conn));
-    assert_string_equal(conn->transport->name, "unix");
+    assert_string_equal(conn_transport_name(conn), "unix");
     conn_format_address(conn, true, text);
     assert_non_null(strstr(text, path));
-    assert_true(conn->transport->is_local(conn));
+    assert_true(conn_is_local(conn));
     close(fd);
 }
 
@@ -199,9 +206,14 @@ static void bytes_go_both_ways_in_order(void **state) {
         receive(fd, got, len);
         assert_memory_equal(sent, got, len);
     }
-    turn_until(conn_pending(conn) == 0 || (conn->transport->memory(conn, NULL, NULL), conn_pending(conn) == 0));
+    turn_until(conn_pending(conn) == 0 || (conn_memory(conn, NULL, NULL), conn_pending(conn) == 0));
     assert_int_equal(conn->bytes_in, conn->bytes_out);
     close(fd);
+}
+
+static void consume_all(struct connection *c) {
+    conn_consume(c, c->in_len);
+    conn_flush(c);
 }
 
 static void leave_half(struct connection *c) {
@@ -222,7 +234,7 @@ static void input_that_is_left_stays_and_replies_leave_all_the_same(void **state
     conn_flush(conn);
     receive(fd, got, 5);
     assert_memory_equal(got, "again", 5);
-    /* More input is shown after this is consumed. */
+    /* More input is shown after this input is consumed. */
     on_readable = NULL;
     assert_int_equal(write(fd, "ef", 2), 2);
     for (int i = 0; i < 20; i++) event_loop_turn(home, 1000);
@@ -270,7 +282,7 @@ static void the_end_is_found_behind_much_unread_input(void **state) {
         event_loop_turn(home, 1000);
     }
     mem_free(much);
-    assert_true(readables > 1); /* for input that cannot be exposed yet, too */
+    assert_true(readables > 1); /* also for input that cannot be exposed yet */
     close(fd);
     turn_until(hung_ups == 1);
     assert_int_equal(remote_unread(conn), LEN);
@@ -290,6 +302,50 @@ static void unread_input_is_limited(void **state) {
     assert_true(remote_unread(conn) >= LIMIT);
     assert_true(remote_unread(conn) < 2 * LIMIT);
     close(fd);
+}
+
+/* Consumes its input only after much more has arrived. */
+static void go_on_late(struct connection *c) {
+    if (remote_unread(c) > c->in_len + REMOTE_AT_HOME_MAX / 2) on_readable = NULL;
+    if (!on_readable) conn_consume(c, c->in_len);
+    if (!on_readable) on_readable = consume_all;
+}
+static void input_behind_unread_input_is_shown_when_the_user_goes_on(void **state) {
+    enum { LEN = 2 * 1024 * 1024 };
+    int fd = dial();
+    on_readable = go_on_late;
+    char *much = mem_calloc(1, LEN);
+    for (size_t sent = 0; sent < LEN;) {
+        ssize_t n = send(fd, much + sent, LEN - sent, MSG_DONTWAIT);
+        if (n > 0) sent += (size_t)n;
+        event_loop_turn(home, 1000);
+    }
+    mem_free(much);
+    close(fd);
+    turn_until(closeds == 1);
+    assert_int_equal(remote_unread(conn), 0);
+    assert_int_equal(conn->bytes_in, LEN);
+}
+
+/* A handler that turns the loop, as a busy script does. */
+static struct event_timer nesting;
+static uint64_t consume_and_turn(struct event_timer *timer) {
+    conn_consume(conn, conn->in_len);
+    turn_until(closeds == 1);
+    return 0;
+}
+static void input_is_shown_in_nested_turns(void **state) {
+    int fd = dial();
+    assert_int_equal(write(fd, "first", 5), 5);
+    turn_until(readables == 1);
+    assert_int_equal(write(fd, "second", 6), 6);
+    while (remote_unread(conn) < 11) event_loop_turn(home, 1000);
+    on_readable = consume_all;
+    close(fd);
+    turn_until(hung_ups == 1);
+    event_timer_set(home, &nesting, 0, consume_and_turn);
+    turn_until(closeds == 1);
+    assert_int_equal(readables, 2);
 }
 
 static void a_peer_that_only_stops_sending_gets_output(void **state) {
@@ -344,7 +400,7 @@ static void answer_and_close(struct connection *c) {
     output_write(&c->out, SLICE("bye"));
     conn_close(c);
     conn = NULL;
-    /* The input shown before is still there. */
+    /* The input shown before is still valid. */
     assert_memory_equal(shown.data, "close me", 8);
 }
 static void closing_inside_a_handler_sends_what_was_written(void **state) {
@@ -354,7 +410,7 @@ static void closing_inside_a_handler_sends_what_was_written(void **state) {
     assert_int_equal(write(fd, "close me", 8), 8);
     receive(fd, got, 3);
     assert_memory_equal(got, "bye", 3);
-    turn_until(worker.count == 0); /* the close may leave with the next turn only */
+    turn_until(worker.count == 0); /* the close may be sent only in the next turn */
     assert_int_equal(read(fd, got, 1), 0);
     assert_int_equal(closeds, 0);
     close(fd);
@@ -413,7 +469,7 @@ static void a_call_for_a_connection_that_was_closed_is_refused(void **state) {
     int fd = dial();
     close(fd);
     turn_until(closeds == 1);
-    assert_true(remote_run(conn, note_call, &called)); /* the peer has closed it, and its user has not */
+    assert_true(remote_run(conn, note_call, &called)); /* closed by the peer, but not by its user */
     conn_close(conn);
     assert_false(remote_run(conn, note_call, &called));
     turn_until(worker.count == 0);
@@ -421,12 +477,12 @@ static void a_call_for_a_connection_that_was_closed_is_refused(void **state) {
     assert_int_equal(called.times, 1);
 }
 
-/* Moving */
+/* --- Moving --- */
 
 static struct remote_worker *where(void) {
     return conn_is_remote(conn) ? remote_worker_of(conn) : NULL;
 }
-/* Goes on moving the connection; whether it has arrived. */
+/* Continues moving the connection; true: it has arrived. */
 static bool moved(void) {
     if (conn_is_remote(conn) && remote_is_leaving(conn)) return false;
     if (where() == next_worker) return true;
@@ -459,7 +515,7 @@ static void it_moves_between_threads_and_home_in_the_middle_of_a_stream(void **s
         assert_int_equal(other.count, where() == &other);
     }
     assert_int_equal(conn->bytes_in, total);
-    turn_until((conn->transport->memory(conn, NULL, NULL), conn_pending(conn)) == 0);
+    turn_until((conn_memory(conn, NULL, NULL), conn_pending(conn)) == 0);
     assert_int_equal(conn->bytes_out, total);
     close(fd);
     turn_until(closeds == 1);
@@ -521,6 +577,20 @@ static void a_connection_with_unread_input_does_not_leave(void **state) {
     close(fd);
 }
 
+static void the_memory_of_a_new_connection_is_no_growth(void **state) {
+    grown = 0;
+    remote_report_growth(1);
+    int fd = dial();
+    assert_int_equal(grown, 0);
+    on_readable = echo;
+    char got[4];
+    assert_int_equal(write(fd, "abcd", 4), 4);
+    receive(fd, got, 4);
+    assert_memory_equal(got, "abcd", 4);
+    remote_report_growth(0);
+    close(fd);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -531,6 +601,8 @@ int main(void) {
         TEST(a_connection_with_unread_input_is_notified_of_the_end),
         TEST(the_end_is_found_behind_much_unread_input),
         TEST(unread_input_is_limited),
+        TEST(input_behind_unread_input_is_shown_when_the_user_goes_on),
+        TEST(input_is_shown_in_nested_turns),
         TEST(a_peer_that_only_stops_sending_gets_output),
         TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
         TEST(closing_inside_a_handler_sends_what_was_written),
@@ -542,6 +614,7 @@ int main(void) {
         TEST(closing_it_while_it_moves_sends_what_was_written),
         TEST(an_end_with_a_part_of_a_request_does_not_move_home),
         TEST(a_connection_with_unread_input_does_not_leave),
+        TEST(the_memory_of_a_new_connection_is_no_growth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

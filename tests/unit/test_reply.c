@@ -1,6 +1,6 @@
 /* The reply writer: the exact bytes of each function in both protocols. */
+#include "lib/system/memory.h"
 #include "resp/reply.h"
-#include "lib/memory.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

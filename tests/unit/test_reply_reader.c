@@ -1,8 +1,9 @@
-/* The reply readers: the result must not depend on the fragmentation of the input, and no input may do harm. */
+/* The reply readers: the result must not depend on the fragmentation of the input, and no input may cause invalid
+ * memory accesses. */
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/output.h"
 #include "resp/reply_reader.h"
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "lib/random.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The request reader: the result must not depend on the fragmentation of the input. */
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/output.h"
 #include "resp/request.h"
-#include "lib/memory.h"
-#include "lib/output.h"
-#include "lib/random.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 static const struct request_limits limits = {INT32_MAX, 512 * 1024 * 1024, false};
 static const struct request_limits before_auth = {10, 16384, true};
 
-/* Simulates a connection: the stream arrives in pieces, and unconsumed bytes are shown again at another address. */
+/* Simulates a connection: the stream arrives in pieces, and unconsumed bytes are passed again at another address. */
 struct feed {
     struct slice stream;
     size_t arrived, consumed;
@@ -39,7 +39,7 @@ static bool feed_more(struct feed *feed) {
     if (feed->arrived > feed->stream.len) feed->arrived = feed->stream.len;
     return true;
 }
-/* conn_receive_into(): the next bytes of the stream go straight to memory. */
+/* conn_receive_into(): the next bytes of the stream go directly to memory. */
 static void feed_receive(struct feed *feed, char *memory, size_t len) {
     assert_true(feed->stream.len - feed->consumed >= len);
     memcpy(memory, feed->stream.data + feed->consumed, len);
@@ -243,7 +243,8 @@ static void arguments_lie_in_the_input(void **state) {
     request_reader_free(&reader);
 }
 
-/* "*4 MSET-like: small, large, small, large, small" with the large ones in blobs unless all is there at once. */
+/* A request of small, large, small, large, small arguments. The large ones are in blobs unless the whole input is
+ * available. */
 static struct slice large_request(struct memory_output *stream, struct memory_output *meaning, size_t large) {
     char *bytes = mem_alloc(large);
     for (size_t i = 0; i < large; i++) bytes[i] = (char)('a' + i % 26);
@@ -360,7 +361,7 @@ static void a_request_is_handed_over_whole(void **state) {
     request_done(&to);
     assert_false(blob_is_shared(blob));
     blob_release(blob);
-    /* The other reader starts anew. */
+    /* The other reader starts again from the beginning. */
     assert_int_equal(request_read(&from, SLICE("*1\r\n$4\r\nPING\r\n"), &limits), REQUEST_READY);
     assert_false(request_is_detached(&from));
     assert_argument(&from, 0, "PING");
@@ -381,7 +382,7 @@ static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
     request_reader_free(&reader);
 }
 
-/* An earlier request with many arguments leaves its argv, as a request that is handed over does. */
+/* An earlier request with many arguments leaves its argv, as does a request that was handed over. */
 static void a_lent_request_frees_the_argv_of_the_one_before(void **state) {
     struct request_reader reader;
     request_reader_init(&reader);
@@ -428,12 +429,13 @@ static void requests_of_many_arguments(void **state) {
 static void words(void **state) {
     struct slice *list;
     assert_int_equal(words_split(SLICE("  set \"a b\\x0a\" 'c''"), &list), -1);
-    int count = words_split(SLICE("  set \"a b\\x0a\" 'c' d\"e\""), &list);
+    int count = words_split(SLICE("  set \"a b\\x0a\" 'c' \"d\"'e'"), &list);
     assert_int_equal(count, 4);
     assert_true(slice_equal(list[1], SLICE("a b\n")));
     assert_true(slice_equal(list[2], SLICE("c")));
     assert_true(slice_equal(list[3], SLICE("de")));
     words_free(list, count);
+    assert_int_equal(words_split(SLICE("a \"b\\\""), &list), -1);
     assert_int_equal(words_split(SLICE("   "), &list), 0);
     words_free(list, 0);
 }

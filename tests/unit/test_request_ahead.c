@@ -1,5 +1,5 @@
 /* requests_ahead() finds the same keys as the reader, and stops safely at anything else. */
-#include "lib/random.h"
+#include "lib/system/random.h"
 #include "resp/request_ahead.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "durability/save_points.h"
+#include "persistence/save_points.h"
 
 static const char *set(int count, const char *const *texts) {
     struct slice words[16];

@@ -1,7 +1,7 @@
 /* The skiplist against a sorted array. */
-#include "lib/skiplist.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+#include "lib/structures/skiplist.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The stream type: entries against an array, consumer groups, and valid and corrupt payloads. */
-#include "lib/memory.h"
-#include "lib/random.h"
-#include "persist/rdb_stream.h"
+#include "formats/rdb_stream.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "store/stream_group.h"
 #include "store/types.h"
 #include <setjmp.h>
@@ -254,7 +254,7 @@ static struct stream *written_and_read(const struct stream *stream, struct memor
     rdb_reader_free(&in);
     return read;
 }
-/* Serializes and reads back a stream, which can then be changed further. */
+/* Serializes a stream and reads it back; the result can be changed further. */
 static struct stream *exchanged(struct stream *stream) {
     struct memory_output once, twice;
     struct stream *read = written_and_read(stream, &once);
@@ -374,8 +374,8 @@ static void ids_go_back_where_the_last_entries_were_deleted(void **state) {
 
 /* --- Groups --- */
 
-/* What Valkey 9.1 says of six entries, some of which were deleted or trimmed: the lag of groups at each id without a
- * known count, then with the count 2, then how the counts of both go on from 0-0, read by read. '-': unknown. */
+/* The replies of Valkey 9.1 for six entries, some of which were deleted or trimmed: the lag of groups at each id
+ * without a known count, then with the count 2, then the counts of both from 0-0 on, after each read. '-': unknown. */
 static void counts_and_lags_are_valkeys(void **state) {
     static const struct {
         const char *deleted;
@@ -549,9 +549,16 @@ static void copies_share_nothing(void **state) {
 
 /* --- Payloads --- */
 
-/* As Valkey 8.0 wrote it (behind the byte of the type, rdbcompression being off), and as Redis 7.0 did, whose consumers
- * have no active-time: XADD k 1-1 a 1 b 2    XADD k 1-2 a 3 b 4    XADD k 3-0 c x    XDEL k 1-2    XGROUP CREATE k g 0
- * XREADGROUP GROUP g c COUNT 1 STREAMS k > XCLAIM k g c 0 1-1 TIME 1700000000000 JUSTID */
+/* The payload as Valkey 8.0 writes it (after the type byte, with rdbcompression off), and as Redis 7.0 does, whose
+ * consumers have no active-time, after these commands:
+ *
+ *     XADD k 1-1 a 1 b 2
+ *     XADD k 1-2 a 3 b 4
+ *     XADD k 3-0 c x
+ *     XDEL k 1-2
+ *     XGROUP CREATE k g 0
+ *     XREADGROUP GROUP g c COUNT 1 STREAMS k >
+ *     XCLAIM k g c 0 1-1 TIME 1700000000000 JUSTID */
 #define NODES                                                                                                          \
     "\x01\x10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\x3e\x3e\0\0\0\x19\0\2\1\1\1\2\1\x81"                                     \
     "a\2\x81"                                                                                                          \
@@ -569,7 +576,7 @@ static void copies_share_nothing(void **state) {
 #define GOLDEN_15  NODES "\2\3\0\1\1g\1\1" PENDING "\1\1c" SEEN OWNED
 
 static struct stream *read_all(struct slice bytes, enum rdb_type type) {
-    char *exact = mem_alloc(bytes.len + 1); /* so that a sanitizer sees a step beyond */
+    char *exact = mem_alloc(bytes.len + 1); /* so that a sanitizer detects reads past the end */
     memcpy(exact, bytes.data, bytes.len);
     struct source source;
     struct rdb_reader in;
@@ -709,18 +716,18 @@ static struct stream *read_node(const uint8_t *lp, const char *length) {
     output_write(&out.out, (struct slice){NODES, 18});
     rdb_write_string(&out.out, slice_make(lp, listpack_bytes(lp)));
     output_write(&out.out, slice_of(length));
-    output_write(&out.out, (struct slice){COUNTS + 1, sizeof COUNTS - 2});
+    output_write(&out.out, (struct slice){&COUNTS[1], sizeof COUNTS - 2});
     output_write(&out.out, SLICE("\0"));
     struct stream *stream = read_all(memory_output_slice(&out), RDB_STREAM_3);
     memory_output_free(&out);
     return stream;
 }
 static void every_element_of_a_node_is_checked(void **state) {
-    const uint8_t *golden = (const uint8_t *)(NODES + 19);
+    const uint8_t *golden = (const uint8_t *)&NODES[19];
     size_t elements = listpack_count(golden);
     /* COUNT DELETED FIELDS a b 0 | flags ms seq 1 2 5 | flags ms seq 3 4 5 | flags ms seq 1 c x 6 */
     static const char kinds[] =
-        "nnnttnnnnttnnDDttnnnnnttn"; /* n: a number that counts, t: text, D: part of a deleted entry's id */
+        "nnnttnnnnttnnDDttnnnnnttn"; /* n: a number that matters, t: text, D: part of a deleted entry's id */
     assert_int_equal(elements, sizeof kinds - 1);
     struct stream *stream = read_node(golden, "\2");
     assert_non_null(stream);
@@ -753,7 +760,7 @@ static void every_element_of_a_node_is_checked(void **state) {
 }
 
 static void nodes_without_live_entries_are_freed(void **state) {
-    /* What Valkey leaves behind of: XADD t 1-0 a 1, XADD t 2-0 a 2, XDEL t 2-0, XTRIM t MINID 2-0. */
+    /* The stream of Valkey after: XADD t 1-0 a 1, XADD t 2-0 a 2, XDEL t 2-0, XTRIM t MINID 2-0. */
     uint8_t *lp = listpack_new(0);
     static const int64_t numbers[] = {0, 2, 1, 97, 0, 3, 0, 0, 1, 4, 3, 1, -1, 2, 4};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) lp = listpack_append_number(lp, numbers[i]);

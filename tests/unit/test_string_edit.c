@@ -1,4 +1,4 @@
-/* APPEND, SETRANGE, GETRANGE, STRLEN; the counters; several strings at once. */
+/* APPEND, SETRANGE, GETRANGE, STRLEN; counters; commands on several strings. */
 #include "commands_fixture.h"
 
 static void append_adds_to_the_end(void **state) {

@@ -1,8 +1,8 @@
-/* TLS: the guarantees of every transport, and those of its own: handshakes that fail, versions, certificates. */
+/* TLS: the guarantees of every transport, and those specific to TLS: failing handshakes, versions, certificates. */
 #ifdef USE_TLS
-#include "transport_suite.h"
-#include "net/stream.h"
+#include "net/socket.h"
 #include "net/tls.h"
+#include "transport_suite.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -60,7 +60,7 @@ static int tls_setup(void **state) {
     use(TLS_SERVER, server_settings_plain());
     use(TLS_CLIENT, client_settings_plain());
     tls_set_peer_names(TLS_NAMES_NONE);
-    stream_settings.handshake_timeout_ms = 10000;
+    socket_settings.handshake_timeout_ms = 10000;
     return suite_setup(state);
 }
 
@@ -80,7 +80,7 @@ static int raw_dial(void) {
     return raw;
 }
 
-/* Turns the loop until the peer has ended or reset the stream. */
+/* Runs the loop until the peer has ended or reset the stream. */
 static void raw_wait_end(int raw) {
     char dropped[4096];
     fcntl(raw, F_SETFL, O_NONBLOCK);
@@ -91,7 +91,7 @@ static void raw_wait_end(int raw) {
     }
 }
 
-/* A client of OpenSSL's own, on a socket that must not block because one thread runs both sides. */
+/* An OpenSSL client on a nonblocking socket, because one thread runs both ends. */
 static SSL *plain_client(SSL_CTX **context, int raw) {
     *context = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(*context);
@@ -107,17 +107,17 @@ static void plain_handshake(SSL *ssl) {
     }
 }
 
-/* Certificates */
+/* --- Certificates --- */
 
 static void the_server_needs_a_certificate_of_a_known_authority(void **state) {
     struct tls_settings settings = client_settings_plain();
-    char strange[64];
-    path_make(strange, "strange-ca.crt");
-    settings.ca_file = strange;
+    char foreign[64];
+    path_make(foreign, "foreign-ca.crt");
+    settings.ca_file = foreign;
     use(TLS_CLIENT, settings);
     assert_non_null(strstr(refused_text(), "certificate verify failed"));
     assert_int_equal(client.conn->error, EPROTO);
-    assert_null(server.conn); /* the listener never heard of it */
+    assert_null(server.conn); /* the listener was not notified */
 }
 
 static void the_clients_verification_can_be_switched_off(void **state) {
@@ -129,7 +129,7 @@ static void a_client_without_a_certificate_is_refused_where_one_is_needed(void *
     struct tls_settings settings = server_settings_plain();
     settings.auth = TLS_AUTH_YES;
     use(TLS_SERVER, settings);
-    /* In TLS 1.3 a client is connected before the server has judged it. */
+    /* In TLS 1.3 a client is connected before the server has checked its certificate. */
     assert_non_null(strstr(refused_text(), "certificate required"));
     assert_null(server.conn);
 }
@@ -143,12 +143,12 @@ static void a_client_certificate_is_optional_if_the_server_says_so(void **state)
     conn_close(client.conn);
     turn_until(server.conn == NULL);
     client.connected = 0;
-    char strange[64], strange_key[64];
-    path_make(strange, "strange.crt");
-    path_make(strange_key, "strange.key");
-    own.cert_file = strange;
-    own.key_file = strange_key;
-    use(TLS_CLIENT, own); /* optional does not mean that any will do */
+    char foreign[64], foreign_key[64];
+    path_make(foreign, "foreign.crt");
+    path_make(foreign_key, "foreign.key");
+    own.cert_file = foreign;
+    own.key_file = foreign_key;
+    use(TLS_CLIENT, own); /* optional, but not any certificate */
     assert_non_null(strstr(refused_text(), "unknown ca"));
 }
 
@@ -205,7 +205,7 @@ static void without_a_context_connections_fail(void **state) {
     close(raw);
 }
 
-/* Settings */
+/* --- Settings --- */
 
 static void wrong_settings_are_refused_with_their_reason(void **state) {
     static const char *const cases[][2] = {{"server.crt/no", "Failed to load certificate: "},
@@ -272,7 +272,7 @@ static void both_sides_must_have_a_version_in_common(void **state) {
     assert_non_null(strstr(refused_text(), "protocol version"));
 }
 
-/* Sessions */
+/* --- Sessions --- */
 
 static void sessions_are_resumed_unless_caching_is_off(void **state) {
     for (int caching = 1; caching >= 0; caching--) {
@@ -292,7 +292,7 @@ static void sessions_are_resumed_unless_caching_is_off(void **state) {
             output_write(&server.conn->out, SLICE("x"));
             conn_flush(server.conn);
             char byte;
-            while (SSL_read(ssl, &byte, 1) <= 0) event_loop_turn(loop, 1000); /* and the ticket, before it */
+            while (SSL_read(ssl, &byte, 1) <= 0) event_loop_turn(loop, 1000); /* and reads the ticket before it */
             assert_int_equal(tls_stats.resumed - resumed, i == 1 && caching);
             assert_int_equal(SSL_session_reused(ssl), i == 1 && caching);
             SSL_SESSION_free(session);
@@ -307,43 +307,43 @@ static void sessions_are_resumed_unless_caching_is_off(void **state) {
     }
 }
 
-/* Peers that misbehave */
+/* --- Peers that misbehave --- */
 
 static void a_peer_that_speaks_no_tls_is_closed(void **state) {
     int raw = raw_dial();
-    uint64_t failed = stream_stats.handshakes_failed;
+    uint64_t failed = socket_stats.handshakes_failed;
     assert_int_equal(write(raw, "*1\r\n$4\r\nPING\r\n", 14), 14);
     raw_wait_end(raw);
-    assert_int_equal(stream_stats.handshakes_failed, failed + 1);
-    turn_until(stream_stats.handshakes == 0);
+    assert_int_equal(socket_stats.handshakes_failed, failed + 1);
+    turn_until(socket_stats.handshakes == 0);
     assert_null(server.conn);
     close(raw);
 }
 
 static void a_peer_that_closes_in_the_handshake_leaves_nothing(void **state) {
     int raw = raw_dial();
-    turn_until(stream_stats.handshakes == 1);
+    turn_until(socket_stats.handshakes == 1);
     close(raw);
-    turn_until(stream_stats.handshakes == 0);
+    turn_until(socket_stats.handshakes == 0);
     assert_null(server.conn);
 }
 
 static void a_silent_peer_is_closed_when_its_time_is_over(void **state) {
-    stream_settings.handshake_timeout_ms = 50;
+    socket_settings.handshake_timeout_ms = 50;
     int raw = raw_dial();
-    turn_until(stream_stats.handshakes == 1);
+    turn_until(socket_stats.handshakes == 1);
     raw_wait_end(raw);
-    assert_int_equal(stream_stats.handshakes, 0);
+    assert_int_equal(socket_stats.handshakes, 0);
     assert_null(server.conn);
     close(raw);
 }
 
 static void closing_the_listener_closes_handshakes(void **state) {
     int raw = raw_dial();
-    turn_until(stream_stats.handshakes == 1);
+    turn_until(socket_stats.handshakes == 1);
     listener_close(listener);
     listener = NULL;
-    assert_int_equal(stream_stats.handshakes, 0);
+    assert_int_equal(socket_stats.handshakes, 0);
     raw_wait_end(raw);
     close(raw);
 }
@@ -364,8 +364,8 @@ static void the_client_gives_up_when_its_time_is_over(void **state) {
     close(fd);
 }
 
-/* A peer of OpenSSL's own: a server if our side connects, else a client. Its stream ends after `cut` bytes. Returns the
- * bytes that it has sent when its handshake was complete, or when its stream ended. */
+/* An OpenSSL peer: a server if our end connects, otherwise a client. Its stream ends after `cut` bytes. Returns the
+ * number of bytes that it had sent when its handshake was complete or its stream ended. */
 static size_t cut_handshake(int listening, int version, size_t cut) {
     SSL_CTX *context = SSL_CTX_new(TLS_method());
     SSL *ssl = SSL_new(context);
@@ -385,7 +385,7 @@ static size_t cut_handshake(int listening, int version, size_t cut) {
     } else {
         SSL_set_connect_state(ssl);
         raw = raw_dial();
-        turn_until(stream_stats.handshakes == 1);
+        turn_until(socket_stats.handshakes == 1);
     }
     fcntl(raw, F_SETFL, O_NONBLOCK);
     size_t sent = 0;
@@ -408,7 +408,7 @@ static size_t cut_handshake(int listening, int version, size_t cut) {
         turn_until(client.closed == 1);
         end_close(&client);
     } else {
-        turn_until(stream_stats.handshakes == 0 && server.conn == NULL);
+        turn_until(socket_stats.handshakes == 0 && server.conn == NULL);
     }
     close(raw);
     SSL_free(ssl);
@@ -421,10 +421,10 @@ static void a_handshake_cut_at_every_byte_leaves_nothing(void **state) {
     for (int i = 0; i < 2; i++) {
         size_t whole = cut_handshake(-1, versions[i], SIZE_MAX);
         assert_true(whole > 200);
-        uint64_t complete = tls_stats.handshakes, failed = stream_stats.handshakes_failed;
+        uint64_t complete = tls_stats.handshakes, failed = socket_stats.handshakes_failed;
         for (size_t cut = 0; cut < whole; cut++) assert_int_equal(cut_handshake(-1, versions[i], cut), cut);
         assert_int_equal(tls_stats.handshakes, complete);
-        assert_int_equal(stream_stats.handshakes_failed, failed + whole);
+        assert_int_equal(socket_stats.handshakes_failed, failed + whole);
     }
 }
 
@@ -470,7 +470,7 @@ static void changed_bytes_in_the_handshake_and_after_it_end_the_connection(void 
         assert_int_equal(written, len);
         shutdown(raw, SHUT_WR);
         raw_wait_end(raw);
-        turn_until(stream_stats.handshakes == 0 && server.conn == NULL);
+        turn_until(socket_stats.handshakes == 0 && server.conn == NULL);
         SSL_free(ssl);
         SSL_CTX_free(context);
         close(raw);
@@ -544,7 +544,8 @@ static void a_stream_that_ends_without_a_notice_has_ended(void **state) {
 
 static void input_that_openssl_holds_is_read_when_reading_goes_on(void **state) {
     open_both();
-    /* Many small records arrive at once: OpenSSL reads ahead, and the rest does not make the socket readable. */
+    /* Many small records arrive together: OpenSSL reads ahead, and the records that it holds do not make the socket
+     * readable. */
     conn_set_in_limit(server.conn, 1000);
     server.on_readable = leave_everything;
     for (int i = 0; i < 100; i++) {

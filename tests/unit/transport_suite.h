@@ -1,9 +1,9 @@
-/* transport_suite.h: tests of the guarantees of every transport, run over the one that `suite` names. Included by
- * test_stream.c (tcp, unix), test_tls.c and test_rdma*.c. Both ends run in one loop. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/random.h"
+/* transport_suite.h: tests of the guarantees of every transport, run over the transport in `suite`. Included by
+ * test_socket.c (tcp, unix), test_tls.c and test_rdma*.c. Both ends run in one loop. */
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
 #include "net/connection.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static struct suite {
     size_t bulk;   /* bytes of the long streams */
     int crowd;     /* connections of the test with many */
     size_t idle;   /* an idle connection holds fewer bytes; 0: 1024 */
-    bool trusting; /* accepted connections are trusted at once */
+    bool trusting; /* accepted connections are trusted immediately */
 } suite;
 
 static struct event_loop *loop;
@@ -34,7 +34,7 @@ static inline char stream_byte(uint32_t seed, uint64_t at) {
     return (char)(x >> 56);
 }
 
-/* One end of a connection: sends a known stream, checks that it receives one, or does what the test says. */
+/* One end of a connection: sends a known stream, checks that it receives one, or runs the handlers of the test. */
 struct end {
     struct connection *conn;
     uint32_t send_seed, expect_seed;
@@ -194,7 +194,7 @@ static void send_stream(struct end *end, uint64_t len) {
     end_pump(end);
 }
 
-/* The tests */
+/* --- The tests --- */
 
 static void an_echo_of_every_small_size_comes_back(void **state) {
     open_both();
@@ -236,7 +236,7 @@ static void bytes_consumed_in_odd_pieces_stay_in_order(void **state) {
     send_stream(&client, total);
     uint64_t give_up = clock_monotonic_us() + 120 * 1000000ull;
     while (server.consumed < total) {
-        /* What `readable` left is consumed between the iterations. */
+        /* Input that `readable` left is consumed between the iterations. */
         event_loop_turn(loop, server.conn->in_len ? 0 : 1000);
         if (server.conn->in_len) end_readable(server.conn);
         assert_true(clock_monotonic_us() < give_up);
@@ -515,8 +515,8 @@ static void many_connections_are_served_and_closed(void **state) {
         conn_flush(server.conn);
     }
     for (int i = 0; i < suite.crowd; i++) turn_until(clients[i].consumed == 64);
-    size_t input, output, total = suite.transport->memory(server.conn, &input, &output);
-    if (!suite.transport->fd || suite.transport->fd(server.conn) >= 0) {
+    size_t input, output, total = conn_memory(server.conn, &input, &output);
+    if (conn_fd(server.conn) >= 0) {
         assert_int_equal(input, 0); /* idle: no buffers */
         assert_int_equal(output, 0);
         assert_true(total < (suite.idle ? suite.idle : 1024));
@@ -551,8 +551,8 @@ static void both_ends_know_their_addresses(void **state) {
     char port[16];
     snprintf(port, sizeof port, ":%d", suite.port);
     assert_non_null(strstr(text, port));
-    assert_true(suite.transport->is_local(server.conn));
-    assert_true(suite.transport->is_local(client.conn));
+    assert_true(conn_is_local(server.conn));
+    assert_true(conn_is_local(client.conn));
 }
 
 #define SUITE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)

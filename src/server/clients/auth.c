@@ -1,12 +1,12 @@
 /* auth.c: see auth.h. The option requirepass sets the password of the default user (user.h), as ACL SETUSER does; the
  * option keeps the text, the user only its digest. */
 #include "server/clients/auth.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 
 static bool protected_mode;
-static char *requirepass;
+static struct slice requirepass; /* allocated */
 static uint64_t denied, denied_certificates, denials[USER_DENIED_CHANNEL + 1];
 
 bool auth_required(void) {
@@ -35,6 +35,13 @@ void auth_reset_stats(void) {
     denied_certificates = 0;
 }
 
+static void login(struct client *client, struct user *user) {
+    client->user = user;
+    client->authenticated = true;
+    client->flags |= CLIENT_KNOWN;
+    if (client->conn) conn_set_trusted(client->conn, true);
+}
+
 bool auth_login(struct client *client, struct slice name, struct slice password) {
     struct user *user = user_find(name);
     if (!user || !user_accepts(user, password)) {
@@ -42,9 +49,7 @@ bool auth_login(struct client *client, struct slice name, struct slice password)
         if (user_hooks) user_hooks->login_failed(client, name);
         return false;
     }
-    client->user = user;
-    client->authenticated = true;
-    if (client->conn) conn_set_trusted(client->conn, true);
+    login(client, user);
     return true;
 }
 
@@ -53,16 +58,14 @@ void auth_login_certificate(struct client *client, const char *names) {
     for (; *names; names += strlen(names) + 1) {
         struct user *user = user_find(slice_of(names));
         if (!user || !(user->flags & USER_ENABLED)) continue;
-        client->user = user;
-        client->authenticated = true;
-        if (client->conn) conn_set_trusted(client->conn, true);
+        login(client, user);
         return;
     }
     denied_certificates++;
 }
 
 const char *auth_protected_refusal(const struct connection *conn) {
-    if (!protected_mode || auth_has_password() || conn->transport->is_local(conn)) return NULL;
+    if (!protected_mode || auth_has_password() || conn_is_local(conn)) return NULL;
     return "DENIED Running in protected mode because protected mode is enabled and no password is set for the default "
            "user. In "
            "this mode connections are only accepted from the loopback interface. If you want to connect from external "
@@ -83,13 +86,11 @@ const char *auth_protected_refusal(const struct connection *conn) {
 
 /* A value that does not change leaves the passwords alone that ACL SETUSER has set. */
 static const char *password_set(const struct config_option *option, int count, const struct slice *words) {
-    (void)option;
     struct slice password = count ? words[0] : SLICE("");
-    if (password.len && memchr(password.data, 0, password.len)) return "argument must not contain a null byte";
-    if (requirepass && slice_equal(password, slice_of(requirepass))) return NULL;
+    if (requirepass.data && slice_equal(password, requirepass)) return NULL;
     char *copy = mem_strndup(password.len ? password.data : "", password.len);
-    mem_free(requirepass);
-    requirepass = copy;
+    mem_free((char *)(uintptr_t)requirepass.data);
+    requirepass = (struct slice){copy, password.len};
     user_clear_passwords(&user_default);
     if (!password.len) {
         user_default.flags |= USER_NO_PASSWORD;
@@ -102,8 +103,7 @@ static const char *password_set(const struct config_option *option, int count, c
 }
 
 static void password_get(const struct config_option *option, struct output *out) {
-    (void)option;
-    output_write(out, slice_of(requirepass));
+    output_write(out, requirepass);
 }
 
 const struct config_option auth_options[] = {
@@ -112,12 +112,7 @@ const struct config_option auth_options[] = {
      .flags = CONFIG_SENSITIVE,
      .set = password_set,
      .get = password_get,
-     .initial = "",
-     .help = "Password of the default user; empty: none."},
-    {.name = "protected-mode",
-     .type = CONFIG_BOOL,
-     .value = &protected_mode,
-     .initial = "yes",
-     .help = "Refuse connections from other machines while the default user has no password."},
+     .initial = ""},
+    {.name = "protected-mode", .type = CONFIG_BOOL, .value = &protected_mode, .initial = "yes"},
     {.name = NULL},
 };

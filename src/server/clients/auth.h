@@ -1,7 +1,7 @@
 /* auth.h: authentication: the password of the default user (requirepass), and protected mode. */
-#ifndef SERVER_AUTH_H
-#define SERVER_AUTH_H
-#include "lib/slice.h"
+#ifndef SERVER_CLIENTS_AUTH_H
+#define SERVER_CLIENTS_AUTH_H
+#include "lib/text/slice.h"
 #include "net/connection.h"
 #include "resp/reply.h"
 #include "server/clients/user.h"

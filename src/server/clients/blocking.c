@@ -4,16 +4,16 @@
  * store reports which keys change; changed keys that are in the table go on a list, which is served when the command
  * has finished. */
 #include "server/clients/blocking.h"
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/number.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/clock.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "server/clients/client_private.h"
 #include "server/clients/user.h"
-#include "server/db_key.h"
 #include "server/command/dispatch.h"
-#include "server/stats/commandlog.h"
+#include "server/db_key.h"
+#include "server/feature.h"
 #include "server/store_events.h"
-#include "lib/ticks.h"
 #include <math.h>
 
 struct blocked_key {
@@ -47,7 +47,7 @@ struct blocked {
 
 bool blocking_ready;
 static struct hashtable *keys;
-static struct list ready = {.head = {&ready.head, &ready.head}};
+static struct list ready = LIST_INIT(ready);
 static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
 static struct blocked *called; /* the client whose command is called again */
 static bool called_blocks, serving, quiet;
@@ -59,9 +59,6 @@ static struct slice key_name(const void *entry) {
 }
 static const struct hashtable_type key_type = {.key = key_name};
 
-size_t clients_blocked(void) {
-    return blocked_count;
-}
 size_t blocking_keys(bool unless_present_only) {
     return unless_present_only ? unless_present_keys : keys ? hashtable_size(keys) : 0;
 }
@@ -70,7 +67,7 @@ uint64_t blocking_visited(void) {
     return waits_visited;
 }
 
-/* Events of the store */
+/* --- Events of the store --- */
 
 static struct entry *find_without_expiry(struct db *db, struct slice name) {
     return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
@@ -99,12 +96,14 @@ static void db_becomes(struct db *db, struct db *other) {
     hashtable_iterator_open(&it, keys);
     for (struct blocked_key *key; (key = hashtable_iterator_next(&it));) {
         struct slice full = key_name(key);
-        if (db_key_db(full) == db) key_ready(key, other ? find_without_expiry(other, db_key_name(full)) : NULL);
+        if (db_key_db(full) != db) continue;
+        struct entry *entry = other ? find_without_expiry(other, db_key_name(full)) : NULL;
+        int64_t at = entry ? entry_expire_at(entry) : -1;
+        key_ready(key, at >= 0 && at <= clock_ms() ? NULL : entry); /* an expired key serves no client */
     }
     hashtable_iterator_close(&it);
 }
 static void db_flushed(struct db *db, size_t count) {
-    (void)count;
     db_becomes(db, NULL);
 }
 static void dbs_swapped(struct db *a, struct db *b) {
@@ -123,7 +122,7 @@ void blocking_wake(struct db *db, struct slice key) {
     if (keys && hashtable_size(keys)) key_changed(db, key);
 }
 
-/* Waiting */
+/* --- Waiting --- */
 
 static struct blocked_key *key_of(struct db *db, struct slice name) {
     struct db_key storage;
@@ -153,14 +152,22 @@ static void wait_end(struct wait *wait) {
 }
 
 static void client_gone(struct client *client);
-static struct client_watcher watcher = {.freed = client_gone};
+static struct client_listener client_listener;
+
+/* A blocked client keeps the arguments of its command. */
+static void report(const struct client *client, struct client_report *report) {
+    const struct blocked *blocked = client_state(client, &client_listener);
+    for (int i = 0; i < blocked->argc; i++) report->waiting_arguments += blocked->argv[i].len;
+    report->memory += mem_size(blocked);
+}
+static struct client_listener client_listener = {.freed = client_gone, .report = report};
 
 /* Ends the client's wait and frees its state. */
 static void blocked_free(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
     blocked_of[blocked->type]--;
-    client_set_state(blocked->client, &watcher, NULL);
+    client_set_state(blocked->client, &client_listener, NULL);
     mem_free(blocked->waits);
     mem_free(blocked);
     blocked_count--;
@@ -189,7 +196,7 @@ static uint64_t time_is_up(struct event_timer *timer) {
 static void call_again(struct blocked *blocked);
 
 bool client_unblock(struct client *client, const char *error) {
-    struct blocked *blocked = client_state(client, &watcher);
+    struct blocked *blocked = client_state(client, &client_listener);
     if (!blocked) return false;
     if (!error && blocked->call_at_end) {
         uint32_t before = client->flags & CLIENT_DENY_BLOCKING;
@@ -201,20 +208,20 @@ bool client_unblock(struct client *client, const char *error) {
     struct command *command = blocked->command;
     struct call_start start;
     client_call_starts(client, &start);
-    client->commands++;
-    dispatch_commands++;
-    command->calls++;
-    command->ticks += blocked->ticks;
     if (error) command->rejected++;
     if (error)
         reply_error(&client->reply, error);
     else
         answer_timeout(&client->reply, blocked->timed_out);
-    if (blocked->ticks >= commandlog_thresholds[COMMANDLOG_SLOW])
-        commandlog_add(COMMANDLOG_SLOW, command, client, blocked->argc, blocked->argv, ticks_to_us(blocked->ticks));
+    dispatch_account(client, command, blocked->argc, blocked->argv, blocked->ticks);
     client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
     return true;
+}
+
+const struct command *blocking_command(const struct client *client) {
+    const struct blocked *blocked = client_state(client, &client_listener);
+    return blocked ? blocked->command : NULL;
 }
 
 static struct blocked *blocked_new(struct call *call, const struct blocking *how) {
@@ -265,14 +272,14 @@ void call_block(struct call *call, const struct blocking *how) {
         list_append(&key->waits, &wait->of_key);
         if (how->unless_present && key->unless_present++ == 0) unless_present_keys++;
     }
-    client_set_state(client, &watcher, blocked);
+    client_set_state(client, &client_listener, blocked);
     blocked_count++;
     blocked_of[blocked->type]++;
     client_hold(client);
     if (how->timeout_ms) event_timer_set(server.loop, &blocked->timer, (uint64_t)how->timeout_ms * 1000, time_is_up);
 }
 
-/* Serving */
+/* --- Serving --- */
 
 static bool may_serve(const struct blocked *blocked, const struct entry *entry) {
     return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
@@ -303,9 +310,9 @@ static void call_again(struct blocked *blocked) {
 }
 
 bool blocking_call_again(struct client *client) {
-    struct blocked *blocked = client_state(client, &watcher);
+    struct blocked *blocked = client_state(client, &client_listener);
     if (blocked) call_again(blocked);
-    return client_state(client, &watcher) != NULL;
+    return client_state(client, &client_listener) != NULL;
 }
 
 /* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to
@@ -319,14 +326,16 @@ static void serve_key(struct db *db, struct slice full) {
         struct wait *wait = container_of(link, struct wait, of_key);
         if (wait->since == serving_round) break; /* so did all waits behind it */
         waits_visited++;
-        /* Looked up without expiring it: the command that is called does that. */
-        if (may_serve(wait->blocked, find_without_expiry(db, db_key_name(full)))) call_again(wait->blocked);
+        /* An expired key is deleted here; commands that it cannot serve are not called. */
+        struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+        if (may_serve(wait->blocked, entry)) call_again(wait->blocked);
     }
 }
 
 void blocking_serve(void) {
     if (serving || clients_paused() != PAUSE_NONE) return;
     serving = true;
+    clock_update(); /* a transaction sees one time; the clients that it wakes see the time after it */
     while (ready.len) {
         struct blocked_key *key = container_of(list_first(&ready), struct blocked_key, ready_link);
         list_remove(&ready, &key->ready_link);
@@ -340,7 +349,7 @@ void blocking_serve(void) {
     serving = false;
 }
 
-/* Timeouts */
+/* --- Timeouts --- */
 
 static bool timeout_check(struct call *call, long double milliseconds, int64_t *timeout_ms) {
     if (milliseconds > (long double)INT64_MAX || milliseconds != milliseconds) {
@@ -378,13 +387,15 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
     return timeout_check(call, value, timeout_ms);
 }
 
-/* Disconnects */
+/* --- Disconnects --- */
 
 static void client_gone(struct client *client) {
-    struct blocked *blocked = client_state(client, &watcher);
+    struct blocked *blocked = client_state(client, &client_listener);
     if (blocked) blocked_free(blocked);
 }
 
-void blocking_init(void) {
-    clients_watch(&watcher);
+static void init(void) {
+    client_listen(&client_listener);
 }
+
+const struct feature blocking_feature = {.name = "blocking", .init = init};

@@ -11,8 +11,8 @@
  * receiving, so that the server detects a disconnect.
  *
  * In a context that must not block (a transaction or a script) call_block() replies at once. Main thread only. */
-#ifndef SERVER_BLOCKING_H
-#define SERVER_BLOCKING_H
+#ifndef SERVER_CLIENTS_BLOCKING_H
+#define SERVER_CLIENTS_BLOCKING_H
 #include "server/command/command.h"
 
 struct blocking {
@@ -37,10 +37,10 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 /* CLIENT UNBLOCK: ends the wait as if it had timed out, or with `error` if that is not NULL. Returns false if the
  * client does not wait. */
 bool client_unblock(struct client *client, const char *error);
+const struct command *blocking_command(const struct client *client); /* that it waits in; NULL: it does not wait */
 /* Calls the command of a waiting client again, for commands that wait for something else than keys. Not within a call
  * of another client. False: the client waits no more, or did not wait. */
 bool blocking_call_again(struct client *client);
-size_t clients_blocked(void);
 size_t blocking_keys(bool unless_present_only);
 uint64_t blocking_visited(void); /* waits visited to serve keys since the start: the cost of serving */
 
@@ -55,5 +55,4 @@ void blocking_wake(struct db *db, struct slice key);
  * another, and the loop calls it before it waits. */
 extern bool blocking_ready;
 void blocking_serve(void);
-void blocking_init(void);
 #endif

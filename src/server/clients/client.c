@@ -8,33 +8,37 @@
  * Freeing. A client may be freed anywhere, also by its own command. Its connection is closed at once; its memory is
  * freed at the end of the loop's turn, so functions on the stack can still read the client and see CLIENT_CLOSING.
  * Replies written after that are discarded. */
-#include "server/clients/client_private.h"
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "net/remote.h"
 #include "resp/request_ahead.h"
 #include "server/clients/auth.h"
-#include "server/stats/commandlog.h"
-#include "server/command/dispatch.h"
-#include "server/stats/errorstats.h"
+#include "server/clients/client_private.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
 #include "server/clients/user.h"
+#include "server/command/dispatch.h"
+#include "server/config/settings.h"
 #include "server/server.h"
-#include "lib/ticks.h"
+#include "server/stats/commandlog.h"
+#include "server/stats/errorstats.h"
+#include <ctype.h>
+#include <stdio.h>
 
 enum {
     TURN_US = 1000,
+    INPUT_PIECE = 16 * 1024,
     REQUEST_COPY_MIN = 1024 * 1024, /* smaller requests are not checked for memory for a copy */
     CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY | CLIENT_PROTECTED,
     CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
 };
 
 struct client_stats client_stats;
-static struct list clients = {.head = {&clients.head, &clients.head}};
-static struct list turns = {.head = {&turns.head, &turns.head}};
+static struct list clients = LIST_INIT(clients);
+static struct list turns = LIST_INIT(turns);
 static struct event_timer turns_timer;
 static struct hashtable *by_id;
 static uint64_t next_id = 1;
@@ -55,7 +59,7 @@ size_t clients_count(void) {
     return clients.len;
 }
 
-/* Life */
+/* --- Life --- */
 
 struct client *client_new(struct connection *conn) {
     struct client *client = mem_calloc(1, sizeof *client);
@@ -68,6 +72,7 @@ struct client *client_new(struct connection *conn) {
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
     client->user = &user_default;
     client->created_ms = client->active_ms = clock_ms();
+    client->reply_size = client->reply_peak = REPLY_SIZE_MAX;
     request_reader_init(&client->reader);
     if (!conn) {
         client->flags = CLIENT_INTERNAL;
@@ -99,7 +104,7 @@ void client_free(struct client *client) {
         return;
     }
     client->flags |= CLIENT_CLOSING;
-    client_events_notify_freed(client);
+    client_notify_freed(client);
     client->reply.out = &nowhere.out;
     if (list_is_linked(&client->turn_link)) list_remove(&turns, &client->turn_link);
     if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
@@ -145,7 +150,7 @@ void client_free_after_reply(struct client *client) {
     if (client->conn) client_flush_later(client); /* unless the client is in its own turn */
 }
 
-/* Turns */
+/* --- Turns --- */
 
 static uint64_t turns_run(struct event_timer *timer);
 
@@ -185,7 +190,7 @@ static __attribute__((noinline)) void skip_begin(struct client *client) {
 static __attribute__((noinline)) void skip_end(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_REPLY_SKIP;
     client_retarget(client);
-    if (client->flags & CLIENT_REPLICA) client_events_notify_requested(client);
+    if (client->flags & CLIENT_REPLICA) client_notify_requested(client);
 }
 
 /* The size of replies. The sum of bytes a connection has sent and has queued only grows by what is written to it. As
@@ -218,7 +223,8 @@ static uint64_t reply_measure(struct client *client, const char *from) {
 __attribute__((noinline)) void client_call_ends(struct client *client, const struct call_start *start, int argc,
                                                 const struct slice *argv, size_t request_size) {
     if (!client->conn) return; /* internal or closed */
-    uint64_t reply_size = reply_measure(client, start->pos), held = reply_barrier_held(client) - start->held;
+    uint64_t reply_size = reply_measure(client, start->pos), held = reply_barrier_held(client);
+    held = held > start->held ? held - start->held : 0;
     if (held) reply_barrier_replied(client);
     reply_size += held;
     if (client->commands == start->calls || !client->current) return; /* refused, queued or blocked: not executed */
@@ -246,7 +252,8 @@ static inline bool request_execute(struct client *client) {
         const char *end = out->end;
         if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP_NEXT | CLIENT_TAKEN_OVER), 0)) {
             if (client->flags & CLIENT_TAKEN_OVER) {
-                client_events_notify_request(client, reader->argc, reader->argv);
+                dispatch_ticks = ticks_now(); /* bounds the turn */
+                client_notify_request(client, reader->argc, reader->argv);
                 return true;
             }
             skip_begin(client);
@@ -266,8 +273,28 @@ static inline bool request_execute(struct client *client) {
     return true;
 }
 
+/* The start and the end of what could not be read, printable characters only. */
+static const char *unread_text(const struct client *client) {
+    enum { SHOWN = 64 };
+    static char text[4 * SHOWN];
+    struct slice unread = client->reader.unread;
+    if (server_settings.hide_user_data) return "*redacted*";
+    size_t head = unread.len <= 2 * SHOWN ? unread.len : SHOWN, tail = unread.len <= 2 * SHOWN ? 0 : SHOWN;
+    char *p = text;
+    *p++ = '\'';
+    for (size_t i = 0; i < head; i++) *p++ = isprint((unsigned char)unread.data[i]) ? unread.data[i] : '.';
+    if (tail) p += sprintf(p, "' (... more %zu bytes ...) '", unread.len - head - tail);
+    for (size_t i = unread.len - tail; i < unread.len; i++)
+        *p++ = isprint((unsigned char)unread.data[i]) ? unread.data[i] : '.';
+    memcpy(p, "'", 2);
+    return text;
+}
+
 static __attribute__((noinline)) void request_refuse(struct client *client) {
-    log_verbose("Protocol error from client: %s (%s)", client->reader.error, client_log_text(client));
+    const char *reason = client->reader.error, *prefix = "ERR Protocol error: ";
+    if (strncmp(reason, prefix, strlen(prefix)) == 0) reason += strlen(prefix);
+    log_verbose("Protocol error (%s) from client: %s. Query buffer: %s", reason, client_log_text(client),
+                unread_text(client));
     reply_error(&client->reply, client->reader.error);
     client->flags |= CLIENT_CLOSE_AFTER_REPLY;
 }
@@ -292,6 +319,7 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
 static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
     if (query_limit_passed(client)) return;
+    client_recent_input(reader->memory);
     conn_consume(client->conn, client->used + reader->size);
     client->used = 0;
     conn_receive_into(client->conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
@@ -299,8 +327,8 @@ static __attribute__((noinline)) void request_receive_large(struct client *clien
 
 static const struct request_limits *client_limits(const struct client *client) {
     static struct request_limits normal = {.multibulk_max = 1024 * 1024 * 1024},
-                                 strange = {.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
-    if (!client->authenticated && auth_required()) return &strange;
+                                 unauthenticated = {.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
+    if (!client->authenticated && auth_required()) return &unauthenticated;
     normal.bulk_max = client_settings.bulk_max;
     return &normal;
 }
@@ -324,6 +352,7 @@ struct turn {
     const struct request_limits *limits;
     size_t fetched; /* bytes of the input whose keys are being fetched; a single request has nothing to gain */
     struct io_batch *batch;
+    size_t sent_at; /* client->used when replies were last sent; only with output limits */
 };
 
 static inline enum request_status input_next(struct turn *turn) {
@@ -352,6 +381,19 @@ static inline void request_executed(struct turn *turn) {
         turn->limits = client_limits(client);
 }
 
+/* The limits count the replies to INPUT_PIECE bytes of requests together, as a server does that reads no more at once.
+ * Then they are sent, so that a longer pipeline of a peer that reads its replies exceeds no limit. Returns false if the
+ * client is freed. */
+static __attribute__((noinline)) bool replies_limit(struct turn *turn) {
+    struct client *client = turn->client;
+    if (!client_check_replies(client)) return false;
+    if (client->used - turn->sent_at < INPUT_PIECE || reply_barrier_replies(client)) return true;
+    turn->sent_at = client->used;
+    conn_flush(client->conn);
+    produced_start(client);
+    return true;
+}
+
 /* Executes requests until there is none left; client->used is what of the input is to be consumed. The compiler makes
  * two functions of it, so that a client without an I/O thread pays nothing for the other kind. */
 static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn *turn, bool threaded) {
@@ -377,9 +419,9 @@ static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn
         }
         request_executed(turn);
         if (__builtin_expect(client->flags & CLIENT_STOPS || client->holds, 0)) return TURN_DONE;
+        bool limited = client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0 || client_replies_are_lists;
+        if (__builtin_expect(limited, 0) && !replies_limit(turn)) return TURN_DONE;
         if (__builtin_expect(dispatch_ticks > limit, 0)) return TURN_OVER;
-        if (__builtin_expect(client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0, 0) && !client_check_output(client))
-            return TURN_DONE;
     }
 }
 
@@ -402,8 +444,8 @@ bool client_has_turn(const struct client *client) {
 
 static void client_closed(struct connection *conn);
 
-/* Frees a client that waits although its peer has gone. Returns whether it did. */
-static bool waits_in_vain(struct client *client) {
+/* Frees a client that waits for an event and whose peer has closed the connection. Returns whether it did. */
+static bool free_if_peer_gone(struct client *client) {
     if (__builtin_expect(!client->conn->hung_up, 1) || !client_waits(client)) return false;
     client_closed(client->conn);
     return true;
@@ -423,14 +465,14 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (over) turn_queue(client);
     if (end == TURN_HELD) client->held = true;
     if (client->flags & CLIENT_CLOSE_AFTER_REPLY) conn_set_reading(conn, false);
-    if (!waits_in_vain(client)) client_flush(client);
+    if (!free_if_peer_gone(client)) client_flush(client);
 }
 
 /* Input has arrived for a client that executes nothing now. Receiving goes on, because the end of the connection may be
  * behind that input, so its size is limited. */
 static __attribute__((noinline)) void input_waits(struct client *client) {
     if (client->flags & CLIENT_STOPS || !client->holds) return;
-    if (!waits_in_vain(client)) query_limit_passed(client);
+    if (!free_if_peer_gone(client)) query_limit_passed(client);
 }
 
 static void client_turn(struct client *client) {
@@ -463,7 +505,7 @@ static void turn_resume(struct client *client) {
         dispatch_ticks = ticks_now();
         produced_start(client);
         if (!request_execute(client)) {
-            waits_in_vain(client);
+            free_if_peer_gone(client);
             return;
         }
         if (client->flags & CLIENT_CLOSING) return;
@@ -479,7 +521,6 @@ static void turn_resume(struct client *client) {
 }
 
 static uint64_t turns_run(struct event_timer *timer) {
-    (void)timer;
     for (size_t left = turns.len; left > 0 && turns.len > 0; left--) {
         struct client *client = container_of(list_first(&turns), struct client, turn_link);
         list_remove(&turns, &client->turn_link);
@@ -488,7 +529,7 @@ static uint64_t turns_run(struct event_timer *timer) {
     return 0;
 }
 
-/* Events of the connection */
+/* --- Events of the connection --- */
 
 static void client_readable(struct connection *conn) {
     client_stats.reads++;
@@ -501,7 +542,7 @@ static void client_drained(struct connection *conn) {
     if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !reply_barrier_replies(client))
         client_free(client);
     else if (client->states)
-        client_events_notify_drained(client);
+        client_notify_drained(client);
 }
 
 static void client_closed(struct connection *conn) {
@@ -525,11 +566,21 @@ static void client_closed(struct connection *conn) {
 /* Requests that were received before the end of the connection are executed, except those behind a request that waits.
  */
 static void client_hung_up(struct connection *conn) {
-    waits_in_vain(conn->owner);
+    free_if_peer_gone(conn->owner);
 }
 
-static const struct connection_events client_connection_events = {
-    .readable = client_readable, .drained = client_drained, .closed = client_closed, .hung_up = client_hung_up};
+/* At once: the request that takes the memory may have arrived behind this, and would still be executed. */
+static void client_grown(struct connection *conn) {
+    if (!client_memory_bounded) return;
+    client_memory_note(conn->owner);
+    clients_evict();
+}
+
+static const struct connection_events client_connection_events = {.readable = client_readable,
+                                                                  .drained = client_drained,
+                                                                  .closed = client_closed,
+                                                                  .hung_up = client_hung_up,
+                                                                  .grown = client_grown};
 
 /* Refuses a connection with an error. */
 static void connection_refuse(struct connection *conn, const char *error) {
@@ -541,7 +592,6 @@ static void connection_refuse(struct connection *conn, const char *error) {
 }
 
 void client_accept(struct listener *listener, struct connection *conn) {
-    (void)listener;
     static const struct connection_events refused_events = {.readable = conn_close, .closed = conn_close};
     conn->events = &refused_events;
     if ((int64_t)clients.len >= client_settings.maxclients) {
@@ -558,12 +608,14 @@ void client_accept(struct listener *listener, struct connection *conn) {
     conn->events = &client_connection_events;
     conn->owner = client;
     client->threaded = conn_is_remote(conn);
+    conn->keeps_input = !client->threaded;
     auth_login_certificate(client, conn_peer_names(conn));
     conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
-    if (client_settings.tcp_keepalive && conn->transport->set_keepalive)
-        conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
+    if (client_settings.tcp_keepalive) conn_set_keepalive(conn, client_settings.tcp_keepalive);
     io_threads_accepted(conn);
-    log_verbose("Accepted %s", client_log_text(client));
+    char peer[128];
+    conn_format_address(client->conn, true, peer);
+    log_verbose("Accepted %s", peer);
 }
 
 bool client_can_change_connection(const struct client *client) {
@@ -578,6 +630,7 @@ bool client_can_change_connection(const struct client *client) {
 void client_change_connection(struct client *client, struct connection *conn) {
     client->conn = conn;
     client->threaded = conn_is_remote(conn);
+    conn->keeps_input = !client->threaded;
     client_retarget(client);
     produced_start(client);
 }
@@ -596,7 +649,7 @@ void client_set_name(struct client *client, struct slice name) {
 void client_reset(struct client *client) {
     client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT |
                                  CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE | CLIENT_READONLY);
-    client_events_notify_reset(client);
+    client_notify_reset(client);
     client_retarget(client);
     client->reply.protocol = (uint8_t)client_settings.protocol;
     client->db = keyspace_db(server.keyspace, 0);
@@ -604,83 +657,4 @@ void client_reset(struct client *client) {
     client->authenticated = !auth_required();
     if (client->conn) conn_set_trusted(client->conn, client->authenticated);
     client_set_name(client, SLICE(""));
-}
-
-/* State of features */
-
-static struct list watchers = {.head = {&watchers.head, &watchers.head}};
-
-void clients_watch(struct client_watcher *watcher) {
-    if (watcher->slot) return;
-    list_append(&watchers, &watcher->link);
-    watcher->slot = (unsigned)watchers.len;
-}
-
-/* Makes the table large enough for the slot. */
-static struct client_states *states_grow(struct client_states *states, unsigned slot) {
-    unsigned size = states ? states->size : 0;
-    if (slot < size) return states;
-    states = mem_realloc(states, sizeof *states + (slot + 1) * sizeof *states->slots);
-    if (!size) states->used = 0;
-    memset(states->slots + size, 0, (slot + 1 - size) * sizeof *states->slots);
-    states->size = slot + 1;
-    return states;
-}
-
-void client_set_state(struct client *client, struct client_watcher *watcher, void *state) {
-    clients_watch(watcher);
-    if (client_state(client, watcher) == state) return;
-    struct client_states *states = client->states = states_grow(client->states, watcher->slot);
-    states->used += !!state;
-    states->used -= !!states->slots[watcher->slot];
-    states->slots[watcher->slot] = state;
-    if (states->used) return;
-    mem_free(states);
-    client->states = NULL;
-}
-
-void client_report(const struct client *client, struct client_report *report) {
-    *report = (struct client_report){.queued_commands = -1, .redirect = -1};
-    if (!client->states) return;
-    report->memory = mem_size(client->states);
-    list_each(&watchers, link) {
-        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->report && client_state(client, watcher)) watcher->report(client, report);
-    }
-}
-
-void client_events_notify_freed(struct client *client) {
-    list_each(&watchers, link) {
-        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->freed) watcher->freed(client);
-    }
-}
-
-void client_events_notify_request(struct client *client, int argc, const struct slice *argv) {
-    dispatch_ticks = ticks_now(); /* bounds the turn */
-    list_each(&watchers, link) {
-        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->request && client_state(client, watcher)) watcher->request(client, argc, argv);
-    }
-}
-
-void client_events_notify_drained(struct client *client) {
-    list_each(&watchers, link) {
-        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->drained && client_state(client, watcher)) watcher->drained(client);
-    }
-}
-
-void client_events_notify_requested(struct client *client) {
-    list_each(&watchers, link) {
-        const struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->requested && client_state(client, watcher)) watcher->requested(client);
-    }
-}
-
-void client_events_notify_reset(struct client *client) {
-    list_each(&watchers, link) {
-        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
-        if (watcher->reset) watcher->reset(client);
-    }
 }

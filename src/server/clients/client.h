@@ -3,15 +3,15 @@
  * The connection provides bytes, resp/request.c parses requests in them, client.c executes the requests one after the
  * other and flushes the replies when the input is used up. client-output-buffer-limit bounds the output. Main thread
  * only. */
-#ifndef SERVER_CLIENT_H
-#define SERVER_CLIENT_H
-#include "lib/list.h"
+#ifndef SERVER_CLIENTS_CLIENT_H
+#define SERVER_CLIENTS_CLIENT_H
+#include "lib/structures/linked_list.h"
 #include "net/connection.h"
+#include "net/event_loop.h"
 #include "resp/reply.h"
 #include "resp/request.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
-#include "net/event_loop.h"
 
 enum client_flag {
     CLIENT_CLOSE_AFTER_REPLY = 1 << 0,
@@ -40,7 +40,9 @@ enum client_flag {
     CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON; the next two flags imply it */
     CLIENT_TRACKING_BCAST = 1 << 24,
     CLIENT_TRACKING_BROKEN = 1 << 25, /* the client that gets its invalidation messages is gone */
-    CLIENT_TAKEN_OVER = 1 << 26       /* its requests go to the feature that has `request` in client_watcher */
+    CLIENT_TAKEN_OVER = 1 << 26,      /* its requests go to the feature that has `request` in client_listener */
+    CLIENT_TRANSACTED = 1 << 27,      /* it has opened a transaction before */
+    CLIENT_KNOWN = 1 << 28            /* it has authenticated before, even if it has not since RESET */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,
@@ -82,12 +84,22 @@ struct client {
     uint64_t produced;            /* bytes of replies written before produced_at, a position in conn->out */
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
+    uint32_t reply_size; /* rbs of CLIENT LIST: bytes of replies that count as buffered and not as queued … */
+    uint32_t reply_peak; /* … rbp: and the most that were in it since … */
+    int64_t reply_peak_since_ms;
 };
 
 /* One bit for each argument; the last one stands for all arguments from REDACTED_REST on. */
 enum { REDACTED_REST = 31 };
 static inline bool client_hides_argument(const struct client *client, int index) {
     return client->redacted >> (index < REDACTED_REST ? index : REDACTED_REST) & 1;
+}
+
+/* The stream of the primary and the contents of a file have the last word: the server executes them as they come.
+ * Nothing that limits clients (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse, drop or
+ * change a command of such a client. All code that limits asks here; filters are not asked at all (dispatch.h). */
+static inline bool client_must_be_obeyed(const struct client *client) {
+    return client->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
 }
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
@@ -140,6 +152,9 @@ void client_pushes_write(
     struct client *client); /* writes the pushes that waited, if any; dispatch calls it after the call */
 /* Applies the class's output limits. Returns false if a limit was exceeded and the client is freed. */
 bool client_check_output(struct client *client);
+/* The same for the client's own replies before they are flushed: large strings that are shared with the store do not
+ * count yet, as they need no memory of their own. A command whose reply may be endless calls it now and then. */
+bool client_check_replies(struct client *client);
 
 /* Holds the execution of a client's requests; nests. The connection keeps receiving. Release resumes it, in the same
  * turn of the loop or the next. */
@@ -152,9 +167,10 @@ enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
 enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_REASONS };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
-enum pause_kind clients_paused(void);   /* by all reasons together */
-int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused */
-const char *clients_pause_reason(void); /* of the pause that ends last, as INFO shows it */
+void client_postpone(struct client *client); /* a filter holds its request back until a pause ends: FILTER_HOLD */
+enum pause_kind clients_paused(void);        /* by all reasons together */
+int64_t clients_paused_ms(void);             /* milliseconds until the last pause ends; 0: not paused */
+const char *clients_pause_reason(void);      /* of the pause that ends last, as INFO shows it */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);
@@ -165,27 +181,29 @@ void client_reset(struct client *client); /* RESET: back to the state at connect
 /* State of features
  *
  * struct client has no members of single features (transactions, subscriptions, blocking, held replies …). A feature
- * with state for some clients has one static client_watcher, whose callbacks are called when a client is freed, reset
+ * with state for some clients has one static client_listener, whose callbacks are called when a client is freed, reset
  * and shown, and one pointer for each client that has such state:
  *
- *     static struct client_watcher watcher = {.freed = drop, .reset = drop, .report = report};
- *     client_set_state(client, &watcher, state);   NULL removes it
- *     struct state *state = client_state(client, &watcher);   NULL: none
+ *     static struct client_listener client_listener = {.freed = drop, .reset = drop, .report = report};
+ *     client_set_state(client, &client_listener, state);   NULL removes it
+ *     struct state *state = client_state(client, &client_listener);   NULL: none
  *
  * The feature owns what the pointer points to. Its `freed` must remove the state; it is called while the client still
  * has its connection, but nothing can be written to the client any more. A client without any state has no table, so
- * a test of client->states decides for all features at once. Registration (clients_watch) happens at start, or by the
+ * a test of client->states decides for all features at once. Registration (client_listen) happens at start, or by the
  * first client_set_state(). Rejected: an enum of all features, which every feature would have to change. */
 enum { CLIENT_SUBSCRIPTION_KINDS = 3 };
 struct client_report { /* what features contribute to CLIENT LIST and to the memory of a client */
     int subscriptions[CLIENT_SUBSCRIPTION_KINDS]; /* channels, patterns, shard channels */
-    int queued_commands;                          /* -1: no transaction is open */
+    int queued_commands;                          /* -1: the client has never opened a transaction */
     int watched_keys;
     int64_t redirect; /* id of the client that gets its invalidation messages; 0: itself; -1: it does not track keys */
     size_t queued_memory, held_output; /* bytes; also part of `memory` */
+    size_t waiting_arguments;          /* bytes of the arguments of a blocked command; also part of `memory` */
+    size_t output_least;               /* bytes; a limit of client-output-buffer-limit below this counts as this */
     size_t memory;
 };
-struct client_watcher {
+struct client_listener {
     struct list_link link;                /* private */
     unsigned slot;                        /* private; 0: not registered */
     void (*freed)(struct client *client); /* may be NULL */
@@ -196,22 +214,23 @@ struct client_watcher {
     void (*requested)(struct client *client); /* CLIENT_REPLICA: a request of it was executed; if it has state */
     void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
 };
-void clients_watch(struct client_watcher *watcher);
+void client_listen(struct client_listener *listener);
 struct client_states {
     unsigned size, used; /* slots; those that are not NULL */
     void *slots[];
 };
-static inline void *client_state(const struct client *client, const struct client_watcher *watcher) {
+static inline void *client_state(const struct client *client, const struct client_listener *listener) {
     const struct client_states *states = client->states;
-    return __builtin_expect(!states, 1) || watcher->slot >= states->size ? NULL : states->slots[watcher->slot];
+    return __builtin_expect(!states, 1) || listener->slot >= states->size ? NULL : states->slots[listener->slot];
 }
-void client_set_state(struct client *client, struct client_watcher *watcher, void *state);
+void client_set_state(struct client *client, struct client_listener *listener, void *state);
 void client_report(const struct client *client, struct client_report *report);
 
 enum immediate_reply { REPLY_LATE, REPLY_IMMEDIATE, REPLY_AS_TRANSPORT };
 struct client_settings {
     int timeout, tcp_keepalive, protocol /* until HELLO */, immediate_reply /* enum */;
     int64_t maxclients, query_buffer_limit, bulk_max;
+    int64_t shared_reply_min; /* 0: large strings in replies count against the output limits at once */
     struct client_limit {
         uint64_t hard, soft, soft_seconds;
     } limits[CLIENT_CLASSES];
@@ -222,6 +241,10 @@ struct client_stats {
     size_t recent_max_input, recent_max_output; /* of the last seconds */
 };
 extern struct client_stats client_stats;
+extern bool client_replies_are_lists; /* DEBUG: the least reply counts as a whole block against the output limits */
+enum { REPLY_SIZE_MAX = 16 * 1024, REPLY_SIZE_MIN = 1024, REPLY_PEAK_MS = 5000 };
+extern bool client_reply_sizes_adapt;      /* DEBUG: reply_size follows reply_peak */
+extern int64_t client_reply_peak_reset_ms; /* DEBUG: reply_peak starts again after this time; negative: never */
 extern const struct config_option client_options[], client_eviction_options[];
 void clients_evict(void);                            /* maxmemory-clients; before the loop waits */
 bool clients_memory_is_limited(void);                /* maxmemory-clients is set */

@@ -1,13 +1,17 @@
 /* client_commands.c: CLIENT and its subcommands. KILL is in client_kill.c; those of client-side caching are in
  * tracking/. */
 #include "server/clients/client_commands.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/client_private.h"
+#include "server/clients/listeners.h"
 #include "server/command/help.h"
+#include "server/debug/debug_clients.h"
+#include "server/feature.h"
 #include "server/server.h"
 #include <ctype.h>
 
@@ -452,7 +456,7 @@ static const struct command_spec subcommands[] = {
     {.name = NULL},
 };
 
-const struct command_spec client_commands[] = {
+static const struct command_spec client_commands[] = {
     {.name = "client",
      .arity = -2,
      .group = GROUP_CONNECTION,
@@ -461,4 +465,11 @@ const struct command_spec client_commands[] = {
      .summary = "A container for commands about connections.",
      .subcommands = subcommands},
     {.name = NULL},
+};
+
+const struct feature clients_feature = {
+    .name = "clients",
+    .options = OPTIONS(client_options, client_eviction_options, auth_options, listener_options),
+    .commands = COMMANDS(connection_commands, client_commands),
+    .debug = DEBUG_SUBCOMMANDS(debug_client_subcommands),
 };

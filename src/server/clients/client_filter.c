@@ -4,9 +4,9 @@
  * value, except for ID and NOT-ID, which take several ids and accumulate them. Most options have a negative form,
  * NOT-…. If the client has no value for an option (its name was never set), the positive form does not match and the
  * negative form does. */
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/auth.h"
 #include "server/clients/client_private.h"
 #include "server/clients/user.h"
@@ -62,13 +62,14 @@ static int parse_ids(struct reply *reply, struct client_ids *ids, int count, con
     return taken;
 }
 
-static bool parse_db(struct reply *reply, struct slice text, int *db) {
+static bool parse_db(struct reply *reply, bool negated, struct slice text, int *db) {
     int64_t number;
+    const char *option = negated ? "NOT-DB" : "DB";
     int last = keyspace_databases(server.keyspace) - 1;
     if (!parse_int64(text, &number))
-        reply_error(reply, "ERR DB is not an integer or out of range");
+        reply_error_format(reply, "ERR %s is not an integer or out of range", option);
     else if (number < 0 || number > last)
-        reply_error_format(reply, "ERR DB number should be between 0 and %d", last);
+        reply_error_format(reply, "ERR %s number should be between 0 and %d", option, last);
     else
         return *db = (int)number, true;
     return false;
@@ -80,11 +81,16 @@ static bool parse_text(struct reply *reply, struct client_filter *filter, bool n
         return false;
     }
     if (option == CLIENT_FILTER_FLAGS && !only_letters_of(flag_letters, text)) {
-        unknown(reply, "Unknown flags found in the provided filter: ", "", text);
+        unknown(reply,
+                negated ? "Unknown flags found in the NOT-FLAGS filter: "
+                        : "Unknown flags found in the provided filter: ",
+                "", text);
         return false;
     }
     if (option == CLIENT_FILTER_CAPA && !only_letters_of(capa_letters, text)) {
-        unknown(reply, "Unknown capa found in the provided filter: ", "", text);
+        unknown(reply,
+                negated ? "Unknown capa found in the NOT-CAPA filter: " : "Unknown capa found in the provided filter: ",
+                "", text);
         return false;
     }
     filter->texts[negated][option] = text;
@@ -100,7 +106,7 @@ static bool parse_other(struct reply *reply, struct client_filter *filter, bool 
         unknown(reply, "Unknown client type ", "'", value);
         return false;
     }
-    if (slice_is(option, "db")) return parse_db(reply, value, &filter->db[negated]);
+    if (slice_is(option, "db")) return parse_db(reply, negated, value, &filter->db[negated]);
     if (!negated && slice_is(option, "maxage")) return parse_positive(reply, "maxage", value, &filter->max_age);
     if (!negated && slice_is(option, "idle")) return parse_positive(reply, "idle", value, &filter->idle);
     if (!negated && slice_is(option, "skipme") && (slice_is(value, "yes") || slice_is(value, "no"))) {
@@ -124,6 +130,11 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
         bool negated = option.len > 4 && slice_is((struct slice){option.data, 4}, "not-");
         if (negated) option = (struct slice){option.data + 4, option.len - 4};
         if (++at == count) {
+            /* A list of ids may be empty at the end: no client has such an id. */
+            if (count > 1 && slice_is(option, "id")) {
+                filter->ids[negated].given = true;
+                break;
+            }
             reply_syntax_error(reply);
             return false;
         }
@@ -190,7 +201,7 @@ static bool has_text(const struct client *client, int option, struct slice wante
 }
 
 bool client_filter_matches(const struct client_filter *filter, const struct client *client) {
-    if (filter->ids[0].count && !has_id(&filter->ids[0], client)) return false;
+    if ((filter->ids[0].count || filter->ids[0].given) && !has_id(&filter->ids[0], client)) return false;
     if (has_id(&filter->ids[1], client)) return false;
     if (filter->class[0] != CLIENT_CLASSES && client_class(client) != filter->class[0]) return false;
     if (filter->class[1] != CLIENT_CLASSES && client_class(client) == filter->class[1]) return false;

@@ -1,15 +1,16 @@
 /* client_list.c: CLIENT LIST, and the cron that checks clients, a slice of them at a time. */
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/remote.h"
 #include "server/clients/client_private.h"
-#include "server/clients/user.h"
-#include "server/server.h"
-#include "server/config/settings.h"
 #include "server/clients/transactions.h"
+#include "server/clients/user.h"
+#include "server/config/settings.h"
+#include "server/server.h"
 #include <stdio.h>
 
-enum { CRON_MIN = 5, RECENT_SECONDS = 8, LINE_MAX = 2048 };
+enum { CRON_MIN = 5, RECENT_SECONDS = 8, LINE_MAX = 2048, OUTPUT_PIECE = 16 * 1024 };
 
 enum client_class client_class(const struct client *client) {
     if (client->flags & CLIENT_PRIMARY) return CLIENT_CLASS_PRIMARY;
@@ -43,7 +44,7 @@ size_t client_memory(const struct client *client) {
     if (client->name) size += mem_size(client->name);
     if (client->lib_name) size += mem_size(client->lib_name);
     if (client->lib_ver) size += mem_size(client->lib_ver);
-    if (client->conn) size += client->conn->transport->memory(client->conn, &input, &output);
+    if (client->conn) size += conn_memory(client->conn, &input, &output);
     if (!client->states) return size;
     client_report(client, &report);
     return size + report.memory;
@@ -57,7 +58,7 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {client->flags & CLIENT_MONITOR, 'O'},
                    {client->flags & CLIENT_PRIMARY, 'M'},
                    {client->flags & CLIENT_PUBSUB, 'P'},
-                   {transaction_queued(client) >= 0, 'x'},
+                   {transaction_queued(client) >= 0 || transaction_runs(client), 'x'},
                    {client->holds, 'b'},
                    {client->flags & CLIENT_TRACKING, 't'},
                    {client->flags & CLIENT_TRACKING_BROKEN, 'R'},
@@ -65,7 +66,7 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {client->flags & CLIENT_DIRTY_WATCH, 'd'},
                    {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
                    {client->flags & (CLIENT_CLOSING | CLIENT_CLOSE_WANTED), 'A'},
-                   {client->conn && strcmp(client->conn->transport->name, "unix") == 0, 'U'},
+                   {client->conn && strcmp(conn_transport_name(client->conn), "unix") == 0, 'U'},
                    {client->flags & CLIENT_READONLY, 'r'},
                    {client->flags & CLIENT_NO_EVICT, 'e'},
                    {client->flags & CLIENT_NO_TOUCH, 'T'},
@@ -81,34 +82,46 @@ void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS
     strcpy(text, client->flags & CLIENT_CAPA_REDIRECT ? "r" : "");
 }
 
+/* Bytes of a client's input: not parsed yet; of memory for more; of arguments that are complete. */
+struct input_figures {
+    size_t waiting, unused, arguments;
+};
+
+static struct input_figures input_figures(const struct client *client, const struct connection *conn, size_t memory) {
+    size_t input = conn->in_len > client->used ? conn->in_len - client->used : 0;
+    struct request_figures request = request_figures(&client->reader, input, conn->sink_len);
+    struct input_figures in = {.waiting = request.waiting, .unused = request.missing, .arguments = request.arguments};
+    if (memory > conn->in_len) in.unused += memory - conn->in_len;
+    if (client->threaded && client->conn) in.waiting += remote_waiting(conn);
+    return in;
+}
+
 /* `crashing`: without the details of the transport, which a lock of the I/O threads may protect. */
 static size_t line_write(struct client *client, char *line, size_t size, bool redacted, bool crashing) {
     static const struct connection none;
     const struct connection *conn = client->conn ? client->conn : &none;
     char peer[128] = "", local[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
          events[3] = "";
-    size_t input = 0, output = 0, pending = 0, memory = client_memory(client);
+    size_t input = 0, output = 0, pending = 0, shared = 0, memory = client_memory_caused(client);
     int fd = -1;
     struct client_report report;
     client_report(client, &report);
     if (client->conn) {
         conn_format_address(conn, true, peer);
         conn_format_address(conn, false, local);
-        conn->transport->memory(conn, &input, &output);
+        conn_memory(conn, &input, &output);
         pending = conn_pending(conn) + report.held_output;
-        output += report.held_output;
-        fd = conn->transport->fd(conn);
-        if (conn->transport->describe && !crashing) conn->transport->describe(conn, about, sizeof about);
+        shared = conn_pending_shared(conn);
+        fd = conn_fd(conn);
+        if (!crashing) conn_describe(conn, about, sizeof about);
         snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
     }
     client_flags_text(client, flags);
     client_capa_text(client, capa);
-    size_t argv_bytes = 0;
-    for (int i = 0; i < client->reader.argc; i++) argv_bytes += client->reader.argv[i].len;
-    size_t queued_blocks = pending > 16 * 1024 ? (pending + 16 * 1024 - 1) / (16 * 1024) : 0;
-    /* The request that runs and those before it are not waiting. */
-    size_t done = client->used + client->reader.size, waiting = conn->in_len > done ? conn->in_len - done : 0;
+    struct client_output_figures out = client_output_figures(client, pending, shared);
+    struct input_figures in = input_figures(client, conn, input);
     int64_t now = clock_ms();
+    const struct command *exec = transaction_exec(client), *command = exec ? exec : client->current;
     int len = snprintf(
         line, size,
         "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s capa=%s db=%d sub=%d psub=%d ssub=%d "
@@ -123,13 +136,13 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
                        : "",
         (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, capa,
         client->db ? db_id(client->db) : 0, report.subscriptions[0], report.subscriptions[1], report.subscriptions[2],
-        report.queued_commands, report.watched_keys, waiting, input > conn->in_len ? input - conn->in_len : 0,
-        argv_bytes, report.queued_memory, output, (size_t)0, queued_blocks ? 0 : pending, queued_blocks,
-        queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
-        redacted ? "*redacted*" : client->user->name, (long long)report.redirect, client->reply.protocol,
-        client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "",
-        (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out, (unsigned long long)client->commands,
-        client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
+        report.queued_commands, report.watched_keys, in.waiting, in.unused, in.arguments + report.waiting_arguments,
+        report.queued_memory, (size_t)client->reply_size, (size_t)client->reply_peak, out.buffered, out.blocks,
+        out.queued, memory, events, command ? command->full_name : "NULL", redacted ? "*redacted*" : client->user->name,
+        (long long)report.redirect, client->reply.protocol, client->lib_name ? client->lib_name : "",
+        client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in,
+        (unsigned long long)client_bytes_out(client), (unsigned long long)client->commands,
+        client->conn ? conn_transport_name(conn) : "none", about[0] ? " " : "", about);
     return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
 }
 
@@ -152,7 +165,7 @@ const char *client_crash_text(struct client *client) {
     return log_text(client, true);
 }
 
-/* The cron */
+/* --- The cron --- */
 
 static struct list_link *cron_next;
 static size_t recent_input[RECENT_SECONDS], recent_output[RECENT_SECONDS];
@@ -161,17 +174,28 @@ void client_cron_forget(struct client *client) {
     if (cron_next == &client->link) cron_next = list_next(clients_all(), &client->link);
 }
 
-static void recent_note(const struct client *client, int second) {
+static int recent_second;
+
+static void recent_raise(size_t *slot, size_t *max, size_t size) {
+    if (size > *slot) *slot = size;
+    if (size > *max) *max = size;
+}
+
+void client_recent_input(size_t size) {
+    recent_raise(&recent_input[recent_second], &client_stats.recent_max_input, size);
+}
+
+static void recent_note(const struct client *client) {
     size_t input = 0, output = 0;
-    client->conn->transport->memory(client->conn, &input, &output);
-    if (input > recent_input[second]) recent_input[second] = input;
-    if (output > recent_output[second]) recent_output[second] = output;
+    conn_memory(client->conn, &input, &output);
+    client_recent_input(input + client->reader.memory);
+    if (conn_pending(client->conn) <= OUTPUT_PIECE) return; /* the piece that replies are written to is no queue */
+    recent_raise(&recent_output[recent_second], &client_stats.recent_max_output, output);
 }
 
 static void recent_turn(int second) {
-    static int last = -1;
-    if (second == last) return;
-    last = second;
+    if (second == recent_second) return;
+    recent_second = second;
     recent_input[second] = recent_output[second] = 0;
     client_stats.recent_max_input = client_stats.recent_max_output = 0;
     for (int i = 0; i < RECENT_SECONDS; i++) {
@@ -182,6 +206,9 @@ static void recent_turn(int second) {
 
 /* A client whose peer has ended, and which still has replies for it after this time. */
 enum { ENDED_MS = 2000 };
+
+/* Receive memory that a client has not used for this time is freed. */
+enum { INPUT_KEPT_MS = 2000 };
 
 /* A client that has been idle for too long. */
 static bool client_is_stale(const struct client *client) {
@@ -196,20 +223,20 @@ void clients_cron(int hz) {
     size_t count = all->len / (size_t)hz;
     if (count < CRON_MIN) count = CRON_MIN;
     if (count > all->len) count = all->len;
-    int second = (int)(clock_mono() / 1000000 % RECENT_SECONDS);
-    recent_turn(second);
+    recent_turn((int)(clock_mono() / 1000000 % RECENT_SECONDS));
     while (count-- && all->len) {
         if (!cron_next) cron_next = list_first(all);
         struct client *client = container_of(cron_next, struct client, link);
         cron_next = list_next(all, cron_next);
         client_count_bytes(client);
-        recent_note(client, second);
+        if (!client->held && clock_ms() - client->active_ms > INPUT_KEPT_MS) conn_trim(client->conn);
+        recent_note(client);
         if (client_memory_bounded) client_memory_note(client);
         if (client_is_stale(client)) {
             if (client->conn->state == CONN_OPEN) log_verbose("Closing idle client");
             client_free(client);
         } else {
-            client_check_output(client);
+            client_output_cron(client);
         }
     }
 }

@@ -1,6 +1,6 @@
 /* client_options.c: options about clients. */
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/config/config.h"
 #include "server/process/process.h"
@@ -15,10 +15,9 @@ struct client_settings client_settings = {.protocol = 2,
 
 /* Sets of "class hard soft seconds"; classes that are not named keep theirs. */
 static const char *set_output_limits(const struct config_option *option, int count, const struct slice *words) {
-    (void)option;
     struct client_limit limits[CLIENT_CLASSES];
     memcpy(limits, client_settings.limits, sizeof limits);
-    if (count == 0 || count % 4) return "Wrong number of arguments in buffer limit configuration.";
+    if (count % 4) return "Wrong number of arguments in buffer limit configuration.";
     for (int i = 0; i < count; i += 4) {
         enum client_class class;
         uint64_t hard, soft;
@@ -42,7 +41,6 @@ static void output_limit_text(enum client_class class, char *text, size_t size) 
 }
 
 static void get_output_limits(const struct config_option *option, struct output *out) {
-    (void)option;
     for (int class = 0; class < CLIENT_CLASS_PRIMARY; class ++) {
         char text[128];
         output_limit_text(class, text, sizeof text);
@@ -85,60 +83,58 @@ const struct config_option client_options[] = {
      .value = &client_settings.timeout,
      .initial = "0",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Seconds after which an idle client is closed; 0: never."},
+     .max = INT32_MAX},
     {.name = "maxclients",
      .type = CONFIG_INT64,
      .value = &client_settings.maxclients,
      .initial = "10000",
      .min = 1,
      .max = UINT32_MAX,
-     .apply = apply_maxclients,
-     .help = "Clients that may be connected at a time."},
+     .apply = apply_maxclients},
     {.name = "tcp-keepalive",
      .type = CONFIG_INT,
      .value = &client_settings.tcp_keepalive,
      .initial = "300",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Seconds of silence after which TCP sends keepalives; 0: never."},
+     .max = INT32_MAX},
     {.name = "client-query-buffer-limit",
      .type = CONFIG_MEMORY,
      .value = &client_settings.query_buffer_limit,
      .initial = "1073741824",
      .min = 1024 * 1024,
      .max = INT64_MAX,
-     .apply = apply_query_limit,
-     .help = "Maximum bytes of one request; above it the client is closed."},
+     .apply = apply_query_limit},
     {.name = "proto-max-bulk-len",
      .type = CONFIG_MEMORY,
      .value = &client_settings.bulk_max,
      .initial = "536870912",
      .min = 1024 * 1024,
-     .max = INT64_MAX,
-     .help = "Maximum bytes of an argument and of a string value."},
+     .max = INT64_MAX},
     {.name = "client-output-buffer-limit",
      .type = CONFIG_CUSTOM,
      .flags = CONFIG_MULTI_ARG,
      .initial = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
      .set = set_output_limits,
      .get = get_output_limits,
-     .rewrite = rewrite_output_limits,
-     .help = "Limits for queued replies of a client class: hard bytes, soft bytes, seconds above soft."},
+     .rewrite = rewrite_output_limits},
     {.name = "immediate-reply",
      .type = CONFIG_ENUM,
      .value = &client_settings.immediate_reply,
      .initial = "auto",
-     .names = immediate_names,
-     .help = "Whether a client's replies leave when its requests are executed (yes), or all clients' together before "
-             "the server waits (no)."},
+     .names = immediate_names},
+    {.name = "min-string-size-avoid-copy-reply",
+     .type = CONFIG_MEMORY,
+     .flags = CONFIG_HIDDEN,
+     .value = &client_settings.shared_reply_min,
+     .initial = "16kb",
+     .min = 0,
+     .max = INT64_MAX},
     {.name = "client-default-resp",
      .type = CONFIG_INT,
      .flags = CONFIG_HIDDEN,
      .value = &client_settings.protocol,
      .initial = "2",
      .min = 2,
-     .max = 3,
-     .help = "RESP version of a client that has not sent HELLO."},
+     .max = 3},
     {.name = NULL},
 };

@@ -3,14 +3,13 @@
  *
  * Each reason has a pause of its own, so that the end of one does not end another: CLIENT UNPAUSE must not let writes
  * in while the server waits for replicas in order to shut down. The strictest of those that last counts. */
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
-#include "server/script_hooks.h"
 #include "server/server.h"
 
 static const int64_t LONGEST_MS = INT64_MAX / 2000; /* no limit, but still representable in microseconds */
-static struct list paused = {.head = {&paused.head, &paused.head}};
+static struct list paused = LIST_INIT(paused);
 static struct {
     enum pause_kind kind;
     int64_t until_ms;
@@ -20,20 +19,20 @@ static struct event_timer pause_timer;
 
 static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    (void)argc, (void)argv, (void)error;
-    if (!client->conn || (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY))) return FILTER_PASS;
-    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE)))
+    if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
+    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command, argv) & (CMD_WRITE | CMD_MAY_REPLICATE)))
         return FILTER_PASS;
-    if (pause_kind == PAUSE_WRITE && command->spec->flags & CMD_RUNS_SCRIPT && script_hooks &&
-        script_hooks->access(command->spec->name, argv[1]) == SCRIPT_ACCESS_READ)
-        return FILTER_PASS;
-    client_hold(client);
-    client->flags |= CLIENT_PAUSED;
-    list_append(&paused, &client->pause_link);
+    client_postpone(client);
     return FILTER_HOLD;
 }
 
-static struct command_filter pause_filter = {.order = FILTER_PAUSE, .ask = pause_ask};
+static struct command_filter pause_filter = {.order = FILTER_PAUSE, .asks_obeyed = true, .ask = pause_ask};
+
+void client_postpone(struct client *client) {
+    client_hold(client);
+    client->flags |= CLIENT_PAUSED;
+    list_append(&paused, &client->pause_link);
+}
 
 enum pause_kind clients_paused(void) {
     return pause_kind;
@@ -71,7 +70,6 @@ static uint64_t pause_over(struct event_timer *timer);
 
 /* Puts into effect what has changed in `pauses`. */
 static void pauses_apply(void) {
-    enum pause_kind before = pause_kind;
     int64_t next_ms = INT64_MAX;
     pause_kind = PAUSE_NONE;
     for (enum pause_reason i = 0; i < PAUSE_REASONS; i++) {
@@ -87,10 +85,12 @@ static void pauses_apply(void) {
         if (left > LONGEST_MS) left = LONGEST_MS;
         event_timer_set(server.loop, &pause_timer, left > 0 ? (uint64_t)left * 1000 : 0, pause_over);
     }
-    if (before == PAUSE_NONE && pause_kind != PAUSE_NONE) dispatch_add_filter(&pause_filter);
-    if (before != PAUSE_NONE && pause_kind == PAUSE_NONE) dispatch_remove_filter(&pause_filter);
-    if (pause_kind >= before) return;
-    /* Dispatch asks the filter again about the requests of these clients, later. */
+    dispatch_set_filter(&pause_filter, pause_kind != PAUSE_NONE);
+}
+
+/* A pause has ended: dispatch asks the filters again about the requests of these clients, later. */
+static void release_all(void) {
+    pauses_apply();
     while (paused.len) {
         struct client *client = container_of(list_first(&paused), struct client, pause_link);
         client_pause_forget(client);
@@ -99,17 +99,16 @@ static void pauses_apply(void) {
 }
 
 static uint64_t pause_over(struct event_timer *timer) {
-    (void)timer;
     for (enum pause_reason i = 0; i < PAUSE_REASONS; i++)
         if (pauses[i].until_ms <= clock_ms()) pauses[i].kind = PAUSE_NONE;
-    pauses_apply();
+    release_all();
     return 0;
 }
 
 void clients_unpause(enum pause_reason reason) {
     if (pauses[reason].kind == PAUSE_NONE) return;
     pauses[reason].kind = PAUSE_NONE;
-    pauses_apply();
+    release_all();
 }
 
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms) {

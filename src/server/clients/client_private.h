@@ -1,11 +1,19 @@
 /* client_private.h: declarations shared by the client_*.c files only. */
-#ifndef SERVER_CLIENT_PRIVATE_H
-#define SERVER_CLIENT_PRIVATE_H
+#ifndef SERVER_CLIENTS_CLIENT_PRIVATE_H
+#define SERVER_CLIENTS_CLIENT_PRIVATE_H
 #include "server/clients/client.h"
 
 void client_flush(struct client *client); /* at the end of a turn, now or before the loop waits; frees a client that
                                              must be closed and has nothing left to send */
 void client_flush_forget(struct client *client);
+uint64_t client_bytes_out(const struct client *client); /* that its connection has sent */
+void client_output_cron(struct client *client);         /* output limits, and the size of the reply buffer */
+/* Output as CLIENT LIST shows it and the limits count it: up to reply_size bytes are in the reply buffer, the others in
+ * blocks of a list. `shared`: the part of `pending` that is in strings of the store. */
+struct client_output_figures {
+    size_t buffered, blocks, queued; /* obl, oll, omem */
+};
+struct client_output_figures client_output_figures(const struct client *client, size_t pending, size_t shared);
 void client_count_bytes(struct client *client); /* adds the bytes since the last call to client_stats */
 /* Sizes for the COMMANDLOG of a call that dispatch_call executes. client_call_starts runs before it, client_call_ends
  * after it, if request or reply may be large. */
@@ -23,6 +31,9 @@ void client_cron_forget(struct client *client);
 void client_pause_forget(struct client *client);
 extern bool client_memory_bounded; /* maxmemory-clients is set: keep client->memory_noted up to date */
 void client_memory_note(struct client *client);
+/* The memory that the client has caused. Receive memory that its transport reserves for every connection (RDMA) does
+ * not count; a socket has a buffer only because of what its client has sent. */
+size_t client_memory_caused(const struct client *client);
 void client_memory_forget(struct client *client);
 struct call;
 void client_kill_run(struct call *call);
@@ -48,7 +59,8 @@ enum client_filter_text {
 struct client_filter {
     struct client_ids {
         uint64_t *items; /* sorted */
-        size_t count;    /* 0: any id */
+        size_t count;
+        bool given; /* a list without ids, which matches none; otherwise no ids mean any id */
     } ids[2];
     struct slice texts[2][CLIENT_FILTER_TEXTS]; /* slices of the parsed arguments */
     uint32_t has_text[2];                       /* one bit for each option */
@@ -59,12 +71,14 @@ struct client_filter {
 };
 /* Parses options into a filter that the caller has zeroed except for skip_me. On false the error has been replied. Free
  * the filter in both cases. */
+/* Notes a size of input memory for client_recent_max_input_buffer of INFO, which the cron could miss. */
+void client_recent_input(size_t size);
 bool client_filter_parse(struct client_filter *filter, struct reply *reply, int count, const struct slice *words);
 bool client_filter_matches(const struct client_filter *filter, const struct client *client);
 void client_filter_free(struct client_filter *filter);
-void client_events_notify_freed(struct client *client);
-void client_events_notify_request(struct client *client, int argc, const struct slice *argv);
-void client_events_notify_drained(struct client *client);
-void client_events_notify_requested(struct client *client);
-void client_events_notify_reset(struct client *client);
+void client_notify_freed(struct client *client);
+void client_notify_request(struct client *client, int argc, const struct slice *argv);
+void client_notify_drained(struct client *client);
+void client_notify_requested(struct client *client);
+void client_notify_reset(struct client *client);
 #endif

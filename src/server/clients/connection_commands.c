@@ -1,12 +1,13 @@
 /* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: commands about the connection
  * and the server. CLIENT is in client_commands.c. */
-#include "lib/clock.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/text/number.h"
+#include "server/absent_features.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
-#include "server/role.h"
 #include "server/config/settings.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <limits.h>
 
@@ -127,7 +128,7 @@ static void hello_answer(struct call *call) {
     reply_bulk_text(reply, "role");
     reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
     reply_bulk_text(reply, "modules");
-    reply_array(reply, 0);
+    modules_reply(reply);
     if (zone[0]) {
         reply_bulk_text(reply, "availability_zone");
         reply_bulk_text(reply, zone);

@@ -11,11 +11,13 @@
  * cache, and its queue pair would have several owners). Handing over every request by itself (a queue operation and
  * perhaps a wake-up for each request of a pipeline). */
 #include "server/clients/io_threads.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "net/remote.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
+#include "server/feature.h"
 #include "server/process/process.h"
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +34,8 @@ enum {
     REPLY_SPACE_MAX = 16 * 1024,
     FETCH_AHEAD = 16,
     DESCRIPTORS = 6,
+    TABLE_KEPT = 4096, /* entries */
+    GROWTH_STEP = 16 * 1024,
     MOVE_DELAY_MIN_US = 500,
     MOVE_DELAY_MAX_US = 1000 * 1000
 };
@@ -53,6 +57,7 @@ struct io_batch {
     size_t over; /* size in bytes of a request above the query buffer limit; 0: none */
     bool failed;
     char error[sizeof((struct request_reader *)0)->error];
+    struct slice unread; /* a copy of what could not be parsed, for the log */
 };
 
 struct io_client {
@@ -80,6 +85,7 @@ struct io_thread {
  * sleeps. */
 static struct io_thread *threads[THREADS_MAX];
 static int threads_wanted, threads_serving, threads_started;
+static bool always_active;
 
 /* While connections move, after a change of io-threads. */
 bool io_threads_moving;
@@ -97,6 +103,7 @@ static void publish(void) {
     atomic_store_explicit(&published.bulk_max, client_settings.bulk_max, memory_order_relaxed);
     atomic_store_explicit(&published.query_limit, client_settings.query_buffer_limit, memory_order_relaxed);
     atomic_store_explicit(&published.auth_required, auth_required(), memory_order_relaxed);
+    remote_report_growth(clients_memory_is_limited() ? GROWTH_STEP : 0);
 }
 
 /* --- I/O threads --- */
@@ -107,7 +114,29 @@ static void batch_free(struct message *message) {
         request_reader_free(batch->apart);
         mem_free(batch->apart);
     }
+    mem_free((char *)batch->unread.data);
     mem_free(batch);
+}
+
+/* A request with very many arguments does not leave its tables in the thread. */
+static void tables_shrink(struct io_thread *thread) {
+    if (thread->requests_capacity > TABLE_KEPT) {
+        mem_free(thread->requests);
+        thread->requests = NULL;
+        thread->requests_capacity = 0;
+    }
+    if (thread->argv_capacity > TABLE_KEPT) {
+        mem_free(thread->argv);
+        thread->argv = NULL;
+        thread->argv_capacity = 0;
+    }
+}
+
+static void batch_fail(struct io_batch *batch, const struct request_reader *reader) {
+    batch->failed = true;
+    memcpy(batch->error, reader->error, sizeof batch->error);
+    if (reader->unread.len)
+        batch->unread = slice_make(mem_strndup(reader->unread.data, reader->unread.len), reader->unread.len);
 }
 
 static void request_add(struct io_thread *thread, const struct request_reader *reader) {
@@ -202,12 +231,10 @@ static bool batch_make(struct io_client *io) {
             } else {
                 mem_free(batch->apart);
                 batch->apart = NULL;
-                batch->failed = true;
-                memcpy(batch->error, io->reader.error, sizeof batch->error);
+                batch_fail(batch, &io->reader);
             }
         } else if (found == FOUND_FAILED) {
-            batch->failed = true;
-            memcpy(batch->error, io->reader.error, sizeof batch->error);
+            batch_fail(batch, &io->reader);
         } else if (over) {
             batch->over = left;
         }
@@ -216,6 +243,7 @@ static bool batch_make(struct io_client *io) {
         remote_send_input(&io->end, &batch->message);
     }
     conn_consume(conn, used);
+    tables_shrink(thread);
     if (found == FOUND_FAILED || over) {
         io->finished = true;
         remote_end_pause(&io->end, true);
@@ -246,7 +274,6 @@ static void end_readable(struct remote_end *end) {
 }
 
 static void end_returned(struct remote_end *end, struct message *message) {
-    (void)message;
     struct io_client *io = (struct io_client *)end;
     if (!io->waits) return;
     io->waits = false;
@@ -255,7 +282,6 @@ static void end_returned(struct remote_end *end, struct message *message) {
 }
 
 static struct remote_end *end_opened(struct remote_worker *worker, struct connection *conn) {
-    (void)worker, (void)conn;
     struct io_client *io = mem_calloc(1, sizeof *io);
     request_reader_init(&io->reader);
     return &io->end;
@@ -276,6 +302,12 @@ static bool end_idle(const struct remote_end *end) {
     return request_is_idle(&io->reader) && !io->stream_len && !io->waits && !io->finished;
 }
 
+static size_t end_waiting(const struct remote_end *end) {
+    const struct io_client *io = (const struct io_client *)end;
+    const struct connection *conn = end->conn;
+    return request_figures(&io->reader, conn->in_len, conn->sink_len).waiting;
+}
+
 static struct remote_worker *end_left(struct connection *conn);
 
 static const struct remote_worker_ops worker_ops = {.opened = end_opened,
@@ -284,6 +316,7 @@ static const struct remote_worker_ops worker_ops = {.opened = end_opened,
                                                     .free = end_free,
                                                     .accepted = accepted,
                                                     .left = end_left,
+                                                    .waiting = end_waiting,
                                                     .idle = end_idle};
 
 static void *thread_run(void *argument) {
@@ -340,7 +373,7 @@ static struct io_thread *least_loaded(bool rdma) {
 }
 
 static struct event_loop *place(struct listener *listener) {
-    struct io_thread *best = least_loaded(listener->transport->join != NULL);
+    struct io_thread *best = least_loaded(listener_pins_connections(listener));
     return best ? best->worker.loop : NULL;
 }
 
@@ -368,7 +401,7 @@ static bool client_place(struct client *client, size_t fewest) {
     struct connection *conn = client->conn;
     if (!client->threaded) {
         struct io_thread *to = least_loaded(false);
-        if (!to || !conn->transport->leave) return true;
+        if (!to || !conn_can_move(conn)) return true;
         struct connection *moved = client_can_change_connection(client) ? remote_adopt(&to->worker, conn) : NULL;
         if (moved) client_change_connection(client, moved);
         return moved != NULL;
@@ -391,7 +424,6 @@ static struct remote_worker *end_left(struct connection *conn) {
 }
 
 static uint64_t move_again(struct event_timer *timer) {
-    (void)timer;
     io_threads_moving = true;
     return 0;
 }
@@ -419,7 +451,7 @@ void io_threads_accepted(const struct connection *conn) {
     if (conn_is_remote(conn))
         misplaced = ((struct io_thread *)remote_worker_of(conn))->number > threads_serving;
     else
-        misplaced = threads_serving && conn->transport->leave;
+        misplaced = threads_serving && conn_can_move(conn);
     if (misplaced) move_soon();
 }
 
@@ -483,9 +515,36 @@ static void stop(void) {
     }
 }
 
-struct server_part io_threads_part = {.name = "io-threads", .start = start, .before_wait = publish, .stop = stop};
+uint64_t io_thread_cpu_us(int number) {
+    clockid_t clock;
+    struct timespec time;
+    if (number > threads_started || pthread_getcpuclockid(threads[number - 1]->id, &clock) != 0 ||
+        clock_gettime(clock, &time) < 0)
+        return 0;
+    return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
+}
 
-/* Batches */
+/* The threads are active if they have used a noticeable part of the time since the last turn of the cron. */
+enum { ACTIVE_SHARE = 20 };
+static bool active;
+
+bool io_threads_active(void) {
+    return active;
+}
+static void active_note(void) {
+    static uint64_t used_before, time_before;
+    uint64_t used = 0, now = clock_mono();
+    if (!threads_started) return;
+    for (int i = 1; i <= threads_started; i++) used += io_thread_cpu_us(i);
+    active = (used - used_before) * ACTIVE_SHARE > now - time_before;
+    used_before = used;
+    time_before = now;
+}
+
+static const struct server_part io_threads_part = {
+    .name = "io-threads", .start = start, .cron = active_note, .before_wait = publish, .in_call = true, .stop = stop};
+
+/* --- Batches --- */
 
 struct io_batch *io_batch_of(const struct connection *conn) {
     return (struct io_batch *)remote_shown(conn);
@@ -506,6 +565,7 @@ enum request_status io_batch_next(struct io_batch *batch, struct request_reader 
     }
     if (batch->failed) {
         memcpy(reader->error, batch->error, sizeof batch->error);
+        reader->unread = batch->unread;
         return REQUEST_FAILED;
     }
     *size = batch->over;
@@ -540,14 +600,21 @@ void io_batch_prefetch(struct io_batch *batch, struct db *db) {
     if (db_prefetch_pays(db)) db_prefetch(db, keys, count);
 }
 
-const struct config_option io_threads_options[] = {
+static const struct config_option io_threads_options[] = {
     {.name = "io-threads",
      .type = CONFIG_INT,
      .value = &threads_wanted,
      .apply = threads_apply,
      .initial = "1",
      .min = 1,
-     .max = THREADS_MAX,
-     .help = "Threads that serve clients, the main thread included: the others read, parse and write."},
+     .max = THREADS_MAX},
+    {.name = "io-threads-always-active", /* they are */
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_HIDDEN,
+     .value = &always_active,
+     .initial = "no"},
     {.name = NULL},
 };
+
+const struct feature io_threads_feature = {
+    .name = "io-threads", .options = OPTIONS(io_threads_options), .parts = PARTS(&io_threads_part)};

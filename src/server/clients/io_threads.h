@@ -29,8 +29,8 @@
  * Waking. An idle thread sleeps in epoll_wait(); a post to a sleeping loop wakes it. Threads spin only for
  * rdma-busy-poll-us. No thread waits for another one, except the main thread at the end of the process, which waits for
  * all. */
-#ifndef SERVER_IO_THREADS_H
-#define SERVER_IO_THREADS_H
+#ifndef SERVER_CLIENTS_IO_THREADS_H
+#define SERVER_CLIENTS_IO_THREADS_H
 #include "net/connection.h"
 #include "resp/request.h"
 #include "server/config/config.h"
@@ -43,6 +43,9 @@ int io_threads_descriptors(void); /* file descriptors that the threads use */
 uint64_t io_threads_reads(void);
 uint64_t io_threads_writes(void);
 void io_threads_place(struct listen_options *options); /* distributes accepted connections over the I/O threads */
+/* For INFO: the CPU time of a thread, from 1 on; and whether the threads have had much to do lately. */
+uint64_t io_thread_cpu_us(int number);
+bool io_threads_active(void);
 /* A client has the connection now. It moves soon if io-threads has changed since it was placed: a handshake takes time.
  */
 void io_threads_accepted(const struct connection *conn);
@@ -50,8 +53,6 @@ void io_threads_accepted(const struct connection *conn);
  * output is flushed. */
 void io_threads_move(void);
 extern bool io_threads_moving;
-extern struct server_part io_threads_part;
-extern const struct config_option io_threads_options[];
 
 /* Parsed requests of a client's connection, NULL: none. A batch stays valid until the end of the loop's turn, even if
  * the client is freed. */

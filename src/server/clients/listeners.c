@@ -7,19 +7,19 @@
  * An address with a leading '-' is optional: the server starts even if the address or its family is not available on
  * this machine. "*" means all IPv4 addresses, "::*" all IPv6 addresses. */
 #include "server/clients/listeners.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "net/connection.h"
-#include "net/stream.h"
+#include "net/socket.h"
 #include "server/clients/client.h"
-#include "server/stats/info.h"
 #include "server/clients/io_threads.h"
-#include "server/server.h"
 #include "server/config/settings.h"
+#include "server/server.h"
+#include "server/stats/info.h"
 #include <errno.h>
-#include "server/process/process_title.h"
 #include "server/config/rdma_options.h"
 #include "server/config/tls_options.h"
+#include "server/process/process_title.h"
 #include <stdio.h>
 
 enum { BIND_MAX = 16 };
@@ -58,7 +58,7 @@ static bool error_means_absent(int error) {
 }
 
 static bool has_capacity(struct listener *listener) {
-    bool available = (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
+    bool available = (int64_t)(clients_count() + socket_stats.handshakes) < client_settings.maxclients;
     if (!available && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
     return available;
 }
@@ -128,12 +128,25 @@ static const char *group_reopen(struct group *group, const char *failure) {
     group_close(group);
     if (group_wanted(group) && !group_open(group, group->addresses, *group->port)) {
         if (group->now_port && !group_open(group, &group->now, group->now_port))
-            log_warning("Could not listen again on the previous %s addresses", group->transport->name);
+            log_warning("Could not listen again on the previous %s addresses", transport_name(group->transport));
         return failure;
     }
     group_remember(group);
     process_title();
     return NULL;
+}
+
+/* One of the two options alone does nothing. */
+static void rdma_warn(void) {
+    if (rdma_port && !rdma_addresses.count)
+        log_warning(
+            "WARNING: rdma-port %d has no effect without an address, RDMA is not listening: set rdma-bind to the "
+            "address of an RDMA device.",
+            rdma_port);
+    if (!rdma_port && rdma_addresses.count)
+        log_warning(
+            "WARNING: rdma-bind has no effect without a port, RDMA is not listening: set rdma-port, for example "
+            "to 6379.");
 }
 
 static const char *apply_bind(void) {
@@ -184,10 +197,11 @@ bool listeners_start(void) {
         }
         if (open) continue;
         if (group->addresses)
-            log_warning("Failed listening on port %d (%s), aborting.", *group->port, group->transport->name);
+            log_warning("Failed listening on port %d (%s), aborting.", *group->port, transport_name(group->transport));
         return false;
     }
     if (!any) log_warning("Configured to not listen anywhere, exiting.");
+    rdma_warn();
     if (tls_group.count && rdma_group.count)
         log_warning(
             "WARNING: TLS is on, but RDMA connections are not encrypted: data of clients on rdma-port %d crosses "
@@ -205,7 +219,7 @@ void listeners_log_ready(void) {
         const struct group *group = groups[g];
         int ready = 0;
         for (int i = 0; i < group->count; i++) ready += !group->listeners[i]->waiting;
-        if (ready) log_notice("Ready to accept connections %s", group->transport->name);
+        if (ready) log_notice("Ready to accept connections %s", transport_name(group->transport));
     }
 }
 
@@ -233,7 +247,7 @@ void listeners_info(struct output *out) {
         const struct group *group = groups[g];
         if (!group->count) continue;
         char line[4096];
-        int at = snprintf(line, sizeof line, "listener%d:name=%s", numbers[g], group->transport->name);
+        int at = snprintf(line, sizeof line, "listener%d:name=%s", numbers[g], transport_name(group->transport));
         if (!group->addresses) {
             snprintf(line + at, sizeof line - (size_t)at, ",bind=%s", unix_path);
         } else {
@@ -261,10 +275,9 @@ const char *listeners_first_address(char *text, size_t size) {
     return text;
 }
 
-/* Options */
+/* --- Options --- */
 
 static const char *check_bind(const struct config_option *option, struct slice text) {
-    (void)option;
     int words = text.len != 0;
     for (size_t i = 0; i < text.len; i++) words += text.data[i] == ' ';
     return words > BIND_MAX ? "Too many bind addresses specified." : NULL;
@@ -282,16 +295,14 @@ const struct config_option listener_options[] = {
      .value = &bind_addresses,
      .initial = "* -::*",
      .check = check_bind,
-     .apply = apply_bind,
-     .help = "Addresses to listen on; '-' before one makes it optional."},
+     .apply = apply_bind},
     {.name = "port",
      .type = CONFIG_INT,
      .value = &port,
      .initial = "6379",
      .min = 0,
      .max = 65535,
-     .apply = apply_port,
-     .help = "TCP port; 0: no TCP."},
+     .apply = apply_port},
     {.name = "tls-port",
      .type = CONFIG_INT,
      .value = &tls_port,
@@ -299,79 +310,53 @@ const struct config_option listener_options[] = {
      .min = 0,
      .max = 65535,
      .check = tls_option_check,
-     .apply = apply_tls_port,
-     .help = "Port for TLS; 0: no TLS."},
+     .apply = apply_tls_port},
     {.name = "max-new-tls-connections-per-cycle",
      .type = CONFIG_INT,
      .value = &tls_accept_batch,
      .initial = "1",
      .min = 1,
      .max = 1000,
-     .apply = apply_accept_batch,
-     .help = "TLS connections accepted in one turn of the loop."},
-    {.name = "unixsocket",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &unix_path,
-     .initial = "",
-     .help = "Path of a Unix socket to listen on; empty: none."},
-    {.name = "unixsocketgroup",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &unix_group,
-     .initial = "",
-     .help = "Group that owns the Unix socket."},
+     .apply = apply_accept_batch},
+    {.name = "unixsocket", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_path, .initial = ""},
+    {.name = "unixsocketgroup", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_group, .initial = ""},
     {.name = "unixsocketperm",
      .type = CONFIG_OCTAL,
      .flags = CONFIG_IMMUTABLE,
      .value = &unix_mode,
      .initial = "0",
      .min = 0,
-     .max = 0777,
-     .help = "Permissions of the Unix socket."},
-    {.name = "bind-source-addr",
-     .type = CONFIG_STRING,
-     .value = &source_address,
-     .initial = "",
-     .help = "Address from which the server connects to its primary and, for MIGRATE, to other servers."},
+     .max = 0777},
+    {.name = "bind-source-addr", .type = CONFIG_STRING, .value = &source_address, .initial = ""},
     {.name = "tcp-backlog",
      .type = CONFIG_INT,
      .flags = CONFIG_IMMUTABLE,
      .value = &backlog,
      .initial = "511",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Connections that may wait to be accepted."},
-    {.name = "mptcp",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &mptcp,
-     .initial = "no",
-     .help = "Accept Multipath TCP connections, with and without TLS."},
+     .max = INT32_MAX},
+    {.name = "mptcp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &mptcp, .initial = "no"},
     {.name = "socket-mark-id",
      .type = CONFIG_INT,
      .flags = CONFIG_IMMUTABLE,
      .value = &mark,
      .initial = "0",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Mark (SO_MARK) of listening sockets; 0: none."},
+     .max = INT32_MAX},
     {.name = "max-new-connections-per-cycle",
      .type = CONFIG_INT,
      .value = &accept_batch,
      .initial = "10",
      .min = 1,
      .max = 1000,
-     .apply = apply_accept_batch,
-     .help = "Connections accepted in one turn of the loop."},
+     .apply = apply_accept_batch},
     {.name = "rdma-bind",
      .type = CONFIG_STRINGS,
      .flags = CONFIG_MULTI_ARG,
      .value = &rdma_addresses,
      .initial = "",
      .check = check_rdma_bind,
-     .apply = apply_rdma,
-     .help = "Addresses of RDMA devices to listen on."},
+     .apply = apply_rdma},
     {.name = "rdma-port",
      .type = CONFIG_INT,
      .value = &rdma_port,
@@ -379,7 +364,6 @@ const struct config_option listener_options[] = {
      .min = 0,
      .max = 65535,
      .check = rdma_option_check,
-     .apply = apply_rdma,
-     .help = "RDMA port; 0: no RDMA."},
+     .apply = apply_rdma},
     {.name = NULL},
 };

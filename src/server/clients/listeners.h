@@ -1,7 +1,7 @@
 /* listeners.h: the addresses on which the server listens: bind, port, tls-port, unixsocket, rdma-bind, rdma-port. */
-#ifndef SERVER_LISTENERS_H
-#define SERVER_LISTENERS_H
-#include "lib/output.h"
+#ifndef SERVER_CLIENTS_LISTENERS_H
+#define SERVER_CLIENTS_LISTENERS_H
+#include "lib/text/output.h"
 #include "server/config/config.h"
 extern const struct config_option listener_options[];
 /* Opens all listeners. Logs the reason and returns false if a required one cannot be opened. */

@@ -1,9 +1,10 @@
-/* monitor.c: MONITOR. The observer of calls (dispatch.h) is registered only while monitors exist; without one it costs
+/* monitor.c: MONITOR. The listener to calls (dispatch.h) is registered only while monitors exist; without one it costs
  * nothing. A line is formatted once and copied to each monitor. */
 #include "server/clients/monitor.h"
-#include "lib/clock.h"
+#include "lib/system/clock.h"
 #include "server/clients/subscribers.h"
 #include "server/command/dispatch.h"
+#include "server/feature.h"
 #include <stdio.h>
 
 static struct subscribers monitors;
@@ -31,9 +32,9 @@ static void write_line(const struct call *call, struct output *out) {
     const struct connection *conn = call->client->conn;
     if (!conn) {
         snprintf(address, sizeof address, "lua");
-    } else if (strcmp(conn->transport->name, "unix") == 0) {
+    } else if (strcmp(conn_transport_name(conn), "unix") == 0) {
         struct address local;
-        snprintf(address, sizeof address, "unix:%s", conn->transport->address(conn, false, &local) ? local.host : "");
+        snprintf(address, sizeof address, "unix:%s", conn_address(conn, false, &local) ? local.host : "");
     } else {
         conn_format_address(conn, true, address);
     }
@@ -58,16 +59,14 @@ void monitor_show(const struct call *call) {
 }
 
 static void observe(struct call *call, uint64_t ticks) {
-    (void)ticks;
     if (!(call->command->spec->flags & (CMD_SKIP_MONITOR | CMD_ADMIN))) monitor_show(call);
 }
-static struct call_observer observer = {.after = observe};
+static struct call_listener call_listener = {.after = observe};
 
 /* A monitor could not tell replies to data commands from its lines: Valkey refuses such commands, as it does for a
  * replica. */
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
-    (void)command, (void)argc, (void)argv;
     if (!(client->flags & CLIENT_MONITOR)) return FILTER_PASS;
     *error = "ERR Replica can't interact with the keyspace";
     return FILTER_REFUSE;
@@ -80,10 +79,10 @@ static void leave(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_MONITOR;
     subscribers_leave(&monitors, client);
     if (monitors.count) return;
-    dispatch_unobserve(&observer);
+    call_unlisten(&call_listener);
     dispatch_remove_filter(&data_filter);
 }
-static struct client_watcher watcher = {.freed = leave, .reset = leave};
+static struct client_listener client_listener = {.freed = leave, .reset = leave};
 
 static void monitor_run(struct call *call) {
     struct client *client = call->client;
@@ -93,17 +92,17 @@ static void monitor_run(struct call *call) {
     }
     if (client->flags & (CLIENT_MONITOR | CLIENT_REPLICA | CLIENT_PRIMARY))
         return; /* Valkey replies to the first one */
-    if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
+    client_listen(&client_listener);
     subscribers_join(&monitors, client);
     client->flags |= CLIENT_MONITOR;
     if (monitors.count == 1) {
-        dispatch_observe(&observer);
+        call_listen(&call_listener);
         dispatch_add_filter(&data_filter);
     }
     reply_ok(call->reply);
 }
 
-const struct command_spec monitor_commands[] = {
+static const struct command_spec monitor_commands[] = {
     {.name = "monitor",
      .run = monitor_run,
      .arity = 1,
@@ -114,3 +113,5 @@ const struct command_spec monitor_commands[] = {
      .summary = "Shows every command that the server executes, as it does."},
     {.name = NULL},
 };
+
+const struct feature monitor_feature = {.name = "monitor", .commands = COMMANDS(monitor_commands)};

@@ -1,8 +1,7 @@
 /* monitor.h: MONITOR: a client receives every command that the server executes. */
-#ifndef SERVER_MONITOR_H
-#define SERVER_MONITOR_H
+#ifndef SERVER_CLIENTS_MONITOR_H
+#define SERVER_CLIENTS_MONITOR_H
 #include "server/command/command.h"
 /* Shows a call of a command with CMD_SKIP_MONITOR, before it runs: scripts, whose commands follow it. */
 void monitor_show(const struct call *call);
-extern const struct command_spec monitor_commands[];
 #endif

@@ -2,15 +2,16 @@
  *
  * Held replies are a list of pieces: memory that replies are written to, or a blob that a reply shares. When the client
  * is flushed, the list so far becomes the waiting batch with the last issued sequence number, and the client goes to
- * the end of the queue. Sequence numbers only grow, so the queue is sorted by them. Later output (usually pushes) goes
- * behind `batch_end` and becomes a batch when the one before it has left. A subscriber to a continuous stream of
- * messages thus gets each message after at most two releases.
+ * the queue, which is sorted by these numbers. Sequence numbers only grow, so that is its end, except in a turn within
+ * a call: batches of other clients do not wait for the writes of the call. Later output (usually pushes) goes behind
+ * `batch_end` and becomes a batch when the one before it has left. A subscriber to a continuous stream of messages thus
+ * gets each message after at most two releases.
  *
  * Rejected: a position in the connection's output up to which it may send (each transport would have to obey it
  * wherever it sends, and discard the rest when it closes; here held bytes never reach a transport); a batch for each
  * sequence number (as many pieces as writes). */
 #include "server/clients/reply_barrier.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 
@@ -31,6 +32,7 @@ struct held_replies {
     struct piece
         *requests_end; /* after this piece was sent the client executes requests again; NULL: it already does */
     uint64_t sequence; /* the sequence number that the batch waits for */
+    uint64_t pushed;   /* the last one that was issued when a push was written */
     size_t size;       /* bytes in the pieces before the one that is written to */
     bool replied;      /* replies to the client's requests were written since its last flush */
     bool only_reads;   /* nothing in it is a reply to a write, or a push */
@@ -38,9 +40,10 @@ struct held_replies {
 
 bool reply_barrier_armed, reply_barrier_pending;
 static bool reads_pass;
-static struct list barriers = {.head = {&barriers.head, &barriers.head}};
-static struct list waiting = {.head = {&waiting.head, &waiting.head}};
-static uint64_t issued, released; /* issued by any barrier; released by all of them */
+static struct list barriers = LIST_INIT(barriers);
+static struct list waiting = LIST_INIT(waiting);
+static uint64_t issued, released;   /* issued by any barrier; released by all of them */
+static uint64_t issued_before_call; /* the last one issued before the call that runs now, or ran last */
 
 uint64_t reply_barrier_unreleased(void) {
     return issued - released;
@@ -49,7 +52,7 @@ size_t reply_barrier_clients(void) {
     return waiting.len;
 }
 
-/* Held replies */
+/* --- Held replies --- */
 
 static bool is_writing(const struct held_replies *held) {
     return held->out.pos != NULL;
@@ -113,7 +116,7 @@ static struct held_replies *held_new(struct client *client) {
     struct held_replies *held = mem_calloc(1, sizeof *held);
     held->out.ops = &held_ops;
     held->client = client;
-    client_set_state(client, &reply_barrier_watcher, held);
+    client_set_state(client, &reply_barrier_listener, held);
     client_retarget(client);
     return held;
 }
@@ -137,7 +140,7 @@ static void held_free(struct held_replies *held, struct output *to) {
     struct client *client = held->client;
     piece_end(held);
     while (held->first) piece_leave(held, to);
-    client_set_state(client, &reply_barrier_watcher, NULL);
+    client_set_state(client, &reply_barrier_listener, NULL);
     if (list_is_linked(&held->link)) list_remove(&waiting, &held->link);
     mem_free(held);
     client_retarget(client);
@@ -149,21 +152,33 @@ static void client_freed(struct client *client) {
 }
 
 static void client_reported(const struct client *client, struct client_report *report) {
-    report->held_output = reply_barrier_held(client);
-    report->memory += report->held_output;
+    size_t held = reply_barrier_held(client);
+    report->held_output += held;
+    report->memory += held;
 }
-struct client_watcher reply_barrier_watcher = {.freed = client_freed, .report = client_reported};
+struct client_listener reply_barrier_listener = {.freed = client_freed, .report = client_reported};
 
-/* Waiting */
+/* --- Waiting --- */
+
+/* The write that all output up to now waits for. Within a call, which other clients' replies are older than, these do
+ * not wait for its writes, but pushes may be of its making. */
+static uint64_t sequence_needed(const struct held_replies *held) {
+    if (!dispatch_running()) return issued;
+    return held->pushed > issued_before_call ? held->pushed : issued_before_call;
+}
 
 static void batch_close(struct held_replies *held) {
+    struct list_link *at = &waiting.head;
     piece_end(held);
     held->batch_end = held->last;
-    held->sequence = issued;
-    list_append(&waiting, &held->link);
+    held->sequence = sequence_needed(held);
+    while (at->prev != &waiting.head && container_of(at->prev, struct held_replies, link)->sequence > held->sequence)
+        at = at->prev;
+    list_insert_before(&waiting, at, &held->link);
 }
 
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
+    if (!dispatch_running()) issued_before_call = issued;
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
     bool writes = command_flags & (CMD_WRITE | CMD_RUNS_SCRIPT);
@@ -180,7 +195,20 @@ struct output *reply_barrier_push_output(struct client *client) {
     struct held_replies *held = reply_barrier_replies(client);
     if (!held) held = held_new(client);
     held->only_reads = false;
+    held->pushed = issued;
     return &held->out;
+}
+
+bool reply_barrier_holds_replies(const struct client *client) {
+    const struct held_replies *held = reply_barrier_replies(client);
+    return held && (held->requests_end || held->replied);
+}
+
+void reply_barrier_call_replies_elsewhere(struct client *client) {
+    struct held_replies *held = reply_barrier_replies(client);
+    if (!held) return;
+    held->replied = false;
+    if (reply_barrier_held(client) == 0) held_free(held, &client->conn->out);
 }
 
 void reply_barrier_replied(struct client *client) {
@@ -190,7 +218,7 @@ void reply_barrier_replied(struct client *client) {
 bool reply_barrier_holds(struct client *client) {
     struct held_replies *held = reply_barrier_replies(client);
     if (!list_is_linked(&held->link)) {
-        if (issued == released || reply_barrier_held(client) == 0) {
+        if (sequence_needed(held) <= released || reply_barrier_held(client) == 0) {
             held_free(held, &client->conn->out);
             return false;
         }
@@ -205,7 +233,7 @@ bool reply_barrier_holds(struct client *client) {
     return true;
 }
 
-/* Releasing */
+/* --- Releasing --- */
 
 /* Sends the batch that the client has waited for. */
 static void batch_leave(struct held_replies *held) {
@@ -219,7 +247,7 @@ static void batch_leave(struct held_replies *held) {
         if (held->first == held->requests_end) goes_on = true;
         piece_leave(held, out);
     } while (!last);
-    if (held->first && issued > released) {
+    if (held->first && sequence_needed(held) > released) {
         if (goes_on) held->requests_end = NULL;
         batch_close(held);
     } else {
@@ -230,13 +258,21 @@ static void batch_leave(struct held_replies *held) {
     client_flush(client);
 }
 
+/* The first batch that may leave. One whose client's own call is on the stack stays: the reply of that call is being
+ * written behind it. */
+static struct held_replies *first_released(void) {
+    list_each(&waiting, link) {
+        struct held_replies *held = container_of(link, struct held_replies, link);
+        if (held->sequence > released) return NULL;
+        if (!dispatch_replies_to(held->client)) return held;
+        reply_barrier_pending = true;
+    }
+    return NULL;
+}
+
 static void release(void) {
     reply_barrier_pending = false;
-    while (waiting.len) {
-        struct held_replies *held = container_of(list_first(&waiting), struct held_replies, link);
-        if (held->sequence > released) return;
-        batch_leave(held);
-    }
+    for (struct held_replies *held = first_released(); held; held = first_released()) batch_leave(held);
 }
 
 /* All that the client holds leaves, and it executes requests again. */

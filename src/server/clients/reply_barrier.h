@@ -23,10 +23,10 @@
  * replication stream) bypass the barrier.
  *
  * Main thread only: a background thread that has finished posts to the main loop (event_loop.h). */
-#ifndef SERVER_REPLY_BARRIER_H
-#define SERVER_REPLY_BARRIER_H
-#include "lib/list.h"
-#include "lib/output.h"
+#ifndef SERVER_CLIENTS_REPLY_BARRIER_H
+#define SERVER_CLIENTS_REPLY_BARRIER_H
+#include "lib/structures/linked_list.h"
+#include "lib/text/output.h"
 #include "server/clients/client.h"
 #include <stdint.h>
 
@@ -53,10 +53,10 @@ size_t reply_barrier_clients(void);      /* clients that wait */
 
 /* For clients/ and dispatch only. */
 struct held_replies;
-extern struct client_watcher reply_barrier_watcher;
+extern struct client_listener reply_barrier_listener;
 /* What the client holds; NULL: its replies go to its connection. */
 static inline struct held_replies *reply_barrier_replies(const struct client *client) {
-    return client_state(client, &reply_barrier_watcher);
+    return client_state(client, &reply_barrier_listener);
 }
 /* Before a call that is not nested in another one: redirects the client's replies if they must be held, according to
  * the command's flags (dispatch_flags). Only while reply_barrier_armed. */
@@ -69,7 +69,11 @@ bool reply_barrier_holds(struct client *client);
 void reply_barrier_replied(struct client *client);
 /* Whether the client executes nothing until its replies are released: it is held by one client_hold(). */
 bool reply_barrier_holds_requests(const struct client *client);
-size_t reply_barrier_held(const struct client *client); /* bytes */
+bool reply_barrier_holds_replies(const struct client *client); /* to its requests, flushed or not */
+size_t reply_barrier_held(const struct client *client);        /* bytes */
+/* The call that has just begun does not reply to the client: undoes reply_barrier_before_call(), which the call repeats
+ * before it does reply. */
+void reply_barrier_call_replies_elsewhere(struct client *client);
 struct output *held_replies_output(struct held_replies *held);
 /* Flushes the replies that were released within a command; before the loop waits. */
 void reply_barrier_flush(void);

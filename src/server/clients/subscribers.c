@@ -1,6 +1,6 @@
 /* subscribers.c: see subscribers.h. */
 #include "server/clients/subscribers.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 enum { CAPACITY_STEP = 16 };
 

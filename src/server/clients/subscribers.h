@@ -1,8 +1,8 @@
 /* subscribers.h: a set of clients that all receive the same pushes. The owner of a set removes clients that disconnect
- * (client_watcher). */
-#ifndef SERVER_SUBSCRIBERS_H
-#define SERVER_SUBSCRIBERS_H
-#include "lib/slice.h"
+ * (client_listener). */
+#ifndef SERVER_CLIENTS_SUBSCRIBERS_H
+#define SERVER_CLIENTS_SUBSCRIBERS_H
+#include "lib/text/slice.h"
 #include "server/clients/client.h"
 
 struct subscribers {

@@ -1,11 +1,14 @@
 /* transactions.c: MULTI, EXEC, DISCARD, WATCH, UNWATCH. See transactions.h; the watched keys are in watch.c. */
 #include "server/clients/transactions.h"
-#include "lib/blob.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
+#include "lib/text/blob.h"
+#include "lib/text/number.h"
 #include "server/clients/client_private.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
+#include "server/feature.h"
+#include "server/server.h"
 #include <stdio.h>
 
 /* A command that waits for EXEC. Small arguments are stored behind argv, large ones in blobs. */
@@ -24,20 +27,23 @@ struct queued {
 struct transaction {
     struct queued *first, **last;
     struct queued *runs; /* the command that EXEC is executing */
-    bool running;        /* EXEC owns it */
+    const struct command *exec;
+    bool running; /* EXEC owns it */
     int count;
-    uint32_t flags; /* command flags of all queued commands */
+    uint32_t flags; /* command flags of all queued commands, without those that permit something */
+    uint32_t lacks; /* CMD_STALE or CMD_LOADING that one of them does not have */
+    struct db *db;  /* in which the next one will run; NULL: the client's */
     size_t memory;
 };
 
 static void transaction_drop(struct client *client);
 static void client_reported(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {
+static struct client_listener client_listener = {
     .freed = transaction_drop, .reset = transaction_drop, .report = client_reported};
 static size_t open_count;
 
 static struct transaction *transaction_of(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
 /* The client's open transaction, or NULL. */
@@ -51,9 +57,14 @@ int transaction_queued(const struct client *client) {
     return t ? t->count : -1;
 }
 
-uint32_t transaction_flags(const struct client *client) {
+uint32_t transaction_flags(const struct client *client, uint32_t own) {
     const struct transaction *t = transaction_opened(client);
-    return t ? t->flags : 0;
+    return t ? (own & ~t->lacks) | t->flags : own;
+}
+
+struct db *transaction_db(const struct client *client) {
+    const struct transaction *t = transaction_opened(client);
+    return t && t->db ? t->db : client->db;
 }
 
 bool transaction_runs(const struct client *client) {
@@ -61,19 +72,22 @@ bool transaction_runs(const struct client *client) {
     return t && t->running;
 }
 
+const struct command *transaction_exec(const struct client *client) {
+    return transaction_runs(client) ? transaction_of(client)->exec : NULL;
+}
+
 static void client_reported(const struct client *client, struct client_report *report) {
     const struct transaction *t = transaction_of(client);
-    report->queued_commands = transaction_queued(client);
+    report->queued_commands = t->count;
     report->queued_memory = t->memory;
     report->memory += t->memory;
 }
 
-/* The queue */
+/* --- The queue --- */
 
 static enum filter_answer refuse_ask(struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, const char **error) {
     static char text[96];
-    (void)argc, (void)argv;
     if (!transaction_opened(client)) return FILTER_PASS;
     snprintf(text, sizeof text, "ERR Command '%s' not allowed inside a transaction", command->full_name);
     *error = text;
@@ -108,12 +122,18 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     t->last = &queued->next;
     t->memory += mem_size(queued);
     t->count++;
-    t->flags |= command->spec->flags;
+    enum { PERMITS = CMD_STALE | CMD_LOADING };
+    uint32_t flags = command_call_flags(command, argv);
+    t->flags |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
+    t->lacks |= ~flags & PERMITS;
+    int64_t db;
+    if (strcmp(command->spec->name, "select") == 0 && parse_int64(argv[1], &db) && db >= 0 &&
+        db < keyspace_databases(server.keyspace))
+        t->db = keyspace_db(server.keyspace, (int)db);
 }
 
 static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    (void)error;
     if (!transaction_opened(client) || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
     /* A transaction that is already dirty will not run: its commands need not be kept. */
     struct command *queued = (struct command *)(uintptr_t)command;
@@ -123,14 +143,16 @@ static enum filter_answer queue_ask(struct client *client, const struct command 
     return FILTER_TAKEN;
 }
 
-static struct command_filter refuse_filter = {.order = FILTER_NO_MULTI, .flags = CMD_NO_MULTI, .ask = refuse_ask};
-static struct command_filter queue_filter = {.order = FILTER_QUEUE, .ask = queue_ask};
+static struct command_filter refuse_filter = {
+    .order = FILTER_NO_MULTI, .flags = CMD_NO_MULTI, .asks_obeyed = true, .ask = refuse_ask};
+static struct command_filter queue_filter = {.order = FILTER_QUEUE, .asks_obeyed = true, .ask = queue_ask};
 
 static void transaction_open(struct client *client) {
     struct transaction *t = mem_calloc(1, sizeof *t);
     t->last = &t->first;
     t->memory = mem_size(t);
-    client_set_state(client, &watcher, t);
+    client_set_state(client, &client_listener, t);
+    client->flags |= CLIENT_TRANSACTED;
     if (open_count++ == 0) {
         dispatch_add_filter(&refuse_filter);
         dispatch_add_filter(&queue_filter);
@@ -140,7 +162,7 @@ static void transaction_open(struct client *client) {
 /* Closes the client's transaction; the caller frees the queued commands. */
 static struct transaction *transaction_close(struct client *client) {
     struct transaction *t = transaction_of(client);
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     client->flags &= ~(uint32_t)CLIENT_DIRTY_QUEUE;
     if (--open_count == 0) {
         dispatch_remove_filter(&refuse_filter);
@@ -176,7 +198,8 @@ void transaction_mark_dirty(struct client *client) {
     t->last = &t->first;
     t->memory = mem_size(t);
     t->count = 0;
-    t->flags = 0;
+    t->flags = t->lacks = 0;
+    t->db = NULL;
 }
 
 static void transaction_drop(struct client *client) {
@@ -201,7 +224,7 @@ struct blob *transaction_find_blob(const struct client *client, struct slice arg
     return NULL;
 }
 
-/* Commands */
+/* --- Commands --- */
 
 static void multi_run(struct call *call) {
     transaction_open(call->client);
@@ -223,7 +246,8 @@ static void run_queued(struct call *call, struct transaction *t) {
     struct client *client = call->client;
     struct command *exec = client->current;
     t->running = true;
-    client_set_state(client, &watcher, t); /* for the blobs of the arguments */
+    t->exec = exec;
+    client_set_state(client, &client_listener, t); /* for the blobs of the arguments */
     client->flags |= CLIENT_DENY_BLOCKING;
     reply_array(call->reply, (size_t)t->count);
     propagate_begin();
@@ -242,7 +266,7 @@ static void run_queued(struct call *call, struct transaction *t) {
     }
     propagate_end();
     client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
-    client_set_state(client, &watcher, NULL);
+    client_set_state(client, &client_listener, NULL);
     client->current = exec;
     client->redacted = 0;
     client->reply.failed = 0; /* a failed command does not make EXEC fail */
@@ -281,11 +305,12 @@ static void unwatch_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* Refusals and disconnects */
+/* --- Refusals and disconnects --- */
 
-static bool refused(struct client *client, const struct command *command, const char *error) {
+bool transaction_refused(struct client *client, const struct command *command, const char *error, bool elsewhere) {
     if (command && command->spec->flags & CMD_RUNS_QUEUED) {
         transaction_drop(client);
+        if (elsewhere) return false;
         if (strncmp(error, "ERR ", 4) == 0) error += 4;
         reply_error_format(&client->reply, "EXECABORT Transaction discarded because of: %s", error);
         return true;
@@ -295,14 +320,13 @@ static bool refused(struct client *client, const struct command *command, const 
     return false;
 }
 
-void transactions_init(void) {
-    dispatch_refused = refused;
-    clients_watch(&watcher);
+static void init(void) {
+    client_listen(&client_listener);
 }
 
 static const char *const no_tips[] = {NULL};
 #define TRANSACTION .group = GROUP_TRANSACTIONS, .categories = CAT_TRANSACTION, .tips = no_tips
-const struct command_spec transaction_commands[] = {
+static const struct command_spec transaction_commands[] = {
     {.name = "multi",
      .run = multi_run,
      .arity = 1,
@@ -347,3 +371,6 @@ const struct command_spec transaction_commands[] = {
      .summary = "Watches no key any more."},
     {.name = NULL},
 };
+
+const struct feature transactions_feature = {
+    .name = "transactions", .commands = COMMANDS(transaction_commands), .init = init};

@@ -1,6 +1,6 @@
 /* user.c: see user.h. Users are an array sorted by name: there are few, and they change rarely. */
 #include "server/clients/user.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <stdio.h>
@@ -93,7 +93,7 @@ struct user *user_at(size_t index) {
     return users.items[index];
 }
 
-/* Passwords */
+/* --- Passwords --- */
 
 static bool digests_equal(const unsigned char *a, const unsigned char *b) {
     unsigned difference = 0;
@@ -138,11 +138,11 @@ void user_clear_passwords(struct user *user) {
     user->flags &= ~(uint32_t)USER_NO_PASSWORD;
 }
 
-/* Permissions */
+/* --- Permissions --- */
 
 /* The primary and the files of the data set have the last word. */
 static bool is_exempt(const struct client *client) {
-    return client->user->flags & USER_ALL_RIGHTS || client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || !user_hooks;
+    return client->user->flags & USER_ALL_RIGHTS || client_must_be_obeyed(client) || !user_hooks;
 }
 
 static enum user_denial denial_of(struct client *client, const struct command *command, int argc,

@@ -3,10 +3,10 @@
  * The default user always exists: a connection that need not authenticate acts as it from the start. What a user may do
  * is known to src/acl, which installs `user_hooks`. A user with USER_ALL_RIGHTS is never checked; while all users have
  * it, the path of a request checks nothing. A removed user's clients are closed. Main thread only. */
-#ifndef SERVER_USER_H
-#define SERVER_USER_H
-#include "lib/sha256.h"
-#include "lib/slice.h"
+#ifndef SERVER_CLIENTS_USER_H
+#define SERVER_CLIENTS_USER_H
+#include "lib/hash/sha256.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 struct acl_rights;

@@ -1,15 +1,15 @@
 /* watch.c: the keys that clients watch. See transactions.h.
  *
  * A key counts as changed when the store reports it. For an emptied database, or two swapped ones, the store reports
- * one event for all keys: those that exist count as changed. Removing a key that had already expired when the client
- * began to watch it does not count as a change. A client with a changed key needs no more watches: its transaction
- * fails in any case. */
-#include "lib/hashtable.h"
-#include "lib/memory.h"
+ * one event for all keys: those that exist before or after count as changed. A key that had already expired when the
+ * client began to watch it counts as missing: removing it is no change. A client with a changed key needs no more
+ * watches, since its transaction fails in any case. */
+#include "lib/structures/hashtable.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
+#include "server/clients/transactions.h"
 #include "server/db_key.h"
 #include "server/store_events.h"
-#include "server/clients/transactions.h"
 #include <stdint.h>
 
 struct watched_key {
@@ -24,7 +24,7 @@ struct watch {
     bool expired; /* the key had expired when it was watched */
 };
 struct watch_list {
-    struct list watches;
+    struct list watches; /* empty once a key has changed; not so once a database was emptied or swapped, as in Valkey */
     struct client *client;
     struct list_link dirty_link;
 };
@@ -36,33 +36,28 @@ static struct slice watched_name(const void *entry) {
 static const struct hashtable_type watched_type = {.key = watched_name};
 static struct hashtable *watched; /* NULL: never used */
 static bool removing_expired;
-static struct list dirty_lists = {
-    .head = {&dirty_lists.head, &dirty_lists.head}}; /* watch lists to free after all keys were checked */
+static struct list dirty_lists = LIST_INIT(dirty_lists); /* watch lists to free after all keys were checked */
 
 static void client_freed(struct client *client);
 static void client_reported(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {.freed = client_freed, .reset = client_freed, .report = client_reported};
+static struct client_listener client_listener = {
+    .freed = client_freed, .reset = client_freed, .report = client_reported};
 
 static struct watch_list *watches_of(const struct client *client) {
-    return client_state(client, &watcher);
+    return client_state(client, &client_listener);
 }
 
 static void mark_dirty(struct client *client) {
     client->flags |= CLIENT_DIRTY_WATCH;
     transaction_mark_dirty(client);
-    struct watch_list *own = watches_of(client);
-    if (!list_is_linked(&own->dirty_link)) list_append(&dirty_lists, &own->dirty_link);
 }
 
-static void watches_drop(struct client *client);
+static void watches_drop(struct watch_list *own);
 static void dirty_drop(void) {
-    list_each(&dirty_lists, link) {
-        list_remove(&dirty_lists, link);
-        watches_drop(container_of(link, struct watch_list, dirty_link)->client);
-    }
+    list_each(&dirty_lists, link) watches_drop(container_of(link, struct watch_list, dirty_link));
 }
 
-/* Events of the store */
+/* --- Events of the store --- */
 
 static void key_changed(struct db *db, struct slice name) {
     struct db_key full;
@@ -73,48 +68,58 @@ static void key_changed(struct db *db, struct slice name) {
     if (!key) return;
     list_each(&key->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_key);
-        if (!(removed && watch->expired)) mark_dirty(watch->client);
+        if (!(removed && watch->expired)) {
+            struct watch_list *own = watches_of(watch->client);
+            mark_dirty(watch->client);
+            if (!list_is_linked(&own->dirty_link)) list_append(&dirty_lists, &own->dirty_link);
+        }
         watch->expired = false;
     }
     dirty_drop();
 }
 
 static void key_expires(struct db *db, struct slice key) {
-    (void)db, (void)key;
     removing_expired = true; /* the store reports `changed` next, for the same key */
 }
 
-static bool is_there(struct db *db, struct slice key) {
-    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE) != NULL;
+static struct entry *entry_at(struct db *db, struct slice key) {
+    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
 }
 
-static void each_key(struct db *a, struct db *b, bool in_either) {
+/* The key now has the value that is in `to`, or none (NULL). */
+static void key_moves(struct watched_key *key, struct db *from, struct db *to) {
+    struct slice name = db_key_name(watched_name(key));
+    struct entry *before = entry_at(from, name), *after = to ? entry_at(to, name) : NULL;
+    bool expired = after && entry_is_expired(after);
+    list_each(&key->watches, link) {
+        struct watch *watch = container_of(link, struct watch, of_key);
+        if ((before && !watch->expired) || (after && !expired)) mark_dirty(watch->client);
+        watch->expired = expired;
+    }
+}
+
+static void dbs_move(struct db *a, struct db *b) {
     struct hashtable_iterator it;
+    if (!a) return;
     hashtable_iterator_open(&it, watched);
     for (struct watched_key *key; (key = hashtable_iterator_next(&it));) {
         struct db *db = db_key_db(watched_name(key));
-        if (db != a && db != b) continue;
-        struct slice name = db_key_name(watched_name(key));
-        if (!is_there(db, name) && !(in_either && is_there(db == a ? b : a, name))) continue;
-        list_each(&key->watches, link) {
-            struct client *client = container_of(link, struct watch, of_key)->client;
-            client->flags |= CLIENT_DIRTY_WATCH;
-            transaction_mark_dirty(client);
-        }
+        if (db == a || db == b) key_moves(key, db, db == a ? b : a);
     }
     hashtable_iterator_close(&it);
 }
+
 static void db_flushed(struct db *db, size_t keys) {
-    if (keys) each_key(db, NULL, false);
+    dbs_move(keys ? db : NULL, NULL);
 }
 static void dbs_swapped(struct db *a, struct db *b) {
-    each_key(a, b, true);
+    dbs_move(a, b);
 }
 
 static struct store_listener listener = {
     .hooks = {.changed = key_changed, .expired = key_expires, .flushed = db_flushed, .swapped = dbs_swapped}};
 
-/* Watching */
+/* --- Watching --- */
 
 /* Searches the shorter of the two lists: one client may watch many keys, and many clients one key. */
 static bool is_watched_by(struct watched_key *key, struct client *client) {
@@ -139,7 +144,7 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
         own = mem_alloc(sizeof *own);
         *own = (struct watch_list){.client = client};
         list_init(&own->watches);
-        client_set_state(client, &watcher, own);
+        client_set_state(client, &client_listener, own);
     }
     struct slice full = db_key_make(&storage, db, name);
     struct watched_key *key = hashtable_find(watched, full);
@@ -154,7 +159,7 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
     db_key_free(&storage);
     if (is_watched_by(key, client)) return;
     struct watch *watch = mem_alloc(sizeof *watch);
-    struct entry *entry = db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    struct entry *entry = entry_at(db, name);
     *watch = (struct watch){.key = key, .client = client, .expired = entry && entry_is_expired(entry)};
     list_append(&key->watches, &watch->of_key);
     list_append(&own->watches, &watch->of_client);
@@ -162,7 +167,11 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
 
 void unwatch_all(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_DIRTY_WATCH;
-    if (watches_of(client)) watches_drop(client);
+    struct watch_list *own = watches_of(client);
+    if (!own) return;
+    watches_drop(own);
+    client_set_state(client, &client_listener, NULL);
+    mem_free(own);
 }
 
 static void client_freed(struct client *client) {
@@ -176,14 +185,15 @@ int watch_count(const struct client *client) {
 
 static void client_reported(const struct client *client, struct client_report *report) {
     report->watched_keys = watch_count(client);
-    report->memory += (size_t)report->watched_keys * sizeof(struct watch) + sizeof(struct watch_list);
+    report->memory += watches_of(client)->watches.len * sizeof(struct watch) + sizeof(struct watch_list);
 }
 
-static void watches_drop(struct client *client) {
-    struct watch_list *own = watches_of(client);
+static void watches_drop(struct watch_list *own) {
+    bool any = own->watches.len;
     list_each(&own->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         struct watched_key *key = watch->key;
+        list_remove(&own->watches, &watch->of_client);
         list_remove(&key->watches, &watch->of_key);
         if (key->watches.len == 0) {
             hashtable_pop(watched, watched_name(key));
@@ -192,9 +202,7 @@ static void watches_drop(struct client *client) {
         mem_free(watch);
     }
     if (list_is_linked(&own->dirty_link)) list_remove(&dirty_lists, &own->dirty_link);
-    client_set_state(client, &watcher, NULL);
-    mem_free(own);
-    if (hashtable_size(watched) == 0) store_events_unlisten(&listener);
+    if (any && hashtable_size(watched) == 0) store_events_unlisten(&listener);
 }
 
 bool watch_expired(const struct client *client) {
@@ -203,8 +211,8 @@ bool watch_expired(const struct client *client) {
     list_each(&own->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         if (watch->expired) continue;
-        struct entry *entry = db_find(db_key_db(watched_name(watch->key)), db_key_name(watched_name(watch->key)),
-                                      LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+        struct slice full = watched_name(watch->key);
+        struct entry *entry = entry_at(db_key_db(full), db_key_name(full));
         if (entry && entry_is_expired(entry)) return true;
     }
     return false;

@@ -9,13 +9,13 @@
  * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands
  * need a real table anyway). */
 #include "server/command/command.h"
+#include "lib/structures/hashtable.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "server/command/command_syntax.h"
-#include "lib/hashtable.h"
-#include "lib/histogram.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/ticks.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static struct {
     uint32_t count;
 } registry = {.last = &registry.first};
 
-/* Names as words */
+/* --- Names as words --- */
 
 static inline uint64_t load(const char *from, size_t len) {
     uint64_t word = 0;
@@ -114,7 +114,17 @@ struct command *command_find(struct slice full_name) {
                           (struct slice){bar + 1, (size_t)(full_name.data + full_name.len - bar - 1)});
 }
 
-/* Registration */
+struct command *command_find_original(struct slice full_name) {
+    const char *bar = memchr(full_name.data, '|', full_name.len);
+    struct slice name = {full_name.data, bar ? (size_t)(bar - full_name.data) : full_name.len};
+    struct command *command = registry.first;
+    while (command && (command->parent || !slice_is(name, command->spec->name))) command = command->next_all;
+    if (!bar || !command) return command;
+    struct slice sub = {bar + 1, (size_t)(full_name.data + full_name.len - bar - 1)};
+    return command->subcommands ? hashtable_find(command->subcommands, sub) : NULL;
+}
+
+/* --- Registration --- */
 
 static __attribute__((noreturn)) void malformed(const char *name, const char *what) {
     log_warning("The command table is malformed: %s: %s", name ? name : "?", what);
@@ -285,7 +295,7 @@ const char *command_rename(struct slice from, struct slice to) {
     return NULL;
 }
 
-/* Walking */
+/* --- Walking --- */
 
 size_t commands_count(void) {
     size_t count = 0;
@@ -331,7 +341,7 @@ void commands_reset_latency(void) {
     }
 }
 
-/* Keys */
+/* --- Keys --- */
 
 struct key_list {
     struct key_position *positions;

@@ -1,8 +1,8 @@
 /* command.h: the table of commands, and the interface of command handlers.
  *
  * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in
- * main.c. This table is the only description: dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, and
- * the hints and completion of the cli use it.
+ * its struct feature (server/feature.h). This table is the only description: dispatch, COMMAND (COUNT, LIST, INFO,
+ * DOCS, GETKEYS), ACL categories, and the hints and completion of the cli use it.
  *
  * A handler receives a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it),
  * the database, the reply. Dispatch has already checked arity and state. Arguments are valid until the handler returns;
@@ -10,9 +10,9 @@
  * arguments would have another meaning when executed later or on another server (relative times, random choices), it
  * passes the command to propagate instead to call_propagate(). A handler reports keyspace events with notify()
  * (server/notify.h). It does not know the receivers of either. */
-#ifndef SERVER_COMMAND_H
-#define SERVER_COMMAND_H
-#include "lib/slice.h"
+#ifndef SERVER_COMMAND_COMMAND_H
+#define SERVER_COMMAND_COMMAND_H
+#include "lib/text/slice.h"
 #include "resp/reply.h"
 #include "store/keyspace.h"
 #include <stdint.h>
@@ -37,6 +37,7 @@ struct blob *call_take_blob(struct call *call, int index);
 /* Propagates this command instead of the call. Several commands are propagated in order, as one transaction. Copies the
  * arguments. */
 void call_propagate(struct call *call, int argc, const struct slice *argv);
+void call_propagate_in(struct call *call, struct db *db, int argc, const struct slice *argv);
 void call_propagate_nothing(struct call *call);
 /* Argument `index` is a secret: logs and monitors leave it out. */
 void call_redact(struct call *call, int index);
@@ -207,7 +208,9 @@ void commands_unregister(const struct command_spec *specs);
  * subcommand is unknown. */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
 struct command *command_find(struct slice full_name); /* "client|kill" */
-size_t commands_count(void);                          /* top level */
+/* The same by the names that commands have without rename-command, those that it removed included: for ACL rules. */
+struct command *command_find_original(struct slice full_name);
+size_t commands_count(void); /* top level */
 void commands_each(void (*visit)(struct command *command, void *context),
                    void *context); /* top level, sorted by name */
 void commands_each_all(void (*visit)(struct command *command, void *context),
@@ -219,6 +222,9 @@ void commands_reset_stats(void);       /* CONFIG RESETSTAT */
 const char *command_rename(struct slice from, struct slice to);
 /* Does argv[0] still name `command`? Saves the lookup for a client that repeats a command; not for containers. */
 bool command_is_named(const struct command *command, struct slice name);
+/* The command's flags for these arguments: a script that declares that it writes has CMD_WRITE, one that declares
+ * nothing CMD_MAY_REPLICATE. */
+uint32_t command_call_flags(const struct command *command, const struct slice *argv);
 static inline bool command_arity_ok(const struct command *command, int argc) {
     int arity = command->spec->arity;
     return arity >= 0 ? argc == arity : argc >= -arity;
@@ -226,6 +232,5 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                       int max);
 /* The tables of server/ itself. */
-extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[],
-    debug_commands[], info_commands[], memory_commands[], lolwut_commands[];
+extern const struct command_spec server_commands[], connection_commands[], memory_commands[];
 #endif

@@ -1,11 +1,12 @@
 /* command_command.c: COMMAND: the commands, their attributes, and the key positions of a request. */
-#include "lib/glob.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include "server/command/command.h"
 #include "server/command/command_docs.h"
 #include "server/command/command_names.h"
 #include "server/command/help.h"
+#include "server/feature.h"
 
 /* --- all, COUNT, INFO, DOCS --- */
 
@@ -242,13 +243,15 @@ static const struct command_spec subcommands[] = {
      .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]",
      .tips = UNORDERED},
     {.name = NULL}};
-const struct command_spec command_commands[] = {{.name = "command",
-                                                 .run = run_all,
-                                                 .arity = -1,
-                                                 COMMON,
-                                                 .since = "2.8.13",
-                                                 .complexity = "O(N) where N is how many commands there are",
-                                                 .summary = "Describes all commands.",
-                                                 .tips = UNORDERED,
-                                                 .subcommands = subcommands},
-                                                {.name = NULL}};
+static const struct command_spec command_commands[] = {{.name = "command",
+                                                        .run = run_all,
+                                                        .arity = -1,
+                                                        COMMON,
+                                                        .since = "2.8.13",
+                                                        .complexity = "O(N) where N is how many commands there are",
+                                                        .summary = "Describes all commands.",
+                                                        .tips = UNORDERED,
+                                                        .subcommands = subcommands},
+                                                       {.name = NULL}};
+
+const struct feature command_feature = {.name = "command", .commands = COMMANDS(command_commands)};

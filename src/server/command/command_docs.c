@@ -4,7 +4,7 @@
  * key specs with fixed positions: a spec that begins where the one before ended extends the range. Any other spec sets
  * the flag movablekeys. */
 #include "server/command/command_docs.h"
-#include "lib/hashtable.h"
+#include "lib/structures/hashtable.h"
 #include "server/command/command_names.h"
 #include "server/command/command_syntax.h"
 
@@ -114,10 +114,6 @@ void command_reply_info(struct reply *reply, const struct command *command) {
     reply_set(reply, specs);
     for (size_t i = 0; i < specs; i++) reply_key_spec(reply, &spec->keys[i]);
     size_t subcommands = subcommands_count(command);
-    if (!subcommands) {
-        reply_set(reply, 0);
-        return;
-    }
     reply_array(reply, subcommands);
     for (const struct command *sub = command->first_sub; sub; sub = sub->next_sub) command_reply_info(reply, sub);
 }

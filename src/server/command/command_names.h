@@ -1,7 +1,7 @@
 /* command_names.h: the names of command flags, ACL categories, groups and key flags. */
-#ifndef SERVER_COMMAND_NAMES_H
-#define SERVER_COMMAND_NAMES_H
-#include "lib/slice.h"
+#ifndef SERVER_COMMAND_COMMAND_NAMES_H
+#define SERVER_COMMAND_COMMAND_NAMES_H
+#include "lib/text/slice.h"
 #include <stdint.h>
 struct flag_name {
     uint32_t flag;

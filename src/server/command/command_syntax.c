@@ -4,7 +4,7 @@
  * A text is parsed when its command is registered, so that every start of the server finds mistakes, and again for each
  * request for documentation. Trees are not kept: such requests are rare, and the text is smaller. */
 #include "server/command/command_syntax.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -22,8 +22,8 @@
  *     destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE aggregate(SUM|MIN|MAX)]
  *     key:key [BY by-pattern:pattern(#1)"pattern"] [LIMIT limit{offset:integer count:integer}]
  *         [GET get-pattern:pattern(#1)"pattern"]... */
-#ifndef SERVER_COMMAND_SYNTAX_H
-#define SERVER_COMMAND_SYNTAX_H
+#ifndef SERVER_COMMAND_COMMAND_SYNTAX_H
+#define SERVER_COMMAND_COMMAND_SYNTAX_H
 #include <stdbool.h>
 
 enum argument_type {

@@ -4,41 +4,38 @@
  * usec of a command therefore include parsing and looking up the request, some tens of nanoseconds; in exchange a call
  * costs one reading of the counter. */
 #include "server/command/dispatch.h"
-#include "lib/blob.h"
-#include "lib/clock.h"
-#include "lib/histogram.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/clock.h"
+#include "lib/system/likely.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/blob.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
+#include "server/clients/transactions.h"
+#include "server/command/propagate.h"
+#include "server/script_hooks.h"
+#include "server/server.h"
 #include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include "server/stats/latency_monitor.h"
-#include "server/command/propagate.h"
-#include "server/server.h"
-#include "lib/ticks.h"
-#include "server/clients/transactions.h"
 #include <stdio.h>
-
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
     CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine */,
     UNKNOWN_SHOWN = 128,
-    BROWSER_LOG_US = 60 * 1000000,
     LATENCY_BITS = 6 /* 1.6 % */
 };
 #define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
 
 uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
 struct dispatch_settings dispatch_settings = {.latency_tracking = true};
-bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
-static struct list filters = {.head = {&filters.head, &filters.head}};
-static struct list observers = {.head = {&observers.head, &observers.head}};
-static size_t observers_of_all; /* without state_only */
+static struct list filters = LIST_INIT(filters);
+static struct list listeners = LIST_INIT(listeners);
+static size_t listeners_of_all; /* without state_only */
 
 /* Calls nest: a script's calls, a module's. */
 struct running {
@@ -50,6 +47,10 @@ static struct running *running;
 
 const struct call *dispatch_running(void) {
     return running ? &running->call : NULL;
+}
+
+bool dispatch_is_nested(void) {
+    return running && running->outer;
 }
 
 struct client *dispatch_requester(void) {
@@ -64,21 +65,32 @@ bool dispatch_is_running(const struct client *client) {
     return false;
 }
 
-void dispatch_add_filter(struct command_filter *gate) {
+bool dispatch_replies_to(const struct client *client) {
+    for (const struct running *at = running; at; at = at->outer)
+        if (at->call.client == client && at->call.reply == &client->reply) return true;
+    return false;
+}
+
+void dispatch_add_filter(struct command_filter *filter) {
+    if (list_is_linked(&filter->link)) return;
     struct list_link *at = filters.head.next;
-    while (at != &filters.head && container_of(at, struct command_filter, link)->order <= gate->order) at = at->next;
-    list_insert_before(&filters, at, &gate->link);
+    while (at != &filters.head && container_of(at, struct command_filter, link)->order <= filter->order) at = at->next;
+    list_insert_before(&filters, at, &filter->link);
 }
-void dispatch_remove_filter(struct command_filter *gate) {
-    list_remove(&filters, &gate->link);
+void dispatch_remove_filter(struct command_filter *filter) {
+    list_remove_listener(&filters, &filter->link);
 }
-void dispatch_observe(struct call_observer *observer) {
-    list_append(&observers, &observer->link);
-    observers_of_all += !observer->state_only;
+void dispatch_set_filter(struct command_filter *filter, bool on) {
+    if (on)
+        dispatch_add_filter(filter);
+    else
+        dispatch_remove_filter(filter);
 }
-void dispatch_unobserve(struct call_observer *observer) {
-    list_remove(&observers, &observer->link);
-    observers_of_all -= !observer->state_only;
+void call_listen(struct call_listener *listener) {
+    if (list_add_listener(&listeners, &listener->link)) listeners_of_all += !listener->state_only;
+}
+void call_unlisten(struct call_listener *listener) {
+    if (list_remove_listener(&listeners, &listener->link)) listeners_of_all -= !listener->state_only;
 }
 
 /* Propagation of a call. An argument in a blob is passed with that blob. All other arguments of call_propagate() are
@@ -86,6 +98,7 @@ void dispatch_unobserve(struct call_observer *observer) {
 
 struct pending {
     struct pending *next;
+    struct db *db; /* NULL: that of the call */
     int argc;
     struct blob **blobs; /* with a reference each; behind argv. NULL: none */
     struct slice argv[]; /* followed by the blobs and the bytes */
@@ -99,6 +112,10 @@ static struct blob *argument_blob(const struct client *client, struct slice argu
 }
 
 void call_propagate(struct call *call, int argc, const struct slice *argv) {
+    call_propagate_in(call, NULL, argc, argv);
+}
+
+void call_propagate_in(struct call *call, struct db *db, int argc, const struct slice *argv) {
     call->propagated = true;
     if (!propagate_wanted()) return;
     size_t bytes = 0, count = (size_t)argc;
@@ -113,6 +130,7 @@ void call_propagate(struct call *call, int argc, const struct slice *argv) {
     struct pending *pending = mem_alloc(sizeof *pending + count * sizeof *argv + blobs_size + bytes);
     char *at = (char *)&pending->argv[argc] + blobs_size;
     pending->next = NULL;
+    pending->db = db;
     pending->argc = argc;
     pending->blobs = in_blobs ? (struct blob **)&pending->argv[argc] : NULL;
     for (int i = 0; i < argc; i++) {
@@ -151,7 +169,7 @@ void call_select(struct call *call, struct db *db) {
 static void pending_send(struct running *self, int db) {
     for (struct pending *pending = self->pending, *next; pending; pending = next) {
         next = pending->next;
-        propagate(db, pending->argc, pending->argv, pending->blobs);
+        propagate(pending->db ? db_id(pending->db) : db, pending->argc, pending->argv, pending->blobs);
         for (int i = 0; pending->blobs && i < pending->argc; i++)
             if (pending->blobs[i]) blob_release(pending->blobs[i]);
         mem_free(pending);
@@ -177,30 +195,38 @@ static void call_send(const struct call *call, int db) {
     if (blobs != few) mem_free(blobs);
 }
 
-/* The call */
+/* --- The call --- */
 
-static __attribute__((noinline)) void observers_before(struct call *call) {
-    list_each(&observers, link) {
-        struct call_observer *observer = container_of(link, struct call_observer, link);
-        if (observer->before) observer->before(call);
+static __attribute__((noinline)) void listeners_before(struct call *call) {
+    listeners_call(&listeners, struct call_listener, before, call);
+}
+
+static __attribute__((noinline)) void listeners_after(struct call *call, uint64_t ticks) {
+    list_each(&listeners, link) {
+        struct call_listener *listener = container_of(link, struct call_listener, link);
+        if (listener->after && (listener->again || !(call->client->flags & CLIENT_CALLED_AGAIN)))
+            listener->after(call, ticks);
     }
 }
 
-static __attribute__((noinline)) void observers_after(struct call *call, uint64_t ticks) {
-    list_each(&observers, link) {
-        struct call_observer *observer = container_of(link, struct call_observer, link);
-        if (observer->after && (observer->again || !(call->client->flags & CLIENT_CALLED_AGAIN)))
-            observer->after(call, ticks);
-    }
-}
-
-static inline void call_account(struct command *command, uint64_t ticks) {
+/* Counts an execution and adds it to the command log if it was slow. */
+static inline void call_account(struct client *client, struct command *command, int argc, const struct slice *argv,
+                                uint64_t ticks) {
+    dispatch_commands++;
+    client->commands++;
     command->calls++;
     command->ticks += ticks;
     if (likely(dispatch_settings.latency_tracking)) {
         if (unlikely(!command->latency)) command->latency = histogram_new(LATENCY_BITS, LATENCY_HIGHEST);
         histogram_record(command->latency, ticks, 1);
     }
+    if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
+        commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
+}
+
+void dispatch_account(struct client *client, struct command *command, int argc, const struct slice *argv,
+                      uint64_t ticks) {
+    call_account(client, command, argc, argv, ticks);
 }
 
 /* Accounts for what a call changed and propagates it, also for a call that blocked. */
@@ -233,17 +259,18 @@ static void call_run(struct client *client, struct command *command, int argc, c
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
     bool repeated = propagate_wanted(), together = repeated && !(command->spec->flags & CMD_TOUCHES_ARBITRARY_KEYS);
-    if (unlikely(reply_barrier_armed) && !running) reply_barrier_before_call(client, dispatch_flags(client, command));
+    if (unlikely(reply_barrier_armed) && !running)
+        reply_barrier_before_call(client, dispatch_flags(client, command, argv));
     running = &self;
     client->current = command;
     client->reply.failed = 0;
     client->redacted = 0;
-    if (unlikely(observers_of_all) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
+    if (unlikely(listeners_of_all) && !(client->flags & CLIENT_CALLED_AGAIN)) listeners_before(&self.call);
     clock_freeze();
     /* Keys that the command finds expired are propagated in one group with the command, unless it visits all keys. */
     if (unlikely(together)) propagate_begin();
 
-    if (unlikely(client->flags & (CLIENT_IMPORT_SOURCE | CLIENT_PRIMARY | CLIENT_LOADER)))
+    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE || client_must_be_obeyed(client)))
         run_with_expired(&self.call);
     else
         command->spec->run(&self.call);
@@ -253,7 +280,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when the command finishes */
         call_changes(&self, db_id(db), repeated, together);
-        if (observers.len) observers_after(&self.call, ticks);
+        if (listeners.len) listeners_after(&self.call, ticks);
         running = self.outer;
         if (!running) client_pushes_write(client);
         if (reply_barrier_replies(client) && client->conn)
@@ -261,17 +288,16 @@ static void call_run(struct client *client, struct command *command, int argc, c
         return;
     }
     if (unlikely(client->reply.failed)) command->failed += client->reply.failed;
-    call_account(command, ticks);
-    dispatch_commands++;
-    if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call includes its nested calls */
-    client->commands++;
+    call_account(client, command, argc, argv, ticks);
+    if (likely(!self.outer))
+        dispatch_ticks_total += ticks; /* the time of a call includes its nested calls */
+    else if (client->flags & CLIENT_INTERNAL)
+        dispatch_requester()->commands++; /* a command of a script counts for its caller */
     call_changes(&self, db_id(db), repeated, together);
-    if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
-        commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
-    if (unlikely(observers.len) && (observers_of_all || client->states || self.outer))
-        observers_after(&self.call, ticks);
+    if (unlikely(listeners.len) && (listeners_of_all || client->states || self.outer))
+        listeners_after(&self.call, ticks);
     running = self.outer;
     if (unlikely(client->states != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();
@@ -281,7 +307,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
 }
 
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
-    if (likely(!(client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)))) {
+    if (likely(!client_must_be_obeyed(client))) {
         call_run(client, command, argc, argv);
         return;
     }
@@ -291,14 +317,18 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     propagation_set_origin(before);
 }
 
-/* Refusing */
+/* --- Refusing --- */
 
-static void refuse(struct client *client, struct command *command, const char *error) {
+static void refuse_as(struct client *client, struct command *command, const char *error, bool elsewhere) {
     dispatch_ticks = ticks_now(); /* bounds the turn of a client whose requests are all refused */
     if (command) command->rejected++;
     client->current = command;
-    if (dispatch_refused && dispatch_refused(client, command, error)) return;
+    if (transaction_refused(client, command, error, elsewhere)) return;
     reply_error(&client->reply, error);
+}
+
+static void refuse(struct client *client, struct command *command, const char *error) {
+    refuse_as(client, command, error, false);
 }
 
 void dispatch_refuse(struct client *client, const char *error) {
@@ -311,16 +341,39 @@ static bool is_browser(const struct slice *argv) {
 }
 
 static void refuse_browser(struct client *client) {
-    static uint64_t last_us;
-    if (!last_us || clock_mono() - last_us > BROWSER_LOG_US) {
-        last_us = clock_mono();
-        log_warning("Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to "
-                    "Valkey. This is likely due to an "
-                    "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. "
-                    "Connection aborted: %s",
-                    client_log_text(client));
-    }
+    static struct log_limit limit = {.interval_us = 60 * 1000000};
+    log_limited(&limit, LOG_LEVEL_WARNING,
+                "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to "
+                "Valkey. This is likely due to an "
+                "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. "
+                "Connection aborted: %s",
+                client_log_text(client));
     client_free(client);
+}
+
+void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, const struct slice *argv,
+                           const struct command *parent) {
+    size_t size = DISPATCH_UNKNOWN_TEXT;
+    if (parent) {
+        char upper[64];
+        size_t len = 0;
+        for (const char *p = parent->name; *p && len < sizeof upper - 1; p++)
+            upper[len++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
+        upper[len] = 0;
+        snprintf(text, size, "unknown subcommand '%.*s'. Try %s HELP.",
+                 argv[1].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[1].len, argv[1].data, upper);
+        return;
+    }
+    int at = snprintf(text, size, "unknown command '%.*s', with args beginning with: ",
+                      argv[0].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[0].len, argv[0].data);
+    int shown = 0;
+    for (int i = 1; i < argc && shown < UNKNOWN_SHOWN; i++) {
+        int len = argv[i].len > (size_t)(UNKNOWN_SHOWN - shown) ? UNKNOWN_SHOWN - shown : (int)argv[i].len;
+        int written = snprintf(text + at, size - (size_t)at, "'%.*s' ", len, argv[i].data);
+        shown += written;
+        at += written;
+        if ((size_t)at >= size) break;
+    }
 }
 
 static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv,
@@ -330,27 +383,8 @@ static __attribute__((noinline)) void refuse_unknown(struct client *client, int 
         refuse_browser(client);
         return;
     }
-    char text[UNKNOWN_SHOWN * 3 + 128];
-    if (parent) {
-        char upper[64];
-        size_t len = 0;
-        for (const char *p = parent->name; *p && len < sizeof upper - 1; p++)
-            upper[len++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
-        upper[len] = 0;
-        snprintf(text, sizeof text, "ERR unknown subcommand '%.*s'. Try %s HELP.",
-                 argv[1].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[1].len, argv[1].data, upper);
-    } else {
-        int at = snprintf(text, sizeof text, "ERR unknown command '%.*s', with args beginning with: ",
-                          argv[0].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[0].len, argv[0].data);
-        int shown = 0;
-        for (int i = 1; i < argc && shown < UNKNOWN_SHOWN; i++) {
-            int len = argv[i].len > (size_t)(UNKNOWN_SHOWN - shown) ? UNKNOWN_SHOWN - shown : (int)argv[i].len;
-            int written = snprintf(text + at, sizeof text - (size_t)at, "'%.*s' ", len, argv[i].data);
-            shown += written;
-            at += written;
-            if ((size_t)at >= sizeof text) break;
-        }
-    }
+    char text[DISPATCH_UNKNOWN_TEXT + 4] = "ERR ";
+    dispatch_unknown_text(text + 4, argc, argv, parent);
     refuse(client, NULL, text);
 }
 
@@ -360,19 +394,33 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
     refuse(client, command, text);
 }
 
-uint32_t dispatch_flags(const struct client *client, const struct command *command) {
+uint32_t command_call_flags(const struct command *command, const struct slice *argv) {
     uint32_t flags = command->spec->flags;
-    if (flags & CMD_RUNS_QUEUED) flags |= transaction_flags(client);
-    return flags & CMD_RUNS_SCRIPT ? flags | CMD_MAY_REPLICATE : flags;
+    if (!(flags & CMD_RUNS_SCRIPT) || !script_hooks) return flags;
+    switch (script_hooks->access(command->spec->name, argv[1])) {
+    case SCRIPT_ACCESS_READ: return flags;
+    case SCRIPT_ACCESS_WRITE: return flags | CMD_WRITE;
+    default: return flags | CMD_MAY_REPLICATE;
+    }
+}
+
+uint32_t dispatch_flags(const struct client *client, const struct command *command, const struct slice *argv) {
+    uint32_t flags = command_call_flags(command, argv);
+    return flags & CMD_RUNS_QUEUED ? transaction_flags(client, flags) : flags;
+}
+
+static inline bool filter_concerns(const struct command_filter *filter, const struct client *client, uint32_t flags) {
+    if (filter->flags && !(filter->flags & flags)) return false;
+    return filter->asks_obeyed || !client_must_be_obeyed(client);
 }
 
 const char *dispatch_ask(struct client *client, const struct command *command, uint32_t flags, int argc,
                          const struct slice *argv, uint32_t orders) {
     list_each(&filters, link) {
-        struct command_filter *gate = container_of(link, struct command_filter, link);
-        if (!(FILTER_BIT(gate->order) & orders) || (gate->flags && !(gate->flags & flags))) continue;
+        struct command_filter *filter = container_of(link, struct command_filter, link);
+        if (!(FILTER_BIT(filter->order) & orders) || !filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
-        if (gate->ask(client, command, argc, argv, &error) == FILTER_REFUSE) return error;
+        if (filter->ask(client, command, argc, argv, &error) == FILTER_REFUSE) return error;
     }
     return NULL;
 }
@@ -383,9 +431,9 @@ static bool filters_pass(const struct client *client, const struct command *comm
     uint32_t flags = command->spec->flags;
     if (unlikely(flags & (CMD_RUNS_QUEUED | CMD_RUNS_SCRIPT))) return false; /* dispatch_flags() has more */
     for (const struct list_link *link = filters.head.next; link != &filters.head; link = link->next) {
-        const struct command_filter *gate = container_of(link, struct command_filter, link);
-        if (gate->flags && !(gate->flags & flags)) continue;
-        if (!gate->passes || !gate->passes(client, command, argc, argv)) return false;
+        const struct command_filter *filter = container_of(link, struct command_filter, link);
+        if (!filter_concerns(filter, client, flags)) continue;
+        if (!filter->passes || !filter->passes(client, command, argc, argv)) return false;
     }
     return true;
 }
@@ -393,21 +441,28 @@ static bool filters_pass(const struct client *client, const struct command *comm
 /* Returns true if a filter stopped the request. */
 static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
                                                     const struct slice *argv, bool *held) {
-    uint32_t flags = dispatch_flags(client, command);
+    uint32_t flags = dispatch_flags(client, command, argv);
     list_each(&filters, link) {
-        struct command_filter *gate = container_of(link, struct command_filter, link);
-        if (gate->flags && !(gate->flags & flags)) continue;
+        struct command_filter *filter = container_of(link, struct command_filter, link);
+        if (filter->order > FILTER_FIRST) client->current = command;
+        if (!filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
-        switch (gate->ask(client, command, argc, argv, &error)) {
+        switch (filter->ask(client, command, argc, argv, &error)) {
         case FILTER_PASS:
             if (client->flags & CLIENT_CLOSING) return true; /* an eviction event exceeded its output limit */
             continue;
         case FILTER_REFUSE: refuse(client, command, error); return true;
-        case FILTER_TAKEN: client->current = command; return true;
+        case FILTER_ELSEWHERE: refuse_as(client, command, error, true); return true;
+        case FILTER_TAKEN: return true;
         case FILTER_HOLD: *held = true; return true;
         }
     }
     return false;
+}
+
+static const char no_login[] = "NOAUTH Authentication required.";
+static inline bool needs_login(const struct client *client) {
+    return unlikely(!client->authenticated) && auth_required();
 }
 
 bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
@@ -416,17 +471,20 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         struct command *parent;
         command = command_lookup(argc, argv, &parent);
         if (unlikely(!command)) {
-            refuse_unknown(client, argc, argv, parent);
+            if (needs_login(client))
+                refuse(client, NULL, no_login);
+            else
+                refuse_unknown(client, argc, argv, parent);
             return true;
         }
         client->last = command->parent || command->subcommands ? NULL : command;
     }
-    if (unlikely(!command_arity_ok(command, argc))) {
-        refuse_arity(client, command);
+    if (needs_login(client) && !(command->spec->flags & CMD_NO_AUTH)) {
+        refuse(client, command, no_login);
         return true;
     }
-    if (unlikely(!client->authenticated) && !(command->spec->flags & CMD_NO_AUTH) && auth_required()) {
-        refuse(client, command, "NOAUTH Authentication required.");
+    if (unlikely(!command_arity_ok(command, argc))) {
+        refuse_arity(client, command);
         return true;
     }
     if (unlikely(filters.len) && !filters_pass(client, command, argc, argv)) {

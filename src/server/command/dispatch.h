@@ -4,15 +4,16 @@
  * read-only replica, loading, a busy script) adds a filter. Dispatch calls the filters in Valkey's order, after it has
  * found the command and checked its arity and the client's authentication. A filter for some commands only names their
  * flags, which costs other commands a test of a word; without filters there is no cost. */
-#ifndef SERVER_DISPATCH_H
-#define SERVER_DISPATCH_H
-#include "lib/list.h"
+#ifndef SERVER_COMMAND_DISPATCH_H
+#define SERVER_COMMAND_DISPATCH_H
+#include "lib/structures/linked_list.h"
 #include "server/command/command.h"
 
 struct client;
 
 /* Smaller ones are called first. */
 enum filter_order {
+    FILTER_FIRST = 0, /* for these, client->current is still the command before */
     FILTER_NO_MULTI = 10,
     FILTER_ACL = 20,
     FILTER_CLUSTER = 30,
@@ -30,30 +31,35 @@ enum filter_order {
 };
 enum filter_answer {
     FILTER_PASS,
-    FILTER_REFUSE, /* with the error in *error, a complete error text */
-    FILTER_TAKEN,  /* handled otherwise (queued) and answered */
-    FILTER_HOLD    /* not now: the request stays in its client, and is dispatched again after client_release() */
+    FILTER_REFUSE,    /* with the error in *error, a complete error text */
+    FILTER_ELSEWHERE, /* the same; the error names another server, and is the answer to EXEC, too, as it is */
+    FILTER_TAKEN,     /* handled otherwise (queued) and answered */
+    FILTER_HOLD       /* not now: the request stays in its client, and is dispatched again after client_release() */
 };
 struct command_filter {
     struct list_link link;
     int order;
-    uint32_t flags; /* called for commands that have one of these; 0: for all */
+    uint32_t flags;   /* called for commands that have one of these; 0: for all */
+    bool asks_obeyed; /* called for clients that must be obeyed (client.h), too: it limits nobody, but keeps order */
     /* True: ask() would pass the request and do nothing else. Must be cheap, and has no effects. May be NULL. */
     bool (*passes)(const struct client *client, const struct command *command, int argc, const struct slice *argv);
     enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error);
 };
-void dispatch_add_filter(struct command_filter *gate);
-void dispatch_remove_filter(struct command_filter *gate);
+void dispatch_add_filter(struct command_filter *filter);
+void dispatch_remove_filter(struct command_filter *filter);
+void dispatch_set_filter(struct command_filter *filter,
+                         bool on); /* adds or removes it; each may have been done before */
 /* Flags of the command for filters: EXEC also has those of all commands it will run, and a script may replicate. */
-uint32_t dispatch_flags(const struct client *client, const struct command *command);
-/* Called for each request that was refused before it ran (its transaction becomes dirty); `command` is NULL if unknown.
- * May be NULL. Returns true if it has replied. */
-extern bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
-
+uint32_t dispatch_flags(const struct client *client, const struct command *command, const struct slice *argv);
 /* Looks a request up, checks it and runs it. Returns false if it is held back (FILTER_HOLD): dispatch it again later.
  */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
+/* What is said of a request that no command is found for: without the code of an error, and without a line end.
+ * `parent`: the container whose subcommand is unknown, or NULL. */
+enum { DISPATCH_UNKNOWN_TEXT = 512 };
+void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, const struct slice *argv,
+                           const struct command *parent);
 /* Replies with an error to a request before its lookup; an open transaction becomes dirty. */
 void dispatch_refuse(struct client *client, const char *error);
 /* Runs a command that was already checked (EXEC, scripts). */
@@ -66,7 +72,7 @@ const char *dispatch_ask(struct client *client, const struct command *command, u
                          const struct slice *argv, uint32_t orders);
 
 /* Called for each call (`before` for MONITOR). The struct belongs to its owner. */
-struct call_observer {
+struct call_listener {
     struct list_link link;
     void (*before)(struct call *call);                /* may be NULL */
     void (*after)(struct call *call, uint64_t ticks); /* may be NULL */
@@ -74,8 +80,8 @@ struct call_observer {
     bool state_only; /* not for the calls of clients without state (client_state()), which then pay nothing. It is
                         called for all calls that are made by another one: a script's. `before` must be NULL */
 };
-void dispatch_observe(struct call_observer *observer);
-void dispatch_unobserve(struct call_observer *observer);
+void call_listen(struct call_listener *listener);
+void call_unlisten(struct call_listener *listener);
 
 /* The clock of a turn: the time at which the last call ended (ticks.h). Code that begins to execute requests sets it.
  */
@@ -87,9 +93,17 @@ struct dispatch_settings {
 };
 extern struct dispatch_settings dispatch_settings;
 extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
+/* Counts an execution that dispatch did not end itself: that of a command that blocked, for `ticks` of work. */
+void dispatch_account(struct client *client, struct command *command, int argc, const struct slice *argv,
+                      uint64_t ticks);
 /* The call that runs, NULL: none. For crash reports and long calls. */
 const struct call *dispatch_running(void);
 /* The client whose request is being executed, for a script its caller; NULL: none. */
 struct client *dispatch_requester(void);
+bool dispatch_is_nested(void);                         /* the call that runs was made by a transaction or a script */
 bool dispatch_is_running(const struct client *client); /* one of the running calls is this client's */
+/* One of the running calls replies into this client's output: nobody else may write to, flush or release that output
+ * until the call has ended (server/nested_turn.h). Not so while a call of the client's replies elsewhere, as a
+ * debugging session does. */
+bool dispatch_replies_to(const struct client *client);
 #endif

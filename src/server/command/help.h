@@ -1,6 +1,6 @@
 /* help.h: the reply of a container command's HELP. */
-#ifndef SERVER_HELP_H
-#define SERVER_HELP_H
+#ifndef SERVER_COMMAND_HELP_H
+#define SERVER_COMMAND_HELP_H
 #include "resp/reply.h"
 #include "server/command/command.h"
 

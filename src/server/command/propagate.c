@@ -4,18 +4,17 @@
  * several commands). A listener sees only the outermost pair, and no pair around an empty group. */
 #include "server/command/propagate.h"
 
-static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+static struct list listeners = LIST_INIT(listeners);
 static int depth;
 static enum propagation_origin origin;
 static uint64_t offset;
 static int targets = PROPAGATE_ALL;
 
 void propagate_listen(struct propagation_listener *listener) {
-    listener->begun = false;
-    list_append(&listeners, &listener->link);
+    if (list_add_listener(&listeners, &listener->link)) listener->begun = false;
 }
 void propagate_unlisten(struct propagation_listener *listener) {
-    list_remove(&listeners, &listener->link);
+    list_remove_listener(&listeners, &listener->link);
 }
 bool propagate_wanted(void) {
     return listeners.len != 0 && origin != PROPAGATION_LOADING && targets;

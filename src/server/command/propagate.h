@@ -10,11 +10,11 @@
  * callback. A blob that a listener holds is shared and must not be written.
  *
  * Main thread only. */
-#ifndef SERVER_PROPAGATE_H
-#define SERVER_PROPAGATE_H
-#include "lib/blob.h"
-#include "lib/list.h"
-#include "lib/slice.h"
+#ifndef SERVER_COMMAND_PROPAGATE_H
+#define SERVER_COMMAND_PROPAGATE_H
+#include "lib/structures/linked_list.h"
+#include "lib/text/blob.h"
+#include "lib/text/slice.h"
 
 /* The origin of the command that causes a change. */
 enum propagation_origin {

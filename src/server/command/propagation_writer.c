@@ -1,6 +1,6 @@
 /* propagation_writer.c: see propagation_writer.h. */
 #include "server/command/propagation_writer.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "resp/request.h"
 
 static void write_select(struct propagation_writer *writer, int db) {

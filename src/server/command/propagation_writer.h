@@ -5,9 +5,9 @@
  * Whether a group needs MULTI is known when its second command comes. So the writer marks where the group begins, and
  * inserts MULTI there; mark and insert belong to the owner of the output. Large values are passed to the output as
  * blobs (output_write_blob). */
-#ifndef SERVER_PROPAGATION_WRITER_H
-#define SERVER_PROPAGATION_WRITER_H
-#include "lib/output.h"
+#ifndef SERVER_COMMAND_PROPAGATION_WRITER_H
+#define SERVER_COMMAND_PROPAGATION_WRITER_H
+#include "lib/text/output.h"
 #include "server/command/propagate.h"
 
 struct propagation_writer {

@@ -6,10 +6,11 @@
  * CONFIG SET restores values this way when a later one fails. Comparing and keeping old values as text costs an
  * allocation per change. Copy functions for each type were rejected: options change rarely. */
 #include "server/config/config.h"
-#include "lib/hashtable.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "resp/request.h"
 #include "server/config/config_engine.h"
 #include <ctype.h>
 #include <errno.h>
@@ -52,33 +53,20 @@ static const char *parse_bool(const struct config_option *option, struct slice w
     return "argument must be 'yes' or 'no'";
 }
 enum memory_parse { MEMORY_OK, MEMORY_MALFORMED, MEMORY_TOO_LARGE /* for int64_t, not for uint64_t */ };
-/* Digits and a unit; no digits mean 0, as in Valkey. A minus sign is accepted if the option has negative values. A
- * number of more than 64 bits is malformed. Valkey lets the product of number and unit wrap; here that is malformed,
- * too, since it could turn the largest limit into none. */
-static enum memory_parse parse_memory_size(const struct config_option *option, struct slice word, int64_t *bytes) {
-    static const struct {
-        const char *unit;
-        int64_t size;
-    } units[] = {{"", 1},        {"b", 1},        {"k", 1000},       {"kb", 1024},
-                 {"m", 1000000}, {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}};
-    size_t digits = 0;
-    uint64_t number = 0;
-    bool negative = option->min < 0 && word.len && word.data[0] == '-';
-    if (negative) word.data++, word.len--;
-    for (; digits < word.len && isdigit((unsigned char)word.data[digits]); digits++)
-        if (__builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, (uint64_t)(word.data[digits] - '0'), &number))
-            return MEMORY_MALFORMED;
-    struct slice unit = {word.data + digits, word.len - digits};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (!slice_is(unit, units[i].unit)) continue;
-        if (negative && unit.len) return MEMORY_MALFORMED;
-        if (__builtin_mul_overflow(number, (uint64_t)units[i].size, &number)) return MEMORY_MALFORMED;
-        if (number > INT64_MAX) return MEMORY_TOO_LARGE;
-        *bytes = negative ? -(int64_t)number : (int64_t)number;
-        return MEMORY_OK;
+/* No digits mean 0, as in Valkey. A minus sign is accepted if the option has negative values, which have no unit.
+ * Valkey lets the product of number and unit wrap; here that is malformed, since it could turn the largest limit into
+ * none. */
+static enum memory_parse parse_memory_size(const struct config_option *option, struct slice argument, int64_t *bytes) {
+    uint64_t number;
+    bool negative = option->min < 0 && argument.len && argument.data[0] == '-';
+    if (negative) {
+        argument.data++, argument.len--;
+        if (argument.len && !isdigit((unsigned char)argument.data[argument.len - 1])) return MEMORY_MALFORMED;
     }
-    return MEMORY_MALFORMED;
+    if (!parse_memory(argument, &number)) return MEMORY_MALFORMED;
+    if (number > INT64_MAX && !(option->flags & CONFIG_UNSIGNED)) return MEMORY_TOO_LARGE;
+    *bytes = negative ? -(int64_t)number : (int64_t)number;
+    return MEMORY_OK;
 }
 static const char *out_of_limits(const struct config_option *option);
 static const char *parse_memory_or_percent(const struct config_option *option, struct slice word, int64_t *number) {
@@ -147,7 +135,8 @@ static const char *check_limits(const struct config_option *option, int64_t numb
     int64_t min, max;
     type_limits(option, &min, &max);
     bool percent = option->flags & CONFIG_PERCENT_OK && number < 0;
-    return percent || (number >= min && number <= max) ? NULL : out_of_limits(option);
+    if (percent || option->flags & CONFIG_UNSIGNED) return NULL;
+    return number >= min && number <= max ? NULL : out_of_limits(option);
 }
 static const char *parse_number(const struct config_option *option, int count, const struct slice *words,
                                 int64_t *number) {
@@ -183,6 +172,12 @@ static void store_number(struct config_state *state, int64_t number) {
     }
 }
 static void store_words(struct config_state *state, int count, const struct slice *words) {
+    if (state->option->type == CONFIG_BYTES) {
+        struct slice *bytes = state->value, old = *bytes;
+        *bytes = (struct slice){mem_strndup(words->len ? words->data : "", words->len), words->len};
+        mem_free((char *)(uintptr_t)old.data);
+        return;
+    }
     if (state->option->type == CONFIG_STRING) { /* joined by spaces, as CONFIG GET shows them */
         char **place = state->value, *old = *place;
         size_t len = 0, at = 0;
@@ -229,9 +224,9 @@ const char *config_state_set(struct config_state *state, int count, const struct
     } else if (count != 1) {
         return "wrong number of arguments";
     }
-    bool is_text = option->type == CONFIG_STRING || option->type == CONFIG_STRINGS,
-         is_custom = option->type == CONFIG_CUSTOM;
-    for (int i = 0; is_text && i < count; i++) /* C functions would truncate the text there */
+    bool is_bytes = option->type == CONFIG_BYTES, is_custom = option->type == CONFIG_CUSTOM,
+         is_text = is_bytes || option->type == CONFIG_STRING || option->type == CONFIG_STRINGS;
+    for (int i = 0; is_text && !is_bytes && i < count; i++) /* C functions would truncate the text there */
         if (words[i].len && memchr(words[i].data, 0, words[i].len)) return "argument must not contain a null byte";
     int64_t number = 0;
     const char *reason = is_text || is_custom ? NULL : parse_number(option, count, words, &number);
@@ -295,14 +290,15 @@ static void write_number(const struct config_state *state, bool units, struct ou
         if (option->flags & CONFIG_PERCENT_OK && number < 0)
             number = -number, unit = "%";
         else if (units && option->type == CONFIG_MEMORY && number) {
-            if (number % (1 << 30) == 0)
-                number >>= 30, unit = "gb";
-            else if (number % (1 << 20) == 0)
-                number >>= 20, unit = "mb";
-            else if (number % (1 << 10) == 0)
-                number >>= 10, unit = "kb";
+            static const char *const names[] = {"", "kb", "mb", "gb"};
+            int shift = number % (1 << 30) == 0 ? 3 : number % (1 << 20) == 0 ? 2 : number % (1 << 10) == 0;
+            unit = names[shift];
+            number = option->flags & CONFIG_UNSIGNED ? (int64_t)((uint64_t)number >> 10 * shift) : number >> 10 * shift;
         }
-        snprintf(text, sizeof text, "%lld%s", (long long)number, unit);
+        if (option->flags & CONFIG_UNSIGNED)
+            snprintf(text, sizeof text, "%llu%s", (unsigned long long)number, unit);
+        else
+            snprintf(text, sizeof text, "%lld%s", (long long)number, unit);
     }
     write_text(out, text);
 }
@@ -312,6 +308,8 @@ void config_state_text(const struct config_state *state, struct output *out) {
         option->get(option, out);
     } else if (option->type == CONFIG_STRING) {
         write_text(out, *(char **)state->value);
+    } else if (option->type == CONFIG_BYTES) {
+        output_write(out, *(const struct slice *)state->value);
     } else if (option->type == CONFIG_STRINGS) {
         const struct config_strings *strings = state->value;
         for (int i = 0; i < strings->count; i++) {
@@ -322,28 +320,33 @@ void config_state_text(const struct config_state *state, struct output *out) {
         write_number(state, false, out);
     }
 }
-char *config_state_text_copy(const struct config_state *state) {
+struct slice config_state_text_copy(const struct config_state *state) {
     struct memory_output text;
     memory_output_init(&text);
     config_state_text(state, &text.out);
     struct slice slice = memory_output_slice(&text);
     char *copy = mem_strndup(slice.len ? slice.data : "", slice.len);
+    slice.data = copy;
     memory_output_free(&text);
-    return copy;
+    return slice;
+}
+void config_text_free(struct slice text) {
+    mem_free((char *)(uintptr_t)text.data);
 }
 bool config_state_is_default(const struct config_state *state) {
-    char *text = config_state_text_copy(state);
-    bool same = strcmp(text, state->initial) == 0;
-    mem_free(text);
+    struct slice text = config_state_text_copy(state);
+    bool same = slice_equal(text, state->initial);
+    config_text_free(text);
     return same;
 }
 void config_state_log_not_built(struct config_state *state) {
     const struct config_option *option = state->option;
     if (!(option->flags & CONFIG_NOT_BUILT)) return;
-    char *text = config_state_text_copy(state);
+    struct slice text = config_state_text_copy(state);
     /* Turning off a feature that is not built needs no message. */
-    bool silent = !strcmp(text, state->initial) || !*text || !strcmp(text, "no") || !strcmp(text, "0");
-    mem_free(text);
+    bool silent = slice_equal(text, state->initial) || !text.len || slice_equal(text, SLICE("no")) ||
+                  slice_equal(text, SLICE("0"));
+    config_text_free(text);
     if (silent) {
         state->logged_not_built = false;
     } else if (!state->logged_not_built) {
@@ -354,34 +357,6 @@ void config_state_log_not_built(struct config_state *state) {
 
 /* --- lines of the file --- */
 
-void config_write_word(struct output *out, struct slice word, bool always_quoted) {
-    bool plain = word.len && !always_quoted;
-    for (size_t i = 0; i < word.len && plain; i++) {
-        unsigned char c = (unsigned char)word.data[i];
-        plain = c > ' ' && c < 127 && c != '"' && c != '\'' && c != '\\' && (c != '#' || i);
-    }
-    if (plain) {
-        output_write(out, word);
-        return;
-    }
-    write_text(out, "\"");
-    for (size_t i = 0; i < word.len; i++) {
-        static const char special[] = "\n\r\t\a\b", letters[] = "nrtab";
-        unsigned char c = (unsigned char)word.data[i];
-        const char *found = c ? strchr(special, c) : NULL;
-        char text[8];
-        if (c == '"' || c == '\\')
-            snprintf(text, sizeof text, "\\%c", c);
-        else if (found)
-            snprintf(text, sizeof text, "\\%c", letters[found - special]);
-        else if (c < ' ' || c > 126)
-            snprintf(text, sizeof text, "\\x%02x", c);
-        else
-            snprintf(text, sizeof text, "%c", c);
-        write_text(out, text);
-    }
-    write_text(out, "\"");
-}
 void config_state_lines(const struct config_state *state, const char *name, struct output *out) {
     const struct config_option *option = state->option;
     if (option->type == CONFIG_CUSTOM && option->rewrite) {
@@ -394,15 +369,16 @@ void config_state_lines(const struct config_state *state, const char *name, stru
         const struct config_strings *strings = state->value;
         for (int i = 0; i < strings->count; i++) {
             if (i) write_text(out, " ");
-            config_write_word(out, slice_of(strings->items[i]), false);
+            word_write(out, slice_of(strings->items[i]), false);
         }
-    } else if (option->type == CONFIG_STRING || option->type == CONFIG_CUSTOM || option->type == CONFIG_STRINGS) {
-        char *text = config_state_text_copy(state);
-        if (option->flags & CONFIG_MULTI_ARG && *text)
-            write_text(out, text);
+    } else if (option->type == CONFIG_STRING || option->type == CONFIG_BYTES || option->type == CONFIG_CUSTOM ||
+               option->type == CONFIG_STRINGS) {
+        struct slice text = config_state_text_copy(state);
+        if (option->flags & CONFIG_MULTI_ARG && text.len)
+            output_write(out, text);
         else
-            config_write_word(out, slice_of(text), true);
-        mem_free(text);
+            word_write(out, text, true);
+        config_text_free(text);
     } else {
         write_number(state, true, out);
     }
@@ -435,6 +411,8 @@ void config_register(const struct config_option *options) {
         state->value = option->value || custom ? option->value : mem_calloc(1, sizeof(struct config_strings));
         if (option->type == CONFIG_STRING)
             *(char **)state->value = NULL;
+        else if (option->type == CONFIG_BYTES)
+            *(struct slice *)state->value = (struct slice){NULL, 0};
         else if (option->type == CONFIG_STRINGS)
             *(struct config_strings *)state->value = (struct config_strings){0};
         const char *reason = option->initial ? config_state_set_text(state, slice_of(option->initial), true) : NULL;
@@ -460,13 +438,16 @@ void config_unregister(const struct config_option *options) {
         if (option->type == CONFIG_STRING) {
             mem_free(*(char **)state->value);
             *(char **)state->value = NULL;
+        } else if (option->type == CONFIG_BYTES) {
+            config_text_free(*(struct slice *)state->value);
+            *(struct slice *)state->value = (struct slice){NULL, 0};
         } else if (option->type == CONFIG_STRINGS) {
             store_words(state, 0, NULL);
         }
         if (!option->value && option->type != CONFIG_CUSTOM) mem_free(state->value);
         remove_name(slice_of(option->name));
         if (option->alias) remove_name(slice_of(option->alias));
-        mem_free(state->initial);
+        config_text_free(state->initial);
         mem_free(state);
     }
 }
@@ -509,16 +490,6 @@ const struct config_option *config_find(struct slice name) {
     struct config_name_entry *entry = config_name_find(name);
     return entry ? entry->state->option : NULL;
 }
-size_t config_each(void (*visit)(const struct config_option *option, void *context), void *context) {
-    size_t count = 0;
-    for (size_t i = 0; i < names_count; i++) {
-        struct config_name_entry *entry = config_name_at(i);
-        if (entry->name != entry->state->option->name) continue;
-        visit(entry->state->option, context);
-        count++;
-    }
-    return count;
-}
 static struct config_state *state_of(const char *name) {
     struct config_name_entry *entry = config_name_find(slice_of(name));
     if (!entry) table_is_wrong(name, "is asked for and in no table");
@@ -526,9 +497,6 @@ static struct config_state *state_of(const char *name) {
 }
 int64_t config_number(const char *name) {
     return number_of(state_of(name));
-}
-void config_text(const char *name, struct output *out) {
-    config_state_text(state_of(name), out);
 }
 const char *config_assign(const char *name, int count, const struct slice *words) {
     return config_state_set(state_of(name), count, words, false);

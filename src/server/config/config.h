@@ -1,18 +1,18 @@
 /* config.h: the table of options. The file, the command line, CONFIG GET/SET/REWRITE/HELP and the check of valkey.conf
  * all use it.
  *
- * A feature describes its options in a constant table beside its code and registers it in main.c. The feature owns the
- * values: the table holds a pointer (or NULL: then the engine keeps the value, and config_number() and config_text()
- * read it). Names and aliases match case-insensitively. Not thread-safe: the main thread changes options; other threads
- * read plain words.
+ * A feature describes its options in a constant table beside its code and registers it in its struct feature. The
+ * feature owns the values: the table holds a pointer (or NULL: then the engine keeps the value, and config_number()
+ * reads it). Names and aliases match case-insensitively. Not thread-safe: the main thread changes options; other
+ * threads read plain words.
  *
  * Values are words. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" pass the same words
  * to an option that takes several (CONFIG_MULTI_ARG); for the empty text "" such an option gets no words. Any other
  * option takes exactly one. */
-#ifndef SERVER_CONFIG_H
-#define SERVER_CONFIG_H
-#include "lib/output.h"
-#include "lib/slice.h"
+#ifndef SERVER_CONFIG_CONFIG_H
+#define SERVER_CONFIG_CONFIG_H
+#include "lib/text/output.h"
+#include "lib/text/slice.h"
 #include <stdint.h>
 
 enum config_type {
@@ -24,6 +24,7 @@ enum config_type {
     CONFIG_ENUM,    /* int *        one of names[] */
     CONFIG_FLAGS,   /* int *        any of names[], or'ed */
     CONFIG_STRING,  /* char **      allocated by the table (mem_strdup); never NULL: empty is "" */
+    CONFIG_BYTES,   /* struct slice * as CONFIG_STRING, but it may contain NUL bytes: passwords */
     CONFIG_STRINGS, /* struct config_strings * words; a file line or SET value replaces all of it */
     CONFIG_CUSTOM   /* set/get functions */
 };
@@ -37,8 +38,9 @@ enum config_flag {
     CONFIG_NOT_BUILT = 64, /* stored and shown without effect: the feature is not in this build. The server logs this
                               once when the value differs from the default */
     CONFIG_DENY_LOADING = 128,
-    CONFIG_VOLATILE = 256,  /* apply even if the value did not change */
-    CONFIG_DEPRECATED = 512 /* accepted without effect */
+    CONFIG_VOLATILE = 256,   /* apply even if the value did not change */
+    CONFIG_DEPRECATED = 512, /* accepted without effect */
+    CONFIG_UNSIGNED = 1024   /* CONFIG_MEMORY: the value is a uint64_t, without limits */
 };
 struct config_name {
     const char *name;
@@ -70,7 +72,6 @@ struct config_option {
     const char *(*set)(const struct config_option *option, int count, const struct slice *words);
     void (*get)(const struct config_option *option, struct output *out);
     void (*rewrite)(const struct config_option *option, struct output *out);
-    const char *help; /* one sentence, for CONFIG HELP-like views and --help */
 };
 void config_register(const struct config_option *options); /* ends with name NULL; sets the defaults. Aborts on a
                                                               malformed table or a duplicate name */
@@ -78,13 +79,10 @@ void config_register(const struct config_option *options); /* ends with name NUL
  * Do not call it while an option is being set. */
 void config_unregister(const struct config_option *options);
 const struct config_option *config_find(struct slice name); /* by name or alias */
-size_t config_each(void (*visit)(const struct config_option *option, void *context),
-                   void *context); /* in order of name; returns the count */
 const char *config_reason(const char *format, ...)
     __attribute__((format(printf, 1, 2))); /* static text, valid until the next call */
 /* The value of an option by name, for modules that do not own it, such as INFO. Aborts on an unknown name. */
 int64_t config_number(const char *name); /* of BOOL, INT, INT64, MEMORY, OCTAL, ENUM, FLAGS */
-void config_text(const char *name, struct output *out);
 /* Sets an option as a line of the file would. Returns NULL or the reason. Does not call apply. */
 const char *config_assign(const char *name, int count, const struct slice *words);
 
@@ -98,13 +96,11 @@ struct config_directive {
     void (*rewrite)(struct output *out); /* all lines of the directive; may be NULL */
     int pass;                            /* private */
 };
-/* Appends a word in the syntax of the file: plain, or quoted with escapes. */
-void config_write_word(struct output *out, struct slice word, bool always_quoted);
 void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one with the
                                                                                same name replaces the earlier */
 
 /* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are
- * argv[1..] without --help and similar options: [file] [--name word…]… [-]; "-" also reads standard input. Register
+ * argv[1..] without --help and similar options: [file | -] [--name word…]… [-]; "-" reads standard input. Register
  * commands and options first. */
 void config_load(int argc, char **argv);
 /* 0: config_load is not reading. Else one more than the number of files that include, one in the other, the line being

@@ -3,16 +3,17 @@
  * SET of several options is all or nothing: first every name is checked, then all values are stored, then each apply
  * function is called once. If storing or applying fails, the old values are stored again (from texts saved before) and
  * the functions that had succeeded are called again. */
-#include "lib/glob.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/glob.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
-#include "server/config/config_engine.h"
 #include "server/command/help.h"
-#include "server/stats/info.h"
-#include "server/server.h"
+#include "server/config/config_engine.h"
 #include "server/config/settings.h"
+#include "server/feature.h"
+#include "server/server.h"
+#include "server/stats/info.h"
 #include <string.h>
 
 /* --- GET --- */
@@ -67,7 +68,7 @@ struct setting {
     struct config_state *state;
     const char *name; /* name or alias of the request, spelled as in the table */
     struct slice value;
-    char *old; /* as text */
+    struct slice old; /* as text */
     bool changed;
 };
 enum { APPLY_MAX = 64 };
@@ -75,7 +76,7 @@ enum { APPLY_MAX = 64 };
 static bool may_change_protected(const struct call *call) {
     int allowed = server_settings.protected_configs;
     const struct connection *conn = call->client ? call->client->conn : NULL;
-    return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn->transport->is_local(conn)));
+    return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn_is_local(conn)));
 }
 /* A name and its alias may both be set; the later one wins. */
 static const char *refuse(const struct call *call, const struct config_name_entry *entry, const struct setting *before,
@@ -106,10 +107,10 @@ static const char *apply_all(const struct setting *settings, int count, int *fai
 }
 static void put_back(struct setting *settings, int count) {
     for (int i = count; i-- > 0;) {
-        const char *reason = config_state_set_text(settings[i].state, slice_of(settings[i].old), true);
+        const char *reason = config_state_set_text(settings[i].state, settings[i].old, true);
         if (reason)
             log_warning("Option '%s' could not be put back to '%s': %s", settings[i].state->option->name,
-                        settings[i].old, reason);
+                        settings[i].old.data, reason);
     }
 }
 static void reply_set_failed(struct call *call, const char *name, const char *reason) {
@@ -127,7 +128,7 @@ static int collect(struct call *call, struct setting *settings) {
             return -1;
         }
         const char *reason = refuse(call, entry, settings, count);
-        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && (server.loading || server.async_loading)) {
+        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server_is_loading()) {
             reply_error(call->reply, WITH_PRODUCT("LOADING ", " is loading the dataset in memory"));
             return -1;
         }
@@ -149,9 +150,9 @@ static bool store_all(struct call *call, struct setting *settings, int count) {
             put_back(settings, i);
             return false;
         }
-        char *now = config_state_text_copy(setting->state);
-        setting->changed = strcmp(now, setting->old) != 0;
-        mem_free(now);
+        struct slice now = config_state_text_copy(setting->state);
+        setting->changed = !slice_equal(now, setting->old);
+        config_text_free(now);
     }
     return true;
 }
@@ -181,7 +182,7 @@ static void run_set(struct call *call) {
             reply_ok(call->reply);
         }
     }
-    for (int i = 0; i < count; i++) mem_free(settings[i].old);
+    for (int i = 0; i < count; i++) config_text_free(settings[i].old);
     mem_free(settings);
 }
 
@@ -263,11 +264,18 @@ static const struct command_spec subcommands[] = {
      .tips = ON_ALL_NODES},
     {HELP_ROW(run_help), .group = GROUP_SERVER, .since = "5.0.0"},
     {.name = NULL}};
-const struct command_spec config_commands[] = {{.name = "config",
-                                                .arity = -2,
-                                                .group = GROUP_SERVER,
-                                                .since = "2.0.0",
-                                                .complexity = "Depends on subcommand.",
-                                                .summary = "Holds the commands on options.",
-                                                .subcommands = subcommands},
-                                               {.name = NULL}};
+static const struct command_spec config_commands[] = {{.name = "config",
+                                                       .arity = -2,
+                                                       .group = GROUP_SERVER,
+                                                       .since = "2.0.0",
+                                                       .complexity = "Depends on subcommand.",
+                                                       .summary = "Holds the commands on options.",
+                                                       .subcommands = subcommands},
+                                                      {.name = NULL}};
+
+const struct feature config_feature = {
+    .name = "config",
+    .options = OPTIONS(config_options_server, config_options_unbuilt),
+    .directives = DIRECTIVES(config_directives_basic),
+    .commands = COMMANDS(config_commands),
+};

@@ -4,14 +4,14 @@
  *   config_file.c     the file, its includes, standard input, the command line
  *   config_rewrite.c  CONFIG REWRITE
  *   config_command.c  CONFIG GET, SET, … */
-#ifndef SERVER_CONFIG_ENGINE_H
-#define SERVER_CONFIG_ENGINE_H
+#ifndef SERVER_CONFIG_CONFIG_ENGINE_H
+#define SERVER_CONFIG_CONFIG_ENGINE_H
 #include "server/config/config.h"
 
 struct config_state {
     const struct config_option *option;
     void *value;           /* the option's variable, or memory of the engine */
-    char *initial;         /* the default as config_state_text() shows it */
+    struct slice initial;  /* the default as config_state_text() shows it */
     bool logged_not_built; /* the CONFIG_NOT_BUILT message was logged for the current value */
     int pass;              /* scratch of config_rewrite.c and config_command.c */
 };
@@ -33,7 +33,8 @@ const char *config_state_set(struct config_state *state, int count, const struct
 /* As above for one text. An option of several words splits it at spaces. */
 const char *config_state_set_text(struct config_state *state, struct slice text, bool is_default);
 void config_state_text(const struct config_state *state, struct output *out);
-char *config_state_text_copy(const struct config_state *state); /* mem_free it */
+struct slice config_state_text_copy(const struct config_state *state); /* NUL-terminated; config_text_free() it */
+void config_text_free(struct slice text);
 bool config_state_is_default(const struct config_state *state);
 /* Logs that the option has no effect in this build, if that is so. */
 void config_state_log_not_built(struct config_state *state);

@@ -3,8 +3,8 @@
  * All sources become one text that is read line by line, so that a word means the same in each of them and later
  * settings win: first the file, then standard input, then a line for each --name of the command line with its words
  * quoted. The first invalid line ends the start-up. */
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"
 #include "server/server.h"
@@ -14,6 +14,7 @@
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
@@ -86,6 +87,46 @@ static const char *include(struct slice pattern) {
     mem_free(path);
     return reason;
 }
+
+/* How many characters must be inserted, deleted, replaced, or swapped with their neighbour to make `b` of `a` (optimal
+ * string alignment distance). SIZE_MAX: a text is too long. */
+static size_t edit_distance(struct slice a, const char *b) {
+    enum { LEN_MAX = 63 };
+    unsigned char rows[3][LEN_MAX + 1]; /* of the last character but one, the last, the current */
+    unsigned char *before = rows[0], *last = rows[1], *current = rows[2];
+    size_t len = strlen(b);
+    if (a.len > LEN_MAX || len > LEN_MAX) return SIZE_MAX;
+    for (size_t j = 0; j <= len; j++) last[j] = (unsigned char)j;
+    for (size_t i = 1; i <= a.len; i++) {
+        current[0] = (unsigned char)i;
+        for (size_t j = 1; j <= len; j++) {
+            bool same = tolower((unsigned char)a.data[i - 1]) == b[j - 1];
+            int least = last[j - 1] + !same;
+            if (last[j] + 1 < least) least = last[j] + 1;
+            if (current[j - 1] + 1 < least) least = current[j - 1] + 1;
+            if (i > 1 && j > 1 && tolower((unsigned char)a.data[i - 2]) == b[j - 1] &&
+                tolower((unsigned char)a.data[i - 1]) == b[j - 2] && before[j - 2] + 1 < least)
+                least = before[j - 2] + 1;
+            current[j] = (unsigned char)least;
+        }
+        unsigned char *oldest = before;
+        before = last, last = current, current = oldest;
+    }
+    return last[len];
+}
+
+/* The name of an option that `name` may be a misspelling of; NULL: none is similar. */
+static const char *similar_name(struct slice name) {
+    const char *similar = NULL;
+    size_t least = name.len < 6 ? 2 : 3; /* one or two mistakes */
+    for (size_t i = 0; i < config_names_count(); i++) {
+        const struct config_name_entry *entry = config_name_at(i);
+        size_t distance = edit_distance(name, entry->name);
+        if (distance < least) least = distance, similar = entry->name;
+    }
+    return similar;
+}
+
 static const char *load_words(int count, const struct slice *words) {
     static const char bad[] = "Bad directive or wrong number of arguments";
     struct slice name = words[0];
@@ -96,7 +137,10 @@ static const char *load_words(int count, const struct slice *words) {
         return directive->handle(count - 1, words + 1);
     }
     struct config_name_entry *entry = config_name_find(name);
-    if (!entry) return bad;
+    if (!entry) {
+        const char *similar = similar_name(name);
+        return similar ? config_reason("%s\nDid you mean '%s'?", bad, similar) : bad;
+    }
     if (count == 2 && entry->state->option->flags & CONFIG_MULTI_ARG)
         return config_state_set_text(entry->state, words[1], false);
     return config_state_set(entry->state, count - 1, words + 1, false);
@@ -144,8 +188,16 @@ const char *config_load_text(struct slice text, int *line_number, struct slice *
     return reason;
 }
 
-/* A word after --name is its value even if it begins with "--" itself. The exception is --save, which without a value
- * means: no save points. */
+/* An argument that has more than the name: "--maxmemory 1gb". */
+static bool has_value(const char *argument) {
+    struct slice *words;
+    int count = words_split(slice_of(argument), &words);
+    if (count >= 0) words_free(words, count);
+    return count != 1 && count != 0;
+}
+
+/* An argument after --name is its value even if it begins with "--" itself, unless the name came with its value. The
+ * exception is --save, which without a value means: no save points. */
 void config_arguments_to_text(int argc, char **argv, struct output *out) {
     bool awaits_value = false, awaits_save = false;
     for (int i = 0; i < argc; i++) {
@@ -154,11 +206,11 @@ void config_arguments_to_text(int argc, char **argv, struct output *out) {
             if (awaits_save) output_write(out, SLICE(" \"\""));
             output_write(out, SLICE("\n"));
             output_write(out, slice_of(argv[i] + 2));
-            awaits_value = true;
+            awaits_value = !has_value(argv[i]);
             awaits_save = strcasecmp(argv[i] + 2, "save") == 0;
         } else {
             output_write(out, i ? SLICE(" ") : SLICE("\n"));
-            config_write_word(out, slice_of(argv[i]), true);
+            word_write(out, slice_of(argv[i]), true);
             awaits_value = awaits_save = false;
         }
     }
@@ -179,9 +231,11 @@ static void tell_not_built(void) {
 void config_load(int argc, char **argv) {
     struct memory_output text;
     memory_output_init(&text);
-    bool standard_input = argc > 0 && strcmp(argv[argc - 1], "-") == 0;
-    if (standard_input) argc--;
-    if (argc > 0 && argv[0][0] != '-') {
+    /* "-" is the first argument, in the place of the file, or the last one. */
+    bool standard_input_first = argc > 0 && strcmp(argv[0], "-") == 0, standard_input = standard_input_first;
+    if (standard_input_first) argc--, argv++;
+    if (argc > 0 && strcmp(argv[argc - 1], "-") == 0) standard_input = true, argc--;
+    if (!standard_input_first && argc > 0 && argv[0][0] != '-') {
         file_path = absolute_path(argv[0]);
         read_file(file_path, &text.out);
         argc--, argv++;

@@ -8,8 +8,8 @@
  * The new content is written to a file beside the old one, synced and renamed over it, so that a crash leaves either
  * the old or the new file. Included files are not changed. If an included file sets an option to a value other than the
  * default, the value is appended; since it comes later, it wins. */
-#include "lib/file.h"
-#include "lib/memory.h"
+#include "lib/system/file.h"
+#include "lib/system/memory.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"
 #include <errno.h>

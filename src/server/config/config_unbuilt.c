@@ -6,9 +6,9 @@
  * options into the feature's own table; the engine aborts on duplicates.
  *
  * Values that would risk data or safety without their feature (modules, cluster mode) are refused instead. */
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include <arpa/inet.h>
@@ -86,16 +86,22 @@ static const char *load_module(int count, const struct slice *words) {
     }
     return NULL;
 }
+/* A rewritten file has the options that the arguments set, and so no loadmodule lines: an old argument would set an
+ * option that has its default again. */
+static void rewrite_modules(struct output *out) {}
 static const char *ignore(int count, const struct slice *words) {
     return NULL;
-} /* had an effect in very old servers */
+} /* had an effect in older servers */
 
 const struct config_directive config_directives_basic[] = {
     {.name = "rename-command", .min_words = 2, .max_words = 2, .handle = rename_command},
-    {.name = "loadmodule", .min_words = 1, .handle = load_module},
+    {.name = "loadmodule", .min_words = 1, .handle = load_module, .rewrite = rewrite_modules},
     {.name = "list-max-ziplist-entries", .min_words = 1, .max_words = 1, .handle = ignore},
     {.name = "list-max-ziplist-value", .min_words = 1, .max_words = 1, .handle = ignore},
     {.name = "lua-replicate-commands", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = "io-threads-do-reads", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = "events-per-io-thread", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = "dynamic-hz", .min_words = 1, .max_words = 1, .handle = ignore},
     {.name = NULL}};
 
 static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1}, {NULL, 0}};
@@ -255,27 +261,7 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = -1,
      .max = INT64_MAX},
-    /* Memory: clients, eviction. */
-    {.name = "jemalloc-bg-thread", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    /* Monitoring. */
-    {.name = "watchdog-period",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX},
     /* Threads, sockets, start-up. */
-    {.name = "events-per-io-thread",
-     .type = CONFIG_INT,
-     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
-     .initial = "2",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "io-threads-do-reads",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_DEPRECATED | CONFIG_IMMUTABLE | CONFIG_HIDDEN,
-     .initial = "yes"},
-    {.name = "dynamic-hz", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN, .initial = "yes"},
     {.name = "prefetch-batch-max-size",
      .type = CONFIG_INT,
      .flags = CONFIG_NOT_BUILT,
@@ -288,12 +274,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "7",
      .min = 0,
      .max = INT32_MAX},
-    {.name = "min-string-size-avoid-copy-reply",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
-     .initial = "16kb",
-     .min = 0,
-     .max = INT64_MAX},
     {.name = "min-string-size-avoid-copy-reply-threaded",
      .type = CONFIG_MEMORY,
      .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
@@ -301,8 +281,4 @@ const struct config_option config_options_unbuilt[] = {
      .min = 0,
      .max = INT64_MAX},
     {.name = "ignore-warnings", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "hash-seed",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE | CONFIG_SENSITIVE,
-     .initial = ""},
     {.name = NULL}};

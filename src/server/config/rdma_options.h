@@ -1,6 +1,6 @@
 /* rdma_options.h: options of the RDMA transport, except for the addresses (listeners.h). */
-#ifndef SERVER_RDMA_OPTIONS_H
-#define SERVER_RDMA_OPTIONS_H
+#ifndef SERVER_CONFIG_RDMA_OPTIONS_H
+#define SERVER_CONFIG_RDMA_OPTIONS_H
 #include "server/config/config.h"
 extern const struct config_option rdma_options[];
 void rdma_options_apply(void); /* before listening */

@@ -1,7 +1,7 @@
 /* settings.h: values of options that several files of the server read. Only the option table (config_server.c) writes
  * them. */
-#ifndef SERVER_SETTINGS_H
-#define SERVER_SETTINGS_H
+#ifndef SERVER_CONFIG_SETTINGS_H
+#define SERVER_CONFIG_SETTINGS_H
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,7 +24,7 @@ enum maxmemory_policy {
 struct server_settings {
     bool hide_user_data, always_show_logo, crash_log, exit_on_panic, disable_thp, debug_assert;
     int debug_command, module_command, protected_configs; /* enum permission */
-    int64_t maxmemory;                                    /* bytes, 0: no limit */
+    uint64_t maxmemory;                                   /* bytes, 0: no limit */
     int maxmemory_policy;                                 /* enum maxmemory_policy */
     char *availability_zone;
     bool redis_names; /* extended-redis-compatibility */

@@ -7,12 +7,13 @@
  * Files are compared once in tls-auto-reload-interval by what stat() says of them, which costs nothing; reading them
  * and parsing certificates happens on a background thread. */
 #include "server/config/tls_options.h"
-#include "lib/background.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "net/stream.h"
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/socket.h"
 #include "server/clients/listeners.h"
+#include "server/feature.h"
 #ifdef USE_TLS
 #include "net/tls.h"
 #endif
@@ -31,10 +32,6 @@ static const struct config_name users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {N
 bool tls_for_replication(void) {
     return replication;
 }
-bool tls_for_cluster(void) {
-    return cluster;
-}
-
 #ifdef USE_TLS
 
 _Static_assert((int)TLS_AUTH_YES == 1 && (int)TLS_AUTH_OPTIONAL == 2, "");
@@ -116,7 +113,7 @@ static void plan_free(struct plan *plan) {
     mem_free(plan);
 }
 
-/* Noticing changes */
+/* --- Noticing changes --- */
 
 struct trace {
     struct timespec modified;
@@ -178,10 +175,10 @@ static void reload_start(void) {
     event_loop_take_posts(server.loop);
 }
 
-/* Applying */
+/* --- Applying --- */
 
 bool tls_options_apply(bool port_on) {
-    stream_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
+    socket_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
     tls_set_peer_names((enum tls_names)auth_user);
     if (!port_on && !replication && !cluster) return true;
     struct plan *plan = plan_new();
@@ -212,8 +209,8 @@ static void write_tls(struct output *out) {
     write_certificate(out, "ca", &accepting.ca);
     info_line(out, "tls_handshakes:%llu", (unsigned long long)tls_stats.handshakes);
     info_line(out, "tls_handshakes_resumed:%llu", (unsigned long long)tls_stats.resumed);
-    info_line(out, "tls_handshakes_pending:%llu", (unsigned long long)stream_stats.handshakes);
-    info_line(out, "tls_handshakes_failed:%llu", (unsigned long long)stream_stats.handshakes_failed);
+    info_line(out, "tls_handshakes_pending:%llu", (unsigned long long)socket_stats.handshakes);
+    info_line(out, "tls_handshakes_failed:%llu", (unsigned long long)socket_stats.handshakes_failed);
 }
 
 #else /* built without TLS */
@@ -238,9 +235,9 @@ static void write_tls(struct output *out) {
 
 #endif
 
-struct server_part tls_part = {.name = "tls", .start = reload_start, .cron = reload_cron};
+static const struct server_part tls_part = {.name = "tls", .start = reload_start, .cron = reload_cron};
 
-const struct info_section tls_sections[] = {
+static const struct info_section tls_sections[] = {
     {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls}, {.name = NULL}};
 
 static const char *apply(void) {
@@ -249,70 +246,72 @@ static const char *apply(void) {
 }
 
 /* clang-format off */
-#define TEXT(option, variable, sentence) \
-    {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = apply, .help = sentence}
-#define SECRET(option, variable, sentence) \
+#define TEXT(option, variable) \
+    {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = apply}
+#define SECRET(option, variable) \
     {.name = option, .type = CONFIG_STRING, .flags = CONFIG_SENSITIVE, .value = &(variable), .initial = "", \
-     .apply = apply, .help = sentence}
-#define SWITCH(option, variable, first, sentence) \
-    {.name = option, .type = CONFIG_BOOL, .value = &(variable), .initial = first, .apply = apply, .help = sentence}
-#define NUMBER(option, variable, first, sentence) \
+     .apply = apply}
+#define SWITCH(option, variable, first) \
+    {.name = option, .type = CONFIG_BOOL, .value = &(variable), .initial = first, .apply = apply}
+#define NUMBER(option, variable, first) \
     {.name = option, .type = CONFIG_INT, .value = &(variable), .initial = first, .min = 0, .max = INT32_MAX, \
-     .apply = apply, .help = sentence}
+     .apply = apply}
 /* clang-format on */
-const struct config_option tls_options[] = {
-    TEXT("tls-cert-file", cert_file, "Certificate of the server, PEM."),
-    TEXT("tls-key-file", key_file, "Private key of that certificate, PEM."),
-    SECRET("tls-key-file-pass", key_password, "Password of the private key."),
-    TEXT("tls-client-cert-file", client_cert_file, "Certificate for outgoing connections; empty: the server's."),
-    TEXT("tls-client-key-file", client_key_file, "Private key of the certificate for outgoing connections."),
-    SECRET("tls-client-key-file-pass", client_key_password, "Password of that private key."),
-    TEXT("tls-dh-params-file", dh_file, "Parameters of the Diffie-Hellman key exchange, PEM."),
-    TEXT("tls-ca-cert-file", ca_file, "Trusted certificate authorities, PEM."),
-    TEXT("tls-ca-cert-dir", ca_dir, "Directory of trusted certificate authorities, with the names of openssl rehash."),
+static const struct config_option tls_options[] = {
+    TEXT("tls-cert-file", cert_file),
+    TEXT("tls-key-file", key_file),
+    SECRET("tls-key-file-pass", key_password),
+    TEXT("tls-client-cert-file", client_cert_file),
+    TEXT("tls-client-key-file", client_key_file),
+    SECRET("tls-client-key-file-pass", client_key_password),
+    TEXT("tls-dh-params-file", dh_file),
+    TEXT("tls-ca-cert-file", ca_file),
+    TEXT("tls-ca-cert-dir", ca_dir),
     {.name = "tls-auth-clients",
      .type = CONFIG_ENUM,
      .value = &auth_clients,
      .initial = "yes",
      .names = auths,
-     .apply = apply,
-     .help = "Must clients have a certificate."},
+     .apply = apply},
     {.name = "tls-auth-clients-user",
      .type = CONFIG_ENUM,
      .value = &auth_user,
      .initial = "off",
      .names = users,
-     .apply = apply,
-     .help = "Name in a client's certificate that is the name of its user."},
+     .apply = apply},
     {.name = "tls-replication",
      .type = CONFIG_BOOL,
      .value = &replication,
      .initial = "no",
      .check = tls_option_check,
-     .apply = apply,
-     .help = "TLS between primary and replicas."},
+     .apply = apply},
     {.name = "tls-cluster",
      .type = CONFIG_BOOL,
      .value = &cluster,
      .initial = "no",
      .check = tls_option_check,
-     .apply = apply,
-     .help = "TLS on the cluster bus."},
-    TEXT("tls-protocols", protocols, "Versions that are allowed; empty: TLSv1.2 TLSv1.3."),
-    TEXT("tls-ciphers", ciphers, "Ciphers of TLS 1.2; empty: the library's default."),
-    TEXT("tls-ciphersuites", ciphersuites, "Cipher suites of TLS 1.3; empty: the library's default."),
-    SWITCH("tls-prefer-server-ciphers", prefer_server_ciphers, "no", "The server's order of ciphers decides."),
-    SWITCH("tls-session-caching", session_caching, "yes", "Clients may resume sessions."),
-    NUMBER("tls-session-cache-size", cache_size, "20480", "Sessions that are cached; 0: no limit."),
-    NUMBER("tls-session-cache-timeout", cache_timeout, "300", "Seconds for which a session can be resumed."),
-    NUMBER("tls-auto-reload-interval", reload_interval, "0", "Seconds between checks of the files; 0: none."),
+     .apply = apply},
+    TEXT("tls-protocols", protocols),
+    TEXT("tls-ciphers", ciphers),
+    TEXT("tls-ciphersuites", ciphersuites),
+    SWITCH("tls-prefer-server-ciphers", prefer_server_ciphers, "no"),
+    SWITCH("tls-session-caching", session_caching, "yes"),
+    NUMBER("tls-session-cache-size", cache_size, "20480"),
+    NUMBER("tls-session-cache-timeout", cache_timeout, "300"),
+    NUMBER("tls-auto-reload-interval", reload_interval, "0"),
     {.name = "tls-handshake-timeout-ms",
      .type = CONFIG_INT,
      .value = &handshake_timeout_ms,
      .initial = "10000",
      .min = 1,
      .max = 3600000,
-     .apply = apply,
-     .help = "Time for the handshake of an accepted connection."},
+     .apply = apply},
     {.name = NULL},
+};
+
+const struct feature tls_feature = {
+    .name = "tls",
+    .options = OPTIONS(tls_options),
+    .sections = SECTIONS(tls_sections),
+    .parts = PARTS(&tls_part),
 };

@@ -1,14 +1,10 @@
 /* tls_options.h: the options of TLS, the contexts made from them, and their section of INFO. The port is an option of
  * listeners.c. A build without TLS knows the options, too, and refuses those that would need it. */
-#ifndef SERVER_TLS_OPTIONS_H
-#define SERVER_TLS_OPTIONS_H
+#ifndef SERVER_CONFIG_TLS_OPTIONS_H
+#define SERVER_CONFIG_TLS_OPTIONS_H
 #include "server/config/config.h"
 #include "server/server.h"
 #include "server/stats/info.h"
-
-extern const struct config_option tls_options[];
-extern const struct info_section tls_sections[];
-extern struct server_part tls_part; /* reloads changed files: tls-auto-reload-interval */
 
 /* Makes the contexts for a port, for replication and for the cluster, if any of them is on (`port_on`: the TLS port).
  * Returns false after it has logged the reason; contexts in use then stay. Call it at start, and before a port opens.
@@ -17,5 +13,4 @@ bool tls_options_apply(bool port_on);
 /* The `check` of options that need TLS: refuses values other than the default if it is not built in. */
 const char *tls_option_check(const struct config_option *option, struct slice text);
 bool tls_for_replication(void); /* replicas and primaries of this server speak TLS: tls-replication */
-bool tls_for_cluster(void);     /* tls-cluster */
 #endif

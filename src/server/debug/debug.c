@@ -2,27 +2,28 @@
  * Its subcommands are not registered as commands of their own. Those about values and databases are in debug_data.c.
  */
 #include "server/debug/debug.h"
-#include "lib/blob.h"
-#include "lib/glob.h"
-#include "lib/hashtable.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/random.h"
-#include "persist/rdb.h"
-#include "server/clients/client.h"
-#include "server/config/config_engine.h"
-#include "server/debug/debug_data.h"
-#include "server/debug/debug_barrier.h"
-#include "server/debug/debug_follow.h"
+#include "formats/rdb.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "lib/text/blob.h"
+#include "lib/text/glob.h"
+#include "lib/text/number.h"
 #include "server/clients/blocking.h"
+#include "server/clients/client.h"
 #include "server/command/help.h"
-#include "server/stats/info.h"
 #include "server/command/propagate.h"
+#include "server/config/config_engine.h"
+#include "server/config/settings.h"
+#include "server/debug/debug_barrier.h"
+#include "server/debug/debug_data.h"
+#include "server/debug/debug_follow.h"
+#include "server/feature.h"
 #include "server/process/child.h"
 #include "server/server.h"
+#include "server/stats/info.h"
 #include "store/entry.h"
-#include "server/config/settings.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,10 +40,11 @@ void debug_register(const struct debug_subcommand *subcommands) {
     tables = mem_realloc(tables, (tables_count + 1) * sizeof *tables);
     tables[tables_count++] = subcommands;
 }
-bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
+/* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
+ * capitals. */
+static bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
-    if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn->transport->is_local(conn)))
-        return true;
+    if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn_is_local(conn))) return true;
     reply_error_format(call->reply,
                        "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local "
                        "connection, otherwise you need "
@@ -50,7 +52,7 @@ bool debug_permitted(struct call *call, int permission, const char *command, con
                        command, option);
     return false;
 }
-static void reply_unknown(struct call *call) {
+void debug_reply_unknown(struct call *call) {
     reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try DEBUG HELP.",
                        call->argv[1].len < 128 ? (int)call->argv[1].len : 128, call->argv[1].data);
 }
@@ -153,21 +155,6 @@ static void run_config_rewrite(struct call *call) {
 }
 /* Replies are written directly to send memory: there is no reply buffer to resize. Valkey's tests call this to resize
  * it. */
-static void run_replybuffer(struct call *call) {
-    int64_t number;
-    if (slice_is(call->argv[2], "resizing")) {
-        reply_ok(call->reply);
-    } else if (!slice_is(call->argv[2], "peak-reset-time")) {
-        reply_error_format(call->reply,
-                           "ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP.");
-    } else if (slice_is(call->argv[3], "never") || slice_is(call->argv[3], "reset") ||
-               parse_int64(call->argv[3], &number)) {
-        reply_ok(call->reply);
-    } else {
-        reply_not_integer(call->reply);
-    }
-}
-
 static void run_pause_cron(struct call *call) {
     server.cron_paused = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
@@ -277,19 +264,16 @@ static const struct debug_subcommand general[] = {
     {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
     {"pause-after-fork", 1, 1, run_pause_after_fork,
      HELP("PAUSE-AFTER-FORK <0|1>",
-          "    Stop the server after each fork, as SIGSTOP does, until SIGCONT; or no more.")},
+          "    Stop the server after each fork, as SIGSTOP does, until SIGCONT; or no more. A replica stops",
+          "    when its primary has forked for a dual-channel synchronization.")},
     {"pause-cron", 1, 1, run_pause_cron,
      HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
-    {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
     {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
      HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>",
           "    Accept payloads of RESTORE with a wrong checksum, or refuse them.")},
     {"replicate", 1, -1, run_replicate,
      HELP("REPLICATE <word> [<word> ...]",
           "    Send the words to replicas as a command, though nothing is executed here.")},
-    {"replybuffer", 2, 2, run_replybuffer,
-     HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>",
-          "    Accepted for the sake of tests; replies are not buffered that way here.")},
     {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},
     {"set-active-expire", 1, 1, run_set_active_expire,
      HELP("SET-ACTIVE-EXPIRE <0|1>", "    Switch the search for expired keys off or on.")},
@@ -303,12 +287,6 @@ static const struct debug_subcommand general[] = {
     {"help", 0, 0, run_help, NULL},
     {NULL, 0, 0, NULL, NULL}};
 
-void debug_register_own(void) {
-    debug_register(general);
-    debug_register(debug_data_subcommands);
-    debug_register(debug_follow_subcommands);
-    debug_register(debug_barrier_subcommands);
-}
 static const struct debug_subcommand *subcommand_find(struct slice name) {
     for (size_t i = tables_count; i-- > 0;)
         for (const struct debug_subcommand *sub = tables[i]; sub->name; sub++)
@@ -324,22 +302,34 @@ static void run_help(struct call *call) {
     lines[count] = NULL;
     reply_help(call->reply, "DEBUG", lines);
 }
+bool debug_refused_by_load(struct call *call) {
+    if (!server_is_loading()) return false;
+    reply_error(call->reply, WITH_PRODUCT("LOADING ", " is loading the dataset in memory"));
+    return true;
+}
 static void run_debug(struct call *call) {
     if (!debug_permitted(call, server_settings.debug_command, "DEBUG", "enable-debug-command")) return;
     const struct debug_subcommand *sub = subcommand_find(call->argv[1]);
     int arguments = call->argc - 2;
     if (!sub || arguments < sub->min_arguments || (sub->max_arguments >= 0 && arguments > sub->max_arguments))
-        reply_unknown(call);
+        debug_reply_unknown(call);
     else
         sub->run(call);
 }
 
-const struct command_spec debug_commands[] = {{.name = "debug",
-                                               .run = run_debug,
-                                               .arity = -2,
-                                               .flags = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD,
-                                               .group = GROUP_SERVER,
-                                               .since = "1.0.0",
-                                               .complexity = "Depends on subcommand.",
-                                               .summary = "Holds what developers and tests need."},
-                                              {.name = NULL}};
+static const struct command_spec debug_commands[] = {
+    {.name = "debug",
+     .run = run_debug,
+     .arity = -2,
+     .flags = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "Depends on subcommand.",
+     .summary = "Holds what developers and tests need."},
+    {.name = NULL}};
+
+const struct feature debug_feature = {
+    .name = "debug",
+    .commands = COMMANDS(debug_commands),
+    .debug = DEBUG_SUBCOMMANDS(general, debug_data_subcommands, debug_follow_subcommands, debug_barrier_subcommands),
+};

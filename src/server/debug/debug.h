@@ -10,9 +10,9 @@
  *   hash    xor, for each field, a fresh digest with field and value mixed. The field's expiration does not count
  *   zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
  *   stream  for each entry mix its id ("ms.seq"), then mix each field and value */
-#ifndef SERVER_DEBUG_H
-#define SERVER_DEBUG_H
-#include "lib/sha1.h"
+#ifndef SERVER_DEBUG_DEBUG_H
+#define SERVER_DEBUG_DEBUG_H
+#include "lib/hash/sha1.h"
 #include "server/command/command.h"
 
 struct digest {
@@ -20,7 +20,6 @@ struct digest {
 };
 void digest_mix(struct digest *digest, struct slice bytes);
 void digest_xor(struct digest *digest, struct slice bytes);
-void digest_mix_number(struct digest *digest, uint32_t number);
 
 struct debug_value_ops {
     void (*digest)(const struct entry *entry, struct digest *digest);
@@ -38,8 +37,7 @@ struct debug_subcommand {
 };
 void debug_register(const struct debug_subcommand
                         *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
-void debug_register_own(void);         /* the subcommands of server/; call it first */
-/* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
- * capitals. */
-bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
+/* Replies with an error while a data set is being loaded: subcommands that replace or fill the databases. */
+bool debug_refused_by_load(struct call *call);
+void debug_reply_unknown(struct call *call); /* the error for an unknown argument */
 #endif

@@ -2,7 +2,7 @@
  * an fsync. Each command that changes data and is propagated counts as a write. The writes are numbered from 1, from
  * HOLD to OFF. */
 #include "server/debug/debug_barrier.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/propagate.h"
 
@@ -10,7 +10,6 @@ static struct reply_barrier barrier;
 static uint64_t before_first; /* sequence number of the barrier before the first write */
 
 static void write_seen(struct propagation_listener *self, const struct propagation *propagation) {
-    (void)self, (void)propagation;
     reply_barrier_issue(&barrier);
 }
 static struct propagation_listener listener = {.command = write_seen, .changes_only = true};

@@ -1,6 +1,6 @@
 /* debug_clients.c: the subcommands of DEBUG about clients. */
 #include "server/debug/debug_clients.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #ifdef USE_TLS
 #include "net/tls.h"
 #endif
@@ -56,8 +56,27 @@ static void run_protect_client(struct call *call) {
     }
 }
 
-/* Replies are written directly to send memory, which has no static buffer to avoid. */
+static void run_replybuffer(struct call *call) {
+    if (slice_is(call->argv[2], "resizing")) {
+        int64_t on;
+        client_reply_sizes_adapt = parse_int64(call->argv[3], &on) && on;
+    } else if (!slice_is(call->argv[2], "peak-reset-time")) {
+        debug_reply_unknown(call);
+        return;
+    } else if (slice_is(call->argv[3], "never")) {
+        client_reply_peak_reset_ms = -1;
+    } else if (slice_is(call->argv[3], "reset")) {
+        client_reply_peak_reset_ms = REPLY_PEAK_MS;
+    } else if (!parse_int64(call->argv[3], &client_reply_peak_reset_ms)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    reply_ok(call->reply);
+}
+
+/* In Valkey, the first bytes of output are in a buffer that does not count against limits; this switches it off. */
 static void run_enforce_reply_list(struct call *call) {
+    client_replies_are_lists = !slice_equal(call->argv[2], SLICE("0"));
     reply_ok(call->reply);
 }
 
@@ -84,11 +103,17 @@ static void run_force_tls_write_error(struct call *call) {
     }
 const struct debug_subcommand debug_client_subcommands[] = {
     {"client-enforce-reply-list", 1, 1, run_enforce_reply_list,
-     HELP("CLIENT-ENFORCE-REPLY-LIST <0|1>", "    Accepted for tests; replies have no static buffer here.")},
+     HELP("CLIENT-ENFORCE-REPLY-LIST <0|1>",
+          "    Count even the smallest reply as a block of 16 KiB against the output buffer limits.")},
     {"client-eviction", 0, 0, run_client_eviction,
      HELP("CLIENT-EVICTION", "    Show how many clients use how much memory (maxmemory-clients).")},
     {"force-tls-write-error", 1, 1, run_force_tls_write_error,
      HELP("FORCE-TLS-WRITE-ERROR <0|1>", "    Send nothing over TLS, as if all sockets were full.")},
+    {"replybuffer", 2, 2, run_replybuffer,
+     HELP("REPLYBUFFER PEAK-RESET-TIME <NEVER|RESET|milliseconds>",
+          "    After how long the peak of replies (rbp of CLIENT LIST) starts again. RESET: the default.",
+          "REPLYBUFFER RESIZING <0|1>",
+          "    Let the size of the reply buffer (rbs of CLIENT LIST) follow the peak, or not.")},
     {"protect-client", 1, 1, run_protect_client,
      HELP("PROTECT-CLIENT <id>", "    Read nothing more from a client, and never free it.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -1,10 +1,10 @@
 /* debug_data.c: DEBUG on keys, values and the protocol. The digest is described in debug.h. */
 #include "server/debug/debug_data.h"
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "persist/rdb.h"
+#include "formats/rdb.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/server.h"
 #include "store/keyspace.h"
 #include <stdio.h>
@@ -26,7 +26,7 @@ void digest_mix(struct digest *digest, struct slice bytes) {
     digest_xor(digest, bytes);
     sha1_digest(slice_make(digest->bytes, SHA1_SIZE), digest->bytes);
 }
-void digest_mix_number(struct digest *digest, uint32_t number) {
+static void digest_mix_number(struct digest *digest, uint32_t number) {
     unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16),
                               (unsigned char)(number >> 8), (unsigned char)number};
     digest_mix(digest, slice_make(bytes, 4));
@@ -185,6 +185,7 @@ static bool take_count(struct call *call, int index, int64_t *count) {
     return false;
 }
 static void run_populate(struct call *call) {
+    if (debug_refused_by_load(call)) return;
     int64_t count, size = -1;
     if (!take_count(call, 2, &count) || (call->argc > 4 && !take_count(call, 4, &size))) return;
     struct slice prefix = call->argc > 3 ? call->argv[3] : SLICE("key");

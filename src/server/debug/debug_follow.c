@@ -3,7 +3,7 @@
  * one command. Tests use it to check what a write is propagated as, without a replica. It ends with the connection or
  * with RESET. */
 #include "server/debug/debug_follow.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/clients/subscribers.h"
 #include "server/command/propagation_writer.h"
 
@@ -43,14 +43,14 @@ static void leave(struct client *client) {
     propagate_unlisten(&listener);
     memory_output_free(&pending);
 }
-static struct client_watcher watcher = {.freed = leave, .reset = leave};
+static struct client_listener client_listener = {.freed = leave, .reset = leave};
 
 static void run_follow(struct call *call) {
     if (!call->client->conn || call->client->flags & CLIENT_DENY_BLOCKING) {
         reply_error(call->reply, "ERR DEBUG FOLLOW needs a connection of its own");
         return;
     }
-    if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
+    client_listen(&client_listener);
     if (!subscribers_has(&followers, call->client)) {
         subscribers_join(&followers, call->client);
         if (followers.count == 1) {

@@ -3,7 +3,7 @@
  * The counts of objects are gauges: a test reads them before and after an operation and expects them to be equal. */
 #include "server/debug/rdma_debug.h"
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #include "server/server.h"
 
 struct rdma_debug {

@@ -1,9 +1,9 @@
 /* child.c: see child.h. */
 #include "server/process/child.h"
-#include "lib/clock.h"
-#include "lib/hashtable.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/structures/hashtable.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "net/pin.h"
 #include "net/value_arena.h"
 #include "server/clients/client.h"
@@ -12,7 +12,7 @@
 #include "server/process/process_title.h"
 #include "server/stats/latency_monitor.h"
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #endif
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +97,7 @@ void child_set_resizing(bool enabled) {
     apply_sharing();
 }
 
-/* In the child */
+/* --- In the child --- */
 
 static void killed(int number) {
     log_write_from_handler("Received SIGUSR1 in child, exiting now.");
@@ -106,14 +106,16 @@ static void killed(int number) {
 }
 
 static void become_ordinary_process(void) {
-    static const int defaults[] = {SIGTERM, SIGCHLD, SIGALRM};
+    static const int defaults[] = {SIGCHLD, SIGALRM};
     struct sigaction action;
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = SIG_DFL;
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) sigaction(defaults[i], &action, NULL);
-    /* The terminal's interrupt reaches the whole process group: the server decides whether to end the child. */
+    /* A terminal's interrupt and a service manager's SIGTERM reach the whole group of processes: the server decides
+     * whether to end the child. */
     action.sa_handler = SIG_IGN;
+    sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     action.sa_handler = killed;
     sigaction(CHILD_KILL_SIGNAL, &action, NULL);
@@ -219,7 +221,7 @@ void child_report_end(void) {
                (unsigned long long)((self.cow_sum / self.reports) >> 20));
 }
 
-/* In the server */
+/* --- In the server --- */
 
 /* False: the child has closed its end. */
 static bool read_reports(const struct child_process *process) {
@@ -252,7 +254,7 @@ static bool reap(struct child_process *process, int options) {
     else
         sessions--;
     event_timer_cancel(server.loop, &process->reap_timer);
-    event_watch_remove(server.loop, &process->pipe);
+    event_io_remove(server.loop, &process->pipe);
     close(process->fd);
     process->job = NULL;
     value_arena_defer_free(false);
@@ -266,10 +268,10 @@ static uint64_t reap_later(struct event_timer *timer) {
 }
 
 /* A report, or the end: the kernel closes the child's descriptors shortly before it can be reaped. */
-static void pipe_ready(struct event_watch *watch, int mask) {
-    struct child_process *process = container_of(watch, struct child_process, pipe);
+static void pipe_ready(struct event_io *io, int mask) {
+    struct child_process *process = container_of(io, struct child_process, pipe);
     if (read_reports(process)) return;
-    event_watch_remove(server.loop, watch);
+    event_io_remove(server.loop, io);
     if (!reap(process, WNOHANG)) event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
 }
 
@@ -282,6 +284,10 @@ static uint64_t count_keys(void) {
 static bool pause_after_fork;
 void child_set_pause_after_fork(bool enabled) {
     pause_after_fork = enabled;
+}
+
+void child_pause_after_fork(void) {
+    if (pause_after_fork) raise(SIGSTOP);
 }
 
 static pid_t start(struct child_process *process, struct child_job *job) {
@@ -300,13 +306,13 @@ static pid_t start(struct child_process *process, struct child_job *job) {
         close(ends[0]);
         return -error;
     }
-    if (pause_after_fork) raise(SIGSTOP);
+    child_pause_after_fork();
     child_stats.total_forks++;
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
     latency_event("fork", took);
     *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1};
-    int result = event_watch_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
+    int result = event_io_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
     if (result < 0) {
         log_warning("Could not watch child process %d, polling for its exit instead: %s", (int)pid, strerror(-result));
         event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
@@ -340,6 +346,7 @@ size_t child_sessions(void) {
 static void kill_process(const struct child_process *process) {
     log_notice("Killing running %s child: %d", process->job->log_name, (int)process->pid);
     kill(process->pid, CHILD_KILL_SIGNAL);
+    kill(process->pid, SIGCONT); /* a stopped process acts on the signal only when it continues */
 }
 void child_kill(void) {
     if (child.process.job) kill_process(&child.process);

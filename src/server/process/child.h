@@ -20,8 +20,8 @@
  * The server does not use SIGCHLD, so that libraries can start processes of their own.
  *
  * Main thread only. */
-#ifndef SERVER_CHILD_H
-#define SERVER_CHILD_H
+#ifndef SERVER_PROCESS_CHILD_H
+#define SERVER_PROCESS_CHILD_H
 #include "server/config/config.h"
 #include "server/server.h"
 #include <stdbool.h>
@@ -64,7 +64,7 @@ struct child_process {     /* private */
     struct child_job *job; /* NULL: none runs */
     pid_t pid;
     int fd; /* the read end of its pipe */
-    struct event_watch pipe;
+    struct event_io pipe;
     struct event_timer reap_timer;
 };
 /* Forks a session; job->kind is CHILD_SESSION. Returns as child_start() does, without -EBUSY. In the session nothing is
@@ -99,4 +99,5 @@ extern struct child_stats child_stats;
 void child_set_resizing(bool enabled);
 /* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child goes on. */
 void child_set_pause_after_fork(bool enabled);
+void child_pause_after_fork(void); /* the server that it depends on has forked: stops here, if so set */
 #endif

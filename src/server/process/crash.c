@@ -6,14 +6,14 @@
  * if one of them crashes, the report ends there. The handler runs on its own stack, so that it can report a stack
  * overflow. */
 #include "server/process/crash.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
-#include "server/server.h"
 #include "server/config/settings.h"
+#include "server/server.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -85,7 +86,6 @@ static uint64_t instruction_of(const ucontext_t *context) {
 #elif defined(__aarch64__)
     return (uint64_t)context->uc_mcontext.pc;
 #else
-    (void)context;
     return 0;
 #endif
 }
@@ -142,6 +142,7 @@ static void report_frame(const void *address) {
 
 static void report_stack(const ucontext_t *context) {
     void *frames[FRAMES_MAX];
+    line_len = 0;
     put_title("STACK TRACE");
     put("EIP:");
     put_line();
@@ -150,6 +151,7 @@ static void report_stack(const ucontext_t *context) {
     put_line();
     int count = backtrace(frames, FRAMES_MAX);
     for (int i = 0; i < count; i++) report_frame(frames[i]);
+    put_title("STACK TRACE DONE");
 }
 
 static void report_registers(const ucontext_t *context) {
@@ -196,7 +198,6 @@ static void report_registers(const ucontext_t *context) {
     put_hex((uint64_t)context->uc_mcontext.pc, 16);
     put_line();
 #else
-    (void)context;
     put("not known on this machine");
     put_line();
 #endif
@@ -214,7 +215,7 @@ static void report_state(void) {
     report_field("process_id", getpid());
     report_field("uptime_in_seconds", (clock_wall_us() / 1000 - server.started_ms) / 1000);
     report_field("used_memory", (int64_t)mem_used());
-    report_field("maxmemory", server_settings.maxmemory);
+    report_field("maxmemory", (int64_t)server_settings.maxmemory);
     report_field("total_commands_processed", (int64_t)dispatch_commands);
     report_field("connected_clients", (int64_t)clients_count());
     report_field("total_connections_received", (int64_t)client_stats.accepted);
@@ -287,6 +288,50 @@ static void crashed(int number, siginfo_t *info, void *data) {
     die(number);
 }
 
+/* --- The watchdog --- */
+
+enum { WATCHDOG_MIN_MS = 200 };
+static int watchdog_period; /* milliseconds; 0: off */
+
+static void stuck(int number, siginfo_t *info, void *data) {
+    int saved_errno = errno;
+    if (reporting) return;
+    log_write_from_handler(info->si_code == SI_USER ? "\nReceived SIGALRM" : "\n--- WATCHDOG TIMER EXPIRED ---");
+    report_stack(data);
+    log_write_from_handler("--------\n");
+    errno = saved_errno;
+}
+
+static void timer_set(int ms) {
+    struct itimerval timer = {.it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}};
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+void watchdog_cron(void) {
+    if (watchdog_period) timer_set(watchdog_period);
+}
+
+/* The period covers two turns of the cron at least. */
+static const char *apply_watchdog(void) {
+    int least = 2 * 1000 / (server.hz ? server.hz : 10);
+    if (least < WATCHDOG_MIN_MS) least = WATCHDOG_MIN_MS;
+    if (watchdog_period && watchdog_period < least) watchdog_period = least;
+    timer_set(watchdog_period);
+    return NULL;
+}
+
+const struct config_option watchdog_options[] = {
+    {.name = "watchdog-period",
+     .type = CONFIG_INT,
+     .flags = CONFIG_HIDDEN,
+     .value = &watchdog_period,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
+     .apply = apply_watchdog},
+    {.name = NULL},
+};
+
 static void out_of_memory(size_t size) {
     log_warning("Out Of Memory allocating %zu bytes!", size);
     log_warning("Guru Meditation: Server aborting for OUT OF MEMORY. Allocating %zu bytes!", size);
@@ -296,6 +341,9 @@ void crash_catch_signals(void) {
     void *frame;
     backtrace(&frame, 1); /* loads its library here, not in the handler */
     mem_set_oom_handler(out_of_memory);
+    struct sigaction alarm = {.sa_sigaction = stuck, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    sigemptyset(&alarm.sa_mask);
+    sigaction(SIGALRM, &alarm, NULL);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return; /* the sanitizer's own report says more */
 #endif

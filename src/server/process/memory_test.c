@@ -1,6 +1,6 @@
 /* memory_test.c: see memory_test.h. */
 #include "server/process/memory_test.h"
-#include "lib/number.h"
+#include "lib/text/number.h"
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>

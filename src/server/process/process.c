@@ -1,12 +1,19 @@
 /* process.c: see process.h. The title is in process_title.c, the system checks in process_check.c. */
 #include "server/process/process.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "lib/version.h"
+#include "lib/system/background.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
+#include "lib/text/number.h"
 #include "net/pin.h"
 #include "server/clients/client.h"
 #include "server/clients/io_threads.h"
+#include "server/feature.h"
+#include "server/process/crash.h"
+#include "server/process/process_title.h"
+#include "server/process/restart.h"
+#include "server/process/shutdown.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +32,13 @@ enum { RESERVED_FILES = 32, OOM_VALUES = 3, OOM_MIN = -1000, OOM_MAX = 1000 };
 enum supervision { SUPERVISED_NO, SUPERVISED_AUTO, SUPERVISED_SYSTEMD, SUPERVISED_UPSTART };
 enum oom_mode { OOM_NO, OOM_RELATIVE, OOM_ABSOLUTE };
 
-static bool daemonize;
+static bool daemonize, purge_in_background;
 static char *pid_file, *server_cpulist, *bio_cpulist, *aof_rewrite_cpulist, *bgsave_cpulist;
-static int supervised, oom_mode, oom_values[OOM_VALUES];
-static int oom_score_at_start;
-static bool oom_score_known, oom_score_changed, pid_file_written;
+static int supervised; /* as configured */
+static int supervisor; /* the one that was found: never SUPERVISED_AUTO */
+static int oom_mode, oom_values[OOM_VALUES];
+static int oom_score_before; /* of the process, before the option changed it */
+static bool oom_score_changed, pid_file_written;
 static char pid_path[4096];
 
 const char *process_aof_rewrite_cpulist(void) {
@@ -61,16 +70,17 @@ const char *process_build_id(void) {
     return text;
 }
 
-/* Supervisors */
+/* --- Supervisors --- */
 
-bool process_is_supervised(void) {
+static bool process_is_supervised(void) {
     static bool asked, is;
     if (asked) return is;
     asked = true;
     const char *upstart = getenv("UPSTART_JOB"), *systemd = getenv("NOTIFY_SOCKET");
-    if (supervised == SUPERVISED_AUTO)
-        supervised = upstart ? SUPERVISED_UPSTART : systemd ? SUPERVISED_SYSTEMD : SUPERVISED_NO;
-    if (supervised == SUPERVISED_UPSTART) {
+    supervisor = supervised;
+    if (supervisor == SUPERVISED_AUTO)
+        supervisor = upstart ? SUPERVISED_UPSTART : systemd ? SUPERVISED_SYSTEMD : SUPERVISED_NO;
+    if (supervisor == SUPERVISED_UPSTART) {
         if (!upstart)
             log_warning("Upstart supervision requested, but UPSTART_JOB not found!");
         else {
@@ -79,7 +89,7 @@ bool process_is_supervised(void) {
             raise(SIGSTOP);
             unsetenv("UPSTART_JOB");
         }
-    } else if (supervised == SUPERVISED_SYSTEMD) {
+    } else if (supervisor == SUPERVISED_SYSTEMD) {
 #ifdef USE_SYSTEMD
         if (!systemd) log_warning("Systemd supervision requested or auto-detected, but NOTIFY_SOCKET not found!");
         is = systemd != NULL;
@@ -87,31 +97,30 @@ bool process_is_supervised(void) {
         log_warning("Systemd supervision requested, but this server was built without libsystemd!");
 #endif
     }
-    if (!is) supervised = SUPERVISED_NO;
+    if (!is) supervisor = SUPERVISED_NO;
     return is;
 }
 
 const char *process_supervisor(void) {
-    return supervised == SUPERVISED_SYSTEMD ? "systemd" : supervised == SUPERVISED_UPSTART ? "upstart" : "no";
+    return supervisor == SUPERVISED_SYSTEMD ? "systemd" : supervisor == SUPERVISED_UPSTART ? "upstart" : "no";
 }
 
 static void tell_systemd(const char *state) {
 #ifdef USE_SYSTEMD
-    if (supervised == SUPERVISED_SYSTEMD && process_is_supervised()) sd_notify(0, state);
+    if (process_is_supervised() && supervisor == SUPERVISED_SYSTEMD) sd_notify(0, state);
 #else
-    (void)state;
 #endif
 }
 void process_notify_ready(void) {
     tell_systemd("STATUS=Ready to accept connections\nREADY=1\n");
 }
-void process_notify_stopping(void) {
+static void process_notify_stopping(void) {
     tell_systemd("STOPPING=1\n");
 }
 
-/* Daemon and pid file */
+/* --- Daemon and pid file --- */
 
-bool process_daemonizes(void) {
+static bool process_daemonizes(void) {
     return daemonize && !process_is_supervised();
 }
 
@@ -149,16 +158,22 @@ void process_write_pid_file(void) {
     pid_file_written = true;
 }
 
+static const char *volatile unfinished_file; /* read by the handler of a signal */
+
 void process_remove_files(void) {
     process_notify_stopping();
     if (pid_file_written) unlink(pid_path);
     pid_file_written = false;
+    if (unfinished_file) unlink(unfinished_file);
 }
 
-/* CPUs */
+void process_unfinished_file(const char *name) {
+    unfinished_file = name;
+}
+
+/* --- CPUs --- */
 
 static const char *check_cpulist(const struct config_option *option, struct slice text) {
-    (void)option;
     static char error[128];
     cpu_set_t cpus;
     char list[1024];
@@ -172,22 +187,37 @@ static void pin(const char *list, const char *what) {
     int result = pin_thread(list);
     if (result < 0) log_warning("Could not pin %s to the CPUs %s: %s", what, list, strerror(-result));
 }
-void process_background_setup(void) {
+static void background_setup(void) {
     pin(bio_cpulist, "a background thread");
 }
 
-/* OOM score */
+/* The allocator's thread runs on the CPUs of the thread that turns it on: those of background threads, not those that
+ * the main thread has for itself. */
+static void purge_job(void *arg) {
+    mem_purge_in_background(arg);
+}
+static const char *apply_purge(void) {
+    background_submit(BACKGROUND_CLOSE_FILE, purge_job, purge_in_background ? &purge_in_background : NULL);
+    return NULL;
+}
+void process_background_start(void) {
+    background_start(background_setup);
+    apply_purge();
+}
+
+/* --- OOM score --- */
 
 bool process_set_oom_score(enum process_kind kind) {
-    if (!oom_score_known) {
-        FILE *file = fopen("/proc/self/oom_score_adj", "re");
-        oom_score_known = file && fscanf(file, "%d", &oom_score_at_start) == 1;
-        if (file) fclose(file);
-        if (!oom_score_known) return oom_mode == OOM_NO;
-    }
     if (oom_mode == OOM_NO && !oom_score_changed) return true;
-    int score = oom_mode == OOM_NO ? oom_score_at_start
-                                   : oom_values[kind] + (oom_mode == OOM_RELATIVE ? oom_score_at_start : 0);
+    if (!oom_score_changed) {
+        FILE *file = fopen("/proc/self/oom_score_adj", "re");
+        bool known = file && fscanf(file, "%d", &oom_score_before) == 1;
+        if (!known) log_warning("Unable to read oom_score_adj: %s", strerror(errno));
+        if (file) fclose(file);
+        if (!known) return false;
+    }
+    int score =
+        oom_mode == OOM_NO ? oom_score_before : oom_values[kind] + (oom_mode == OOM_RELATIVE ? oom_score_before : 0);
     if (score > OOM_MAX) score = OOM_MAX;
     if (score < OOM_MIN) score = OOM_MIN;
     char text[16];
@@ -195,18 +225,21 @@ bool process_set_oom_score(enum process_kind kind) {
     bool written = fd >= 0 && write(fd, text, (size_t)len) == len;
     if (!written) log_warning("Unable to write oom_score_adj: %s", strerror(errno));
     if (fd >= 0) close(fd);
-    oom_score_changed = written && oom_mode != OOM_NO;
+    if (written) oom_score_changed = oom_mode != OOM_NO;
     return written;
 }
 
+static bool set_oom_score_of_role(void) {
+    return process_set_oom_score(role_is_replica() ? PROCESS_REPLICA : PROCESS_PRIMARY);
+}
+static void role_changed(void) {
+    set_oom_score_of_role();
+}
 static const char *apply_oom(void) {
-    return process_set_oom_score(PROCESS_PRIMARY)
-               ? NULL
-               : "Failed to apply new oom_score_adj configuration, check server logs.";
+    return set_oom_score_of_role() ? NULL : "Failed to set current oom_score_adj. Check server logs.";
 }
 
 static const char *set_oom_values(const struct config_option *option, int count, const struct slice *words) {
-    (void)option;
     int64_t values[OOM_VALUES];
     if (count != OOM_VALUES) return "wrong number of arguments";
     for (int i = 0; i < OOM_VALUES; i++)
@@ -220,13 +253,12 @@ static const char *set_oom_values(const struct config_option *option, int count,
 }
 
 static void get_oom_values(const struct config_option *option, struct output *out) {
-    (void)option;
     char text[64];
     int len = snprintf(text, sizeof text, "%d %d %d", oom_values[0], oom_values[1], oom_values[2]);
     output_write(out, (struct slice){text, (size_t)len});
 }
 
-/* Open files */
+/* --- Open files --- */
 
 bool process_raise_open_files(void) {
     rlim_t wanted = (rlim_t)client_settings.maxclients + RESERVED_FILES + (rlim_t)io_threads_descriptors();
@@ -287,7 +319,9 @@ void process_adjust_open_files(void) {
 
 void process_setup(void) {
     pin(server_cpulist, "the server");
-    process_set_oom_score(PROCESS_PRIMARY);
+    static struct role_listener listener = {.changed = role_changed};
+    role_listen(&listener);
+    set_oom_score_of_role();
 }
 
 static const struct config_name supervisions[] = {{"upstart", SUPERVISED_UPSTART},
@@ -298,51 +332,48 @@ static const struct config_name supervisions[] = {{"upstart", SUPERVISED_UPSTART
 static const struct config_name oom_modes[] = {
     {"no", OOM_NO}, {"yes", OOM_RELATIVE}, {"relative", OOM_RELATIVE}, {"absolute", OOM_ABSOLUTE}, {NULL, 0}};
 
-#define CPULIST(main, other, place, what)                                                                              \
+#define CPULIST(main, other, place)                                                                                    \
     {                                                                                                                  \
         .name = main, .alias = other, .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &place,               \
-        .initial = "", .check = check_cpulist, .help = "CPUs of " what ", as \"0-3,8\" or \"0-7:2\"; empty: any."      \
+        .initial = "", .check = check_cpulist                                                                          \
     }
 
-const struct config_option process_options[] = {
-    {.name = "daemonize",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &daemonize,
-     .initial = "no",
-     .help = "Run in the background."},
-    {.name = "pidfile",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &pid_file,
-     .initial = "",
-     .help = "File that holds the process id; empty: /var/run/valkey.pid of a daemon, else none."},
+static const struct config_option process_options[] = {
+    {.name = "daemonize", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &daemonize, .initial = "no"},
+    {.name = "pidfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &pid_file, .initial = ""},
     {.name = "supervised",
      .type = CONFIG_ENUM,
      .flags = CONFIG_IMMUTABLE,
      .value = &supervised,
      .initial = "no",
-     .names = supervisions,
-     .help = "Supervisor that the server notifies when it is ready."},
+     .names = supervisions},
     {.name = "oom-score-adj",
      .type = CONFIG_ENUM,
      .value = &oom_mode,
      .initial = "no",
      .names = oom_modes,
-     .apply = apply_oom,
-     .help = "Whether to set the OOM score, which selects the process to kill when memory runs out."},
+     .apply = apply_oom},
     {.name = "oom-score-adj-values",
      .type = CONFIG_CUSTOM,
      .flags = CONFIG_MULTI_ARG,
      .initial = "0 200 800",
      .set = set_oom_values,
      .get = get_oom_values,
-     .apply = apply_oom,
-     .help = "Scores of primary, replica and child processes."},
-    CPULIST("server-cpulist", "server_cpulist", server_cpulist, "the main thread"),
-    CPULIST("bio-cpulist", "bio_cpulist", bio_cpulist, "background threads"),
-    CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist,
-            "processes that rewrite the append-only file"),
-    CPULIST("bgsave-cpulist", "bgsave_cpulist", bgsave_cpulist, "processes that save"),
+     .apply = apply_oom},
+    {.name = "jemalloc-bg-thread",
+     .type = CONFIG_BOOL,
+     .value = &purge_in_background,
+     .initial = "yes",
+     .apply = apply_purge},
+    CPULIST("server-cpulist", "server_cpulist", server_cpulist),
+    CPULIST("bio-cpulist", "bio_cpulist", bio_cpulist),
+    CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist),
+    CPULIST("bgsave-cpulist", "bgsave_cpulist", bgsave_cpulist),
     {.name = NULL},
+};
+
+const struct feature process_feature = {
+    .name = "process",
+    .options = OPTIONS(process_options, watchdog_options, process_title_options, shutdown_options),
+    .debug = DEBUG_SUBCOMMANDS(restart_debug_subcommands),
 };

@@ -1,20 +1,19 @@
 /* process.h: the server as an operating system process: daemon, pid file, supervisor, title, limits, CPUs. */
-#ifndef SERVER_PROCESS_H
-#define SERVER_PROCESS_H
+#ifndef SERVER_PROCESS_PROCESS_H
+#define SERVER_PROCESS_PROCESS_H
 #include "server/config/config.h"
 #include <stdbool.h>
-extern const struct config_option process_options[];
-bool process_is_supervised(void); /* detected by the first call */
-void process_daemonize(void);     /* if configured; forks */
-bool process_daemonizes(void);
-void process_setup(void); /* CPUs, OOM score */
+void process_daemonize(void); /* if configured; forks */
+void process_setup(void);     /* CPUs, OOM score */
 void process_write_pid_file(void);
 void process_adjust_open_files(void); /* for maxclients; may lower it */
 bool process_raise_open_files(void);  /* as far as maxclients and the I/O threads need; false: not possible */
 void process_notify_ready(void);      /* to the supervisor */
-void process_notify_stopping(void);
-void process_remove_files(void);     /* pid file; async-signal-safe */
-void process_background_setup(void); /* on each background thread */
+void process_remove_files(void);      /* pid file, unfinished file; async-signal-safe */
+/* A file that this process is writing and that is of no use unless it is completed; NULL: none, or it is complete. The
+ * name must stay valid. */
+void process_unfinished_file(const char *name);
+void process_background_start(void); /* background threads, and the allocator's; after the process is a daemon */
 /* CPU lists of child processes, "" if they may run on any CPU. */
 const char *process_aof_rewrite_cpulist(void);
 const char *process_bgsave_cpulist(void);

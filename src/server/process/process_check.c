@@ -6,7 +6,7 @@
  *
  * All but the measured speed of the clock comes from files, whose root the caller gives: tests use recorded ones. */
 #include "server/process/process_check.h"
-#include "lib/log.h"
+#include "lib/system/log.h"
 #include "server/process/process.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -74,8 +74,10 @@ static enum check_result check_overcommit(struct check *check) {
     char line[64];
     if (!check_line(check, line, sizeof line, "/proc/sys/vm/overcommit_memory")) return CHECK_SKIPPED;
     check_say(check, "Memory overcommit must be enabled! Without it, a background save or replication may fail under "
-                     "low memory condition. To fix this issue add 'vm.overcommit_memory = 1' to /etc/sysctl.conf, or "
-                     "run 'sysctl vm.overcommit_memory=1'.");
+                     "low memory condition. Being disabled, it can also cause failures without low memory condition, "
+                     "see https://github.com/jemalloc/jemalloc/issues/1328. To fix this issue add "
+                     "'vm.overcommit_memory = 1' to /etc/sysctl.conf and then reboot or run the command 'sysctl "
+                     "vm.overcommit_memory=1' for this to take effect.");
     return atoi(line) == 1 ? CHECK_OK : CHECK_FAILED;
 }
 

@@ -1,6 +1,6 @@
 /* process_check.h: one check of --check-system, and what it found. Internal to process_check*.c. */
-#ifndef SERVER_PROCESS_CHECK_H
-#define SERVER_PROCESS_CHECK_H
+#ifndef SERVER_PROCESS_PROCESS_CHECK_H
+#define SERVER_PROCESS_PROCESS_CHECK_H
 #include <stdbool.h>
 #include <stddef.h>
 

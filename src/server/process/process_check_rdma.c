@@ -9,7 +9,7 @@
 #include "server/process/process_check.h"
 #ifdef USE_RDMA
 #include "net/pin.h"
-#include "net/rdma.h"
+#include "net/rdma/rdma.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <stdint.h>

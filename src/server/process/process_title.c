@@ -1,7 +1,7 @@
 /* process_title.c: the title that ps shows. The title overwrites the arguments and the environment, which lie together
  * at the top of the stack; the environment is copied to the heap first. */
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "server/clients/listeners.h"
 #include "server/process/process_title.h"
 #include "server/server.h"
@@ -88,7 +88,6 @@ void process_title_child(const char *title) {
 }
 
 static const char *check_template(const struct config_option *option, struct slice text) {
-    (void)option;
     char title[TITLE_MAX];
     /* A title without the program's name must not be empty. config.h guarantees that the text is NUL-terminated. */
     return title_write("", text.data, title, sizeof title) && title[0]
@@ -102,18 +101,12 @@ static const char *apply_template(void) {
 }
 
 const struct config_option process_title_options[] = {
-    {.name = "set-proc-title",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
-     .value = &set_title,
-     .initial = "yes",
-     .help = "Show a title in ps."},
+    {.name = "set-proc-title", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &set_title, .initial = "yes"},
     {.name = "proc-title-template",
      .type = CONFIG_STRING,
      .value = &template,
      .initial = "{title} {listen-addr} {server-mode}",
      .check = check_template,
-     .apply = apply_template,
-     .help = "The title, with {title}, {listen-addr}, {server-mode}, {port}, {tls-port}, {unixsocket}, {config-file}."},
+     .apply = apply_template},
     {.name = NULL},
 };

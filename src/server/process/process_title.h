@@ -1,6 +1,6 @@
 /* process_title.h: the title that ps shows. */
-#ifndef SERVER_PROCESS_TITLE_H
-#define SERVER_PROCESS_TITLE_H
+#ifndef SERVER_PROCESS_PROCESS_TITLE_H
+#define SERVER_PROCESS_PROCESS_TITLE_H
 #include "server/config/config.h"
 void process_keep_arguments(
     int argc, char **argv); /* call first: the title overwrites the arguments; argv then points at copies */

@@ -6,9 +6,9 @@
  *
  * A configuration file is named by its absolute path, because the option dir has changed the working directory. */
 #include "server/process/restart.h"
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/config/config_engine.h"
 #include "server/process/shutdown.h"
 #include "server/server.h"

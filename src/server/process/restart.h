@@ -1,7 +1,7 @@
 /* restart.h: replaces the running server by a new start of its program, with the same process id, arguments and
  * environment: DEBUG RESTART and DEBUG CRASH-AND-RECOVER. */
-#ifndef SERVER_RESTART_H
-#define SERVER_RESTART_H
+#ifndef SERVER_PROCESS_RESTART_H
+#define SERVER_PROCESS_RESTART_H
 #include "server/debug/debug.h"
 
 /* First thing in main(). Keeps the arguments, which the caller must not free, and waits if the previous program of this

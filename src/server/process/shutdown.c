@@ -8,13 +8,14 @@
  *
  * Step 3 exits from within the call: requests after SHUTDOWN are not executed. */
 #include "server/process/shutdown.h"
-#include "lib/clock.h"
-#include "lib/log.h"
-#include "lib/memory.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/clients/reply_barrier.h"
 #include "server/process/process.h"
+#include "server/script_hooks.h"
 #include "server/server.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -38,19 +39,18 @@ static _Noreturn void finish(void) {
     reply_barrier_flush();
     clients_flush();
     list_each(clients_all(), link) conn_flush(container_of(link, struct client, link)->conn);
-    list_each(server_parts(), link) {
-        struct server_part *part = container_of(link, struct server_part, link);
+    each_part(part) {
         if (part->stop) part->stop();
     }
     process_remove_files();
+    if (script_hooks) log_notice("Module lua unloaded");
     log_warning("Valkey is now ready to exit, bye bye...");
     if (finish_by) finish_by();
     exit(0);
 }
 
 static bool parts_ready(void) {
-    list_each(server_parts(), link) {
-        struct server_part *part = container_of(link, struct server_part, link);
+    each_part(part) {
         if (part->ready_to_stop && !part->ready_to_stop()) return false;
     }
     return true;
@@ -58,8 +58,7 @@ static bool parts_ready(void) {
 
 /* Steps 1 and 3 */
 static bool prepare_and_finish(int flags) {
-    list_each(server_parts(), link) {
-        struct server_part *part = container_of(link, struct server_part, link);
+    each_part(part) {
         if (!part->prepare_shutdown || part->prepare_shutdown(flags)) continue;
         if (flags & SHUTDOWN_FORCE) continue;
         log_warning("Errors trying to shut down the server. Check the logs for more information.");
@@ -74,7 +73,8 @@ void shutdown_and_then(void (*end)(void)) {
     finish_by = NULL;
 }
 
-bool server_shutdown(int flags) {
+/* False: the shutdown was refused; the reason was logged. */
+static bool server_shutdown(int flags) {
     if (shutdown_.waiting && !(flags & SHUTDOWN_NOW)) return true;
     if ((flags & SHUTDOWN_NOW) || timeout_seconds == 0 || parts_ready()) return prepare_and_finish(flags);
     shutdown_.waiting = true;
@@ -117,7 +117,7 @@ void server_shutdown_for(struct client *client, int flags) {
 }
 
 bool server_shutdown_abort(void) {
-    if (!shutdown_.waiting) return false;
+    if (!shutdown_.waiting && !signal_caught) return false;
     log_notice("Shutdown manually aborted.");
     shutdown_stop_waiting();
     return true;
@@ -128,7 +128,7 @@ void shutdown_continue(void) {
     if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting();
 }
 
-/* Signals */
+/* --- Signals --- */
 
 static void caught(int number) {
     /* A second interrupt from the keyboard exits at once. */
@@ -156,7 +156,7 @@ void shutdown_catch_signals(void) {
 }
 
 void shutdown_on_signal(void) {
-    if (__builtin_expect(signal_caught == 0, 1) || shutdown_.waiting) return;
+    if (__builtin_expect(signal_caught == 0, 1) || shutdown_.waiting || server.cron_paused) return;
     int flags = signal_caught == SIGINT ? on_sigint : on_sigterm;
     log_notice("User requested shutdown...");
     if (server_shutdown(flags)) return;
@@ -173,7 +173,6 @@ static const struct config_name shutdown_flags[] = {{"default", 0},
                                                     {NULL, 0}};
 
 static const char *check_shutdown_flags(const struct config_option *option, struct slice text) {
-    (void)option;
     /* "nosave" contains "save": compare whole words. */
     bool save = false, nosave = false;
     for (size_t i = 0; i < text.len;) {
@@ -193,23 +192,20 @@ const struct config_option shutdown_options[] = {
      .value = &timeout_seconds,
      .initial = "10",
      .min = 0,
-     .max = INT32_MAX,
-     .help = "Seconds to wait, when shutting down, for replicas that lag behind."},
+     .max = INT32_MAX},
     {.name = "shutdown-on-sigint",
      .type = CONFIG_FLAGS,
      .flags = CONFIG_MULTI_ARG,
      .value = &on_sigint,
      .initial = "default",
      .names = shutdown_flags,
-     .check = check_shutdown_flags,
-     .help = "How to shut down on SIGINT."},
+     .check = check_shutdown_flags},
     {.name = "shutdown-on-sigterm",
      .type = CONFIG_FLAGS,
      .flags = CONFIG_MULTI_ARG,
      .value = &on_sigterm,
      .initial = "default",
      .names = shutdown_flags,
-     .check = check_shutdown_flags,
-     .help = "How to shut down on SIGTERM."},
+     .check = check_shutdown_flags},
     {.name = NULL},
 };

@@ -1,6 +1,6 @@
 /* shutdown.h: the parts of a shutdown that the server's loop drives. SHUTDOWN and other callers use server.h. */
-#ifndef SERVER_SHUTDOWN_H
-#define SERVER_SHUTDOWN_H
+#ifndef SERVER_PROCESS_SHUTDOWN_H
+#define SERVER_PROCESS_SHUTDOWN_H
 #include "server/config/config.h"
 extern const struct config_option shutdown_options[];
 void shutdown_catch_signals(void); /* SIGTERM, SIGINT: request a shutdown; SIGPIPE, SIGHUP: ignored */

@@ -1,12 +1,14 @@
 /* commandlog.c: see commandlog.h. Each kind has one ring of entries, newest first. An entry holds the beginning of the
  * command: at most 32 arguments, 128 bytes of each, without secrets (call_redact). */
 #include "server/stats/commandlog.h"
-#include "lib/clock.h"
-#include "lib/memory.h"
-#include "lib/number.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/command/dispatch.h"
 #include "server/command/help.h"
-#include "lib/ticks.h"
+#include "server/feature.h"
 #include <stdio.h>
 
 enum { ARGUMENTS_MAX = 32, ARGUMENT_MAX = 128, GET_DEFAULT = 10 };
@@ -57,8 +59,11 @@ void commandlog_add(enum commandlog_kind kind, const struct command *command, st
     entry->id = log->next_id++;
     entry->value = value;
     entry->time = clock_ms() / 1000;
-    if (client->conn) conn_format_address(client->conn, true, entry->address);
-    entry->client_name = mem_strdup(client->name ? client->name : "");
+    /* A command of a script is logged for the client that called the script. */
+    const struct client *peer = client->flags & CLIENT_INTERNAL ? dispatch_requester() : client;
+    if (!peer) peer = client;
+    if (peer->conn) conn_format_address(peer->conn, true, entry->address);
+    entry->client_name = mem_strdup(peer->name ? peer->name : "");
     entry->argc = argc > ARGUMENTS_MAX ? ARGUMENTS_MAX : argc;
     int whole = argc > ARGUMENTS_MAX ? ARGUMENTS_MAX - 1 : argc;
     for (int i = 0; i < whole; i++)
@@ -72,7 +77,7 @@ void commandlog_add(enum commandlog_kind kind, const struct command *command, st
     log_trim(log, (size_t)log->max);
 }
 
-/* Commands */
+/* --- Commands --- */
 
 static void entry_reply(struct reply *reply, const struct log_entry *entry) {
     reply_array(reply, 6);
@@ -242,7 +247,7 @@ static const struct command_spec slowlog_subcommands[] = {
      .tips = reset_tips},
     {.name = NULL},
 };
-const struct command_spec commandlog_commands[] = {
+static const struct command_spec commandlog_commands[] = {
     {.name = "commandlog",
      .arity = -2,
      SERVER_GROUP,
@@ -260,7 +265,7 @@ const struct command_spec commandlog_commands[] = {
     {.name = NULL},
 };
 
-/* Options */
+/* --- Options --- */
 
 static const char *apply(void) {
     for (int kind = 0; kind < COMMANDLOG_KINDS; kind++) {
@@ -278,28 +283,31 @@ static void start(void) {
     for (int kind = 0; kind < COMMANDLOG_KINDS; kind++) list_init(&logs[kind].entries);
     apply();
 }
-struct server_part commandlog_part = {.name = "commandlog", .start = start};
+static const struct server_part commandlog_part = {.name = "commandlog", .start = start};
 
-#define THRESHOLD(option, other, kind, by_default, text)                                                               \
+#define THRESHOLD(option, other, kind, by_default)                                                                     \
     {                                                                                                                  \
         .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].threshold, .initial = by_default,   \
-        .min = -1, .max = INT64_MAX, .apply = apply, .help = text                                                      \
+        .min = -1, .max = INT64_MAX, .apply = apply                                                                    \
     }
-#define LENGTH(option, other, kind, text)                                                                              \
+#define LENGTH(option, other, kind)                                                                                    \
     {                                                                                                                  \
         .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].max, .initial = "128", .min = 0,    \
-        .max = INT64_MAX, .apply = apply, .help = text                                                                 \
+        .max = INT64_MAX, .apply = apply                                                                               \
     }
-const struct config_option commandlog_options[] = {
-    THRESHOLD("commandlog-execution-slower-than", "slowlog-log-slower-than", COMMANDLOG_SLOW, "10000",
-              "Microseconds from which on a command is logged as slow; -1: never."),
-    LENGTH("commandlog-slow-execution-max-len", "slowlog-max-len", COMMANDLOG_SLOW, "Slow commands that are kept."),
-    THRESHOLD("commandlog-request-larger-than", NULL, COMMANDLOG_LARGE_REQUEST, "1048576",
-              "Bytes from which on a request is logged as large; -1: never."),
-    LENGTH("commandlog-large-request-max-len", NULL, COMMANDLOG_LARGE_REQUEST, "Large requests that are kept."),
-    THRESHOLD("commandlog-reply-larger-than", NULL, COMMANDLOG_LARGE_REPLY, "1048576",
-              "Bytes from which on a reply is logged as large; -1: never."),
-    LENGTH("commandlog-large-reply-max-len", NULL, COMMANDLOG_LARGE_REPLY,
-           "Commands with large replies that are kept."),
+static const struct config_option commandlog_options[] = {
+    THRESHOLD("commandlog-execution-slower-than", "slowlog-log-slower-than", COMMANDLOG_SLOW, "10000"),
+    LENGTH("commandlog-slow-execution-max-len", "slowlog-max-len", COMMANDLOG_SLOW),
+    THRESHOLD("commandlog-request-larger-than", NULL, COMMANDLOG_LARGE_REQUEST, "1048576"),
+    LENGTH("commandlog-large-request-max-len", NULL, COMMANDLOG_LARGE_REQUEST),
+    THRESHOLD("commandlog-reply-larger-than", NULL, COMMANDLOG_LARGE_REPLY, "1048576"),
+    LENGTH("commandlog-large-reply-max-len", NULL, COMMANDLOG_LARGE_REPLY),
     {.name = NULL},
+};
+
+const struct feature commandlog_feature = {
+    .name = "commandlog",
+    .options = OPTIONS(commandlog_options),
+    .commands = COMMANDS(commandlog_commands),
+    .parts = PARTS(&commandlog_part),
 };

@@ -1,13 +1,10 @@
 /* commandlog.h: logs commands that were slow or had a large request or reply (COMMANDLOG, SLOWLOG). */
-#ifndef SERVER_COMMANDLOG_H
-#define SERVER_COMMANDLOG_H
+#ifndef SERVER_STATS_COMMANDLOG_H
+#define SERVER_STATS_COMMANDLOG_H
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/server.h"
 #include <stdint.h>
-extern const struct config_option commandlog_options[];
-extern const struct command_spec commandlog_commands[];
-extern struct server_part commandlog_part;
 enum commandlog_kind { COMMANDLOG_SLOW, COMMANDLOG_LARGE_REQUEST, COMMANDLOG_LARGE_REPLY, COMMANDLOG_KINDS };
 /* Call commandlog_add from this value on, in ticks or bytes. UINT64_MAX: never. */
 extern uint64_t commandlog_thresholds[COMMANDLOG_KINDS];

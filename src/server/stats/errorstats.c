@@ -1,7 +1,7 @@
 /* errorstats.c: see errorstats.h. This server has few error codes, but a script may invent any number: beyond CODES_MAX
- * all new codes count under one name. A sorted array is enough: it is small and errors are rare. */
+ * all new codes of scripts count under one name. A sorted array is enough: it is small and errors are rare. */
 #include "server/stats/errorstats.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 
 enum { CODES_MAX = 128, CODE_LEN_MAX = 64 };
 static struct code {
@@ -31,11 +31,11 @@ static size_t code_position(struct slice name, bool *found) {
     return low;
 }
 
-static void code_count(struct slice name) {
+static void code_count(struct slice name, bool invented) {
     bool found;
     size_t at = code_position(name, &found);
-    if (!found && codes_count >= CODES_MAX && !slice_equal(name, overflow)) {
-        code_count(overflow);
+    if (!found && codes_count >= CODES_MAX && invented) {
+        code_count(overflow, false);
         return;
     }
     if (!found) {
@@ -50,12 +50,19 @@ static void code_count(struct slice name) {
     codes[at].count++;
 }
 
-void errorstats_count(struct reply *reply, struct slice text) {
-    (void)reply;
+static void error_count(struct slice text, bool invented) {
     total++;
     const char *space = memchr(text.data, ' ', text.len);
     size_t len = space ? (size_t)(space - text.data) : text.len;
-    code_count((struct slice){text.data, len > CODE_LEN_MAX ? CODE_LEN_MAX : len});
+    code_count((struct slice){text.data, len > CODE_LEN_MAX ? CODE_LEN_MAX : len}, invented);
+}
+
+void errorstats_count(struct reply *reply, struct slice text) {
+    error_count(text, false);
+}
+
+void errorstats_count_invented(struct reply *reply, struct slice text) {
+    error_count(text, true);
 }
 
 uint64_t errorstats_total(void) {

@@ -1,10 +1,12 @@
 /* errorstats.h: counts error replies by error code ("ERR", "WRONGTYPE" …), for INFO errorstats. */
-#ifndef SERVER_ERRORSTATS_H
-#define SERVER_ERRORSTATS_H
-#include "lib/slice.h"
+#ifndef SERVER_STATS_ERRORSTATS_H
+#define SERVER_STATS_ERRORSTATS_H
+#include "lib/text/slice.h"
 #include "resp/reply.h"
 #include <stdint.h>
 void errorstats_count(struct reply *reply, struct slice text); /* a reply's error_hook */
+/* The same for an error that a script made up: only these count under one name when there are too many codes. */
+void errorstats_count_invented(struct reply *reply, struct slice text);
 uint64_t errorstats_total(void);
 void errorstats_reset(void);
 void errorstats_each(void (*visit)(struct slice code, uint64_t count, void *context),

@@ -1,8 +1,9 @@
 /* info.c: the engine of INFO: finds sections by name and writes them in order, each under its title. Features write the
  * contents of their sections. */
 #include "server/stats/info.h"
-#include "lib/memory.h"
+#include "lib/system/memory.h"
 #include "server/command/command.h"
+#include "server/feature.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -34,8 +35,9 @@ void info_reset(void) {
 }
 static bool is_wanted(const struct info_section *section, int count, const struct slice *names) {
     for (int i = 0; i < count; i++) {
-        if (slice_is(names[i], section->name) || slice_is(names[i], "all") || slice_is(names[i], "everything"))
-            return true;
+        if (slice_is(names[i], section->name)) return true;
+        if (section->when == INFO_NAMED_ONLY) continue;
+        if (slice_is(names[i], "all") || slice_is(names[i], "everything")) return true;
         if (section->when == INFO_DEFAULT && slice_is(names[i], "default")) return true;
     }
     return count == 0 && section->when == INFO_DEFAULT;
@@ -61,7 +63,7 @@ static void run_info(struct call *call) {
     memory_output_free(&text);
 }
 
-const struct command_spec info_commands[] = {
+static const struct command_spec info_commands[] = {
     {.name = "info",
      .run = run_info,
      .arity = -1,
@@ -76,3 +78,6 @@ const struct command_spec info_commands[] = {
      .tips = (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special",
                                    NULL}},
     {.name = NULL}};
+
+const struct feature info_feature = {
+    .name = "info", .commands = COMMANDS(info_commands), .sections = SECTIONS(info_sections_basic)};

@@ -1,20 +1,24 @@
 /* info.h: INFO is a table of sections, each registered by its feature. */
-#ifndef SERVER_INFO_H
-#define SERVER_INFO_H
-#include "lib/output.h"
+#ifndef SERVER_STATS_INFO_H
+#define SERVER_STATS_INFO_H
+#include "lib/text/output.h"
 struct info_section {
     const char *name, *title; /* "server", "Server"; sections with the same name share one title */
     int order; /* as in Valkey: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60,
                   cpu 70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
-    enum { INFO_DEFAULT, INFO_ALL_ONLY /* shown by "all", "everything" and its name */ } when;
+    enum {
+        INFO_DEFAULT,
+        INFO_ALL_ONLY, /* shown by "all", "everything" and its name */
+        INFO_NAMED_ONLY
+    } when;
     void (*write)(struct output *out);
     void (*reset)(void); /* CONFIG RESETSTAT; may be NULL */
 };
 void info_register(const struct info_section *sections); /* ends with name NULL */
 void info_line(struct output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
-void info_reset(void);                     /* calls all sections' reset */
-/* Writes the INFO reply for these arguments (crash reports use it too). */
+/* Writes the sections that INFO with these arguments shows. */
 void info_write(struct output *out, int count, const struct slice *names);
+void info_reset(void);                                  /* calls all sections' reset */
 extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace */
 #endif

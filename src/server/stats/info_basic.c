@@ -1,15 +1,15 @@
 /* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules,
  * cluster). A change that adds a feature registers its section and removes the one here. */
-#include "lib/background.h"
-#include "lib/number.h"
+#include "lib/system/background.h"
+#include "lib/text/number.h"
 #include "server/config/config.h"
+#include "server/config/settings.h"
 #include "server/defrag.h"
-#include "server/eviction.h"
+#include "server/maxmemory.h"
 #include "server/script_hooks.h"
+#include "server/server.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
-#include "server/server.h"
-#include "server/config/settings.h"
 
 static void line_bytes(struct output *out, const char *name, uint64_t bytes) {
     char human[33];
@@ -53,7 +53,7 @@ static void write_memory(struct output *out) {
     line_size(out, "allocator_muzzy", r.allocator.muzzy);
     line_bytes(out, "total_system_memory", r.allocator.total_system);
     write_script_memory(out);
-    line_bytes(out, "maxmemory", (uint64_t)server_settings.maxmemory);
+    line_bytes(out, "maxmemory", server_settings.maxmemory);
     info_line(out, "maxmemory_policy:%s", maxmemory_policy_name());
     info_line(out, "allocator_frag_ratio:%.2f", r.allocator_frag);
     info_line(out, "allocator_frag_bytes:%lld", (long long)r.allocator_frag_bytes);
@@ -65,8 +65,8 @@ static void write_memory(struct output *out) {
     info_line(out, "mem_fragmentation_bytes:%lld", (long long)r.fragmentation_bytes);
     line_size(out, "mem_not_counted_for_evict", eviction_not_counted());
     line_size(out, "mem_replication_backlog", r.replication_backlog);
-    line_size(out, "mem_total_replication_buffers", r.replication_backlog + r.replication_replicas);
-    line_size(out, "mem_replicas_repl_buffer", r.replication_replicas);
+    line_size(out, "mem_total_replication_buffers", r.replication_buffers);
+    line_size(out, "mem_replicas_repl_buffer", r.received_ahead);
     line_size(out, "mem_clients_slaves", r.clients_replicas);
     line_size(out, "mem_clients_normal", r.clients_normal);
     info_line(out, "mem_cluster_links:0\r\nmem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
@@ -83,6 +83,13 @@ static void write_engines(struct output *out) {
     info_line(out, "engines_count:1\r\nengines_total_used_memory:%zu\r\nengines_total_memory_overhead:0", used);
     info_line(out, "engine_0:name=LUA,module=lua,abi_version=4,used_memory=%zu,memory_overhead=0", used);
 }
+static void write_modules(struct output *out) {
+    if (!script_hooks) return;
+    info_line(out,
+              "module:name=" SCRIPT_MODULE ",ver=%d,api=1,filters=0,usedby=[],using=[],"
+              "options=[handle-repl-async-load|handle-atomic-slot-migration]",
+              SCRIPT_MODULE_VERSION);
+}
 static void write_nothing(struct output *out) {}
 static void write_cluster(struct output *out) {
     info_line(out, "cluster_enabled:0");
@@ -98,7 +105,7 @@ static void write_keyspace(struct output *out) {
 
 const struct info_section info_sections_basic[] = {
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
-    {.name = "modules", .title = "Modules", .order = 80, .write = write_nothing},
+    {.name = "modules", .title = "Modules", .order = 80, .write = write_modules},
     {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},
     {.name = "cluster_info", .title = "Cluster Info", .order = 121, .when = INFO_ALL_ONLY, .write = write_nothing},
     {.name = "scriptingengines",

@@ -1,12 +1,13 @@
 /* latency_monitor.c: see latency_monitor.h. Each event keeps its last 160 samples: the maximum of each second with an
  * event. */
 #include "server/stats/latency_monitor.h"
-#include "lib/clock.h"
-#include "lib/histogram.h"
-#include "lib/memory.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
 #include "server/clients/client.h"
 #include "server/command/help.h"
-#include "lib/ticks.h"
+#include "server/feature.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -63,7 +64,7 @@ static int event_samples(const struct event *event, struct sample samples[SAMPLE
     return count;
 }
 
-/* Commands */
+/* --- Commands --- */
 
 static void latest_run(struct call *call) {
     reply_array(call->reply, (size_t)events_count);
@@ -378,7 +379,7 @@ static const struct command_spec subcommands[] = {
      .tips = reset_tips},
     {.name = NULL},
 };
-const struct command_spec latency_commands[] = {
+static const struct command_spec latency_commands[] = {
     {.name = "latency",
      .arity = -2,
      .group = GROUP_SERVER,
@@ -397,16 +398,22 @@ static const char *apply(void) {
 static void start(void) {
     apply();
 }
-struct server_part latency_part = {.name = "latency", .start = start};
+static const struct server_part latency_part = {.name = "latency", .start = start};
 
-const struct config_option latency_options[] = {
+static const struct config_option latency_options[] = {
     {.name = "latency-monitor-threshold",
      .type = CONFIG_INT64,
      .value = &threshold_ms,
      .initial = "0",
      .min = 0,
      .max = INT64_MAX,
-     .apply = apply,
-     .help = "Record events that took at least this many milliseconds; 0: none."},
+     .apply = apply},
     {.name = NULL},
+};
+
+const struct feature latency_feature = {
+    .name = "latency",
+    .options = OPTIONS(latency_options),
+    .commands = COMMANDS(latency_commands),
+    .parts = PARTS(&latency_part),
 };

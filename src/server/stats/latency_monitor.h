@@ -1,14 +1,11 @@
 /* latency_monitor.h: latency spikes: events that took at least latency-monitor-threshold milliseconds (LATENCY), and
  * the latency histograms of commands. */
-#ifndef SERVER_LATENCY_MONITOR_H
-#define SERVER_LATENCY_MONITOR_H
+#ifndef SERVER_STATS_LATENCY_MONITOR_H
+#define SERVER_STATS_LATENCY_MONITOR_H
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/server.h"
 #include <stdint.h>
-extern const struct config_option latency_options[];
-extern const struct command_spec latency_commands[];
-extern struct server_part latency_part;
 extern uint64_t latency_threshold_us;    /* UINT64_MAX: off */
 extern uint64_t latency_threshold_ticks; /* the same, in ticks (ticks.h) */
 /* `event` is static: "command", "fast-command", "expire-cycle", "eviction-cycle", "fork" … */

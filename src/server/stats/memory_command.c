@@ -1,10 +1,10 @@
 /* memory_command.c: MEMORY USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP. */
-#include "lib/memory.h"
-#include "lib/number.h"
-#include "server/script_hooks.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
 #include "server/command/help.h"
+#include "server/script_hooks.h"
 #include "server/stats/memory_report.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static size_t reply_databases(struct reply *reply) {
     size_t count = 0;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
-        if (!db_size(db)) continue;
+        if (!db_size(db) && !db_keys_overhead(db)) continue;
         char name[32];
         snprintf(name, sizeof name, "db.%d", id);
         reply_bulk_text(reply, name);
@@ -76,7 +76,7 @@ static void run_stats(struct call *call) {
     integer_field(reply, "total.allocated", (int64_t)r.used);
     integer_field(reply, "startup.allocated", (int64_t)r.startup);
     integer_field(reply, "replication.backlog", (int64_t)r.replication_backlog);
-    integer_field(reply, "replicas.repl.buffer", (int64_t)r.replication_replicas);
+    integer_field(reply, "replicas.repl.buffer", (int64_t)r.received_ahead);
     integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
     integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
     integer_field(reply, "cluster.links", 0);

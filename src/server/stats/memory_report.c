@@ -2,9 +2,11 @@
  *
  * The cron samples the bytes in use to find the peak; it misses a peak between two samples, but counting on each
  * allocation would cost more. Everything else is read on request. */
+#include "server/clients/client.h"
+#include "server/feature.h"
+#include "server/repl_hooks.h"
 #include "server/script_hooks.h"
 #include "server/stats/memory_report.h"
-#include "server/clients/client.h"
 
 static size_t peak, startup;
 
@@ -15,7 +17,7 @@ static void look(void) {
 static void start(void) {
     startup = peak = mem_used();
 }
-struct server_part memory_report_part = {.name = "memory", .start = start, .cron = look};
+static const struct server_part memory_report_part = {.name = "memory", .start = start, .cron = look};
 
 static double ratio(size_t a, size_t b) {
     return b ? (double)a / (double)b : 0;
@@ -30,6 +32,7 @@ static void add_databases(struct memory_report *report) {
         report->keys += db_size(db);
         report->tables += db_keys_overhead(db) + db_expires_overhead(db);
         report->databases_rehashing += db_rehashing(db);
+        report->tables_rehashing += db_rehashing_memory(db);
     }
 }
 static void add_clients(struct memory_report *report) {
@@ -41,7 +44,6 @@ static void add_clients(struct memory_report *report) {
             report->clients_normal += client_memory(client);
     }
 }
-void (*memory_report_replication)(struct memory_report *report);
 
 void memory_report_make(struct memory_report *report) {
     *report = (struct memory_report){0};
@@ -52,11 +54,11 @@ void memory_report_make(struct memory_report *report) {
     report->startup = startup;
     add_clients(report);
     add_databases(report);
-    if (memory_report_replication) memory_report_replication(report);
+    if (repl_hooks) repl_hooks->report_memory(report);
     struct script_usage scripts;
     script_usage_read(&scripts);
     report->overhead = report->startup + scripts.scripts_bytes + scripts.functions_bytes + report->clients_normal +
-                       report->clients_replicas + report->tables + report->replication_backlog;
+                       report->clients_replicas + report->tables + report->replication_backlog + report->received_ahead;
     report->dataset = report->used > report->overhead ? report->used - report->overhead : 0;
     size_t since_start = report->used > report->startup ? report->used - report->startup : 0;
     report->bytes_per_key = report->keys ? since_start / report->keys : 0;
@@ -73,3 +75,6 @@ void memory_report_make(struct memory_report *report) {
     report->fragmentation = ratio(a->rss, report->used);
     report->fragmentation_bytes = difference(a->rss, report->used);
 }
+
+const struct feature memory_feature = {
+    .name = "memory", .commands = COMMANDS(memory_commands), .parts = PARTS(&memory_report_part)};

@@ -1,14 +1,15 @@
 /* memory_report.h: memory usage by purpose: the values of INFO memory, MEMORY STATS and MEMORY DOCTOR. */
-#ifndef SERVER_MEMORY_REPORT_H
-#define SERVER_MEMORY_REPORT_H
-#include "lib/memory.h"
+#ifndef SERVER_STATS_MEMORY_REPORT_H
+#define SERVER_STATS_MEMORY_REPORT_H
+#include "lib/system/memory.h"
 #include "server/server.h"
 
 struct memory_report {
     struct mem_stats allocator;
     size_t used, peak, startup; /* bytes in use: now, at most, and after the start */
     size_t clients_normal, clients_replicas;
-    size_t replication_backlog, replication_replicas; /* of the replication stream */
+    size_t replication_backlog, replication_buffers; /* of the replication stream: of the backlog, and all */
+    size_t received_ahead;           /* bytes of its primary's stream that a replica keeps while it loads a full copy */
     size_t tables, tables_rehashing; /* hash tables of the keyspace; of these, the old tables of resizes in progress */
     int databases_rehashing;
     size_t overhead; /* everything except keys and values */
@@ -21,5 +22,4 @@ struct memory_report {
 void memory_report_make(struct memory_report *report);
 /* Fills in the memory of the replication stream. Set by replication; NULL: there is none. */
 extern void (*memory_report_replication)(struct memory_report *report);
-extern struct server_part memory_report_part; /* samples the peak */
 #endif

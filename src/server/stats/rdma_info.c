@@ -1,9 +1,14 @@
-/* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma.h), and the transport's waits as LATENCY events.
- * Counters run from the start of the process. Since operators mostly need their ratios, INFO shows these too.
+/* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma/rdma.h), and the transport's waits as LATENCY
+ * events. Counters run from the start of the process. Since operators mostly need their ratios, INFO shows these too.
  * docs/operating.md explains the fields. */
 #include "server/stats/rdma_info.h"
+#include "server/config/rdma_options.h"
+#include "server/debug/rdma_debug.h"
+#include "server/feature.h"
 #ifdef USE_RDMA
-#include "net/rdma.h"
+#include "lib/system/clock.h"
+#include "net/rdma/rdma.h"
+#include "net/value_arena.h"
 #include "server/stats/latency_monitor.h"
 #include <stdatomic.h>
 
@@ -44,7 +49,7 @@ static void rdma_write(struct output *out) {
         {"rdma_accepted_connections", s->accepted},
         {"rdma_refused_connections", s->refused},
         {"rdma_failed_connections", s->failed},
-        {"rdma_protocol_errors", s->protocol_errors},
+        {"rdma_protocol_errors", s->errors[RDMA_ERROR_PROTOCOL]},
         {"rdma_registered_bytes", s->registered_bytes},
         {"rdma_registered_receive_bytes", s->registered[RDMA_MEMORY_RECEIVE]},
         {"rdma_registered_send_bytes", s->registered[RDMA_MEMORY_SEND]},
@@ -105,13 +110,13 @@ static void rdma_write(struct output *out) {
     write_errors(out, s);
 }
 
-const struct info_section rdma_sections[] = {
+static const struct info_section rdma_sections[] = {
     {.name = "rdma", .title = "RDMA", .order = 55, .when = INFO_DEFAULT, .write = rdma_write},
     {.name = NULL},
 };
 
 /* LATENCY's events belong to the main thread. The cron collects the worst wait of the I/O threads; samples are the
- * worst of each second anyway. */
+ * worst of each second anyway. It also lets the arena of values free what is no longer needed. */
 struct wait {
     const char *event;
     _Atomic uint64_t worst_us; /* worst on other threads */
@@ -140,14 +145,23 @@ static void wait_collect(struct wait *wait) {
 static void cron(void) {
     wait_collect(&stall);
     wait_collect(&connecting);
+    value_arena_age(clock_mono() / 1000);
 }
 
 static void start(void) {
     rdma_hooks.stalled = on_stalled;
     rdma_hooks.connected = on_connected;
 }
-struct server_part rdma_info_part = {.name = "rdma-info", .start = start, .cron = cron};
+static const struct server_part rdma_info_part = {.name = "rdma-info", .start = start, .cron = cron};
 #else
-const struct info_section rdma_sections[] = {{.name = NULL}};
-struct server_part rdma_info_part = {.name = "rdma-info"};
+static const struct info_section rdma_sections[] = {{.name = NULL}};
+static const struct server_part rdma_info_part = {.name = "rdma-info"};
 #endif
+
+const struct feature rdma_feature = {
+    .name = "rdma",
+    .options = OPTIONS(rdma_options),
+    .debug = DEBUG_SUBCOMMANDS(rdma_debug_subcommands),
+    .sections = SECTIONS(rdma_sections),
+    .parts = PARTS(&rdma_info_part),
+};

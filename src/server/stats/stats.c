@@ -3,26 +3,29 @@
  * Fields of features that are not in this build are shown if clients read them and the value is true: no keys are
  * tracked, no channel has subscribers. */
 #include "server/stats/stats.h"
-#include "lib/clock.h"
-#include "lib/histogram.h"
-#include "lib/number.h"
+#include "lib/structures/histogram.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/system/ticks.h"
+#include "lib/text/number.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
-#include "server/command/dispatch.h"
-#include "server/stats/errorstats.h"
-#include "server/defrag.h"
-#include "server/eviction.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/listeners.h"
-#include "server/process/process.h"
+#include "server/clients/transactions.h"
+#include "server/command/dispatch.h"
+#include "server/config/settings.h"
+#include "server/defrag.h"
+#include "server/feature.h"
+#include "server/maxmemory.h"
 #include "server/process/child.h"
+#include "server/process/process.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
-#include "server/config/settings.h"
-#include "server/clients/transactions.h"
-#include "lib/ticks.h"
+#include "server/stats/errorstats.h"
 #include "store/keyspace.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,7 +35,7 @@
 #include <unistd.h>
 
 /* Rates per second: the mean of the last samples, one each SAMPLE_MS. */
-enum { SAMPLES = 16, SAMPLE_MS = 100, MEASURE_TICKS_SAMPLES = 50 };
+enum { SAMPLES = 16, SAMPLE_MS = 100, MEASURE_TICKS_SAMPLES = 50, LOG_SAMPLES = 50 };
 struct rate {
     uint64_t last_value, samples[SAMPLES];
 };
@@ -55,6 +58,24 @@ static uint64_t rate_mean(const struct rate *rate) {
     return sum / SAMPLES;
 }
 
+/* The keys of each database and the memory in use, every few seconds. */
+static void log_usage(void) {
+    for (int i = 0; log_level <= LOG_LEVEL_VERBOSE && i < keyspace_databases(server.keyspace); i++) {
+        const struct db *db = keyspace_db(server.keyspace, i);
+        if (!db_size(db)) continue;
+        enum { BUCKET_SIZE = 64, BUCKET_SLOTS = 7 };
+        size_t slots = db_keys_overhead(db) / BUCKET_SIZE * BUCKET_SLOTS;
+        log_verbose("DB %d: %zu keys (%zu volatile) in %zu slots HT.", i, db_size(db), db_expires(db), slots);
+    }
+    if (log_level > LOG_LEVEL_DEBUG) return;
+    size_t replicas = 0;
+    list_each(clients_all(), link) replicas += container_of(link, struct client, link)->flags & CLIENT_REPLICA ? 1 : 0;
+    char human[32];
+    human[format_bytes_human(human, mem_used())] = 0;
+    log_debug("Total: %zu clients connected (%zu replicas), %zu (%s) bytes in use", clients_count() - replicas,
+              replicas, mem_used(), human);
+}
+
 void stats_sample(void) {
     uint64_t now = clock_mono(), elapsed = now - last_sample_us;
     if (elapsed < SAMPLE_MS * 1000 - 1000) return;
@@ -69,10 +90,11 @@ void stats_sample(void) {
     rate_add(&duration_rate, loop->busy_us, elapsed);
     sample_index = (sample_index + 1) % SAMPLES;
     static int samples;
+    if (samples % LOG_SAMPLES == 0) log_usage();
     if (++samples % MEASURE_TICKS_SAMPLES == 0) ticks_measure();
 }
 
-/* INFO server, clients, cpu */
+/* --- INFO server, clients, cpu --- */
 
 #define line   info_line
 #define ull(x) ((unsigned long long)(x))
@@ -85,8 +107,8 @@ static void server_write(struct output *out) {
     line(out, "server_name:%s", SERVER_NAME);
     line(out, "valkey_version:%s", SERVER_VERSION);
     line(out, "valkey_release_stage:%s", SERVER_RELEASE_STAGE);
-    line(out, "redis_git_sha1:00000000");
-    line(out, "redis_git_dirty:0");
+    line(out, "redis_git_sha1:%s", server.git_commit ? server.git_commit : "00000000");
+    line(out, "redis_git_dirty:%d", server.git_dirty);
     line(out, "redis_build_id:%s", process_build_id());
     line(out, "%s_mode:%s", server_settings.redis_names ? "redis" : "server", server.mode);
     line(out, "os:%s %s %s", name.sysname, name.release, name.machine);
@@ -107,7 +129,7 @@ static void server_write(struct output *out) {
     line(out, "lru_clock:%lld", (long long)(clock_ms() / 1000 & 0xFFFFFF));
     line(out, "executable:%s", server.executable);
     line(out, "config_file:%s", config_file());
-    line(out, "io_threads_active:%d", io_threads_count() > 0);
+    line(out, "io_threads_active:%d", io_threads_active());
     line(out, "availability_zone:%s", server_settings.availability_zone);
     listeners_info(out);
 }
@@ -156,9 +178,13 @@ static void cpu_write(struct output *out) {
     cpu_line(out, "used_cpu_user_main_thread", thread.ru_utime);
     uint64_t active_us = event_loop_stats(server.loop)->busy_us;
     line(out, "used_active_time_main_thread:%llu.%06llu", ull(active_us / 1000000), ull(active_us % 1000000));
+    for (int i = 1; i <= io_threads_count(); i++) {
+        uint64_t us = io_thread_cpu_us(i);
+        line(out, "used_active_time_io_thread_%d:%llu.%06llu", i, ull(us / 1000000), ull(us % 1000000));
+    }
 }
 
-/* INFO stats */
+/* --- INFO stats --- */
 
 static void stats_write_traffic(struct output *out) {
     line(out, "total_connections_received:%llu", ull(client_stats.accepted));
@@ -256,6 +282,7 @@ static void stats_reset(void) {
     store_stats = (struct store_stats){0};
     atomic_store_explicit(&store_lazyfree.freed, 0, memory_order_relaxed);
     replication_stats = (struct replication_stats){0};
+    child_stats = (struct child_stats){0};
     commands_rate.last_value = input_rate.last_value = output_rate.last_value = 0;
     repl_input_rate.last_value = repl_output_rate.last_value = 0;
     memset(commands_rate.samples, 0, sizeof commands_rate.samples);
@@ -268,7 +295,18 @@ static void stats_reset(void) {
     if (script_hooks) script_hooks->reset_stats();
 }
 
-/* INFO commandstats, errorstats, latencystats */
+static void debug_write(struct output *out) {
+    const struct event_loop_stats *loop = event_loop_stats(server.loop);
+    line(out, "eventloop_duration_aof_sum:%llu", ull(ticks_to_us(turn_stats.aof_ticks)));
+    line(out, "eventloop_duration_cron_sum:%llu", ull(ticks_to_us(turn_stats.cron_ticks)));
+    line(out, "eventloop_duration_max:%llu", ull(loop->longest_us));
+    line(out, "eventloop_cmd_per_cycle_max:%llu", ull(turn_stats.most_commands));
+    /* A connection belongs to one thread, which reads and writes it: nothing is handed over and pending. */
+    line(out, "io_threaded_reads_pending:0");
+    line(out, "io_threaded_writes_pending:0");
+}
+
+/* --- INFO commandstats, errorstats, latencystats --- */
 
 static void command_write(struct command *command, void *context) {
     if (!command->calls && !command->rejected && !command->failed) return;
@@ -314,7 +352,7 @@ static void latencystats_write(struct output *out) {
     if (dispatch_settings.latency_tracking) commands_each_all(latency_write, out);
 }
 
-const struct info_section stats_sections[] = {
+static const struct info_section stats_sections[] = {
     {.name = "server", .title = "Server", .order = 10, .write = server_write},
     {.name = "clients", .title = "Clients", .order = 20, .write = clients_write},
     {.name = "stats", .title = "Stats", .order = 50, .write = stats_write, .reset = stats_reset},
@@ -328,10 +366,11 @@ const struct info_section stats_sections[] = {
      .reset = commands_reset_stats},
     {.name = "errorstats", .title = "Errorstats", .order = 100, .write = errorstats_write, .reset = errorstats_reset},
     {.name = "latencystats", .title = "Latencystats", .order = 110, .when = INFO_ALL_ONLY, .write = latencystats_write},
+    {.name = "debug", .title = "Debug", .order = 140, .when = INFO_NAMED_ONLY, .write = debug_write},
     {.name = NULL},
 };
 
-/* Options */
+/* --- Options --- */
 
 static const char *apply_latency_tracking(void) {
     if (!dispatch_settings.latency_tracking) commands_reset_latency();
@@ -339,7 +378,6 @@ static const char *apply_latency_tracking(void) {
 }
 
 static const char *set_percentiles(const struct config_option *option, int count, const struct slice *words) {
-    (void)option;
     double values[PERCENTILES_MAX];
     if (count > PERCENTILES_MAX) return config_reason("at most %d percentiles", PERCENTILES_MAX);
     for (int i = 0; i < count; i++) {
@@ -354,7 +392,6 @@ static const char *set_percentiles(const struct config_option *option, int count
 }
 
 static void get_percentiles(const struct config_option *option, struct output *out) {
-    (void)option;
     char number[32];
     for (int i = 0; i < percentiles_count; i++) {
         percentile_text(number, sizeof number, percentiles[i]);
@@ -363,19 +400,20 @@ static void get_percentiles(const struct config_option *option, struct output *o
     }
 }
 
-const struct config_option stats_options[] = {
+static const struct config_option stats_options[] = {
     {.name = "latency-tracking",
      .type = CONFIG_BOOL,
      .value = &dispatch_settings.latency_tracking,
      .initial = "yes",
-     .apply = apply_latency_tracking,
-     .help = "Keep a histogram of each command's latency."},
+     .apply = apply_latency_tracking},
     {.name = "latency-tracking-info-percentiles",
      .type = CONFIG_CUSTOM,
      .flags = CONFIG_MULTI_ARG,
      .initial = "50 99 99.9",
      .set = set_percentiles,
-     .get = get_percentiles,
-     .help = "Percentiles that INFO latencystats shows."},
+     .get = get_percentiles},
     {.name = NULL},
 };
+
+const struct feature stats_feature = {
+    .name = "stats", .options = OPTIONS(stats_options), .sections = SECTIONS(stats_sections)};

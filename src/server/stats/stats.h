@@ -1,7 +1,7 @@
 /* stats.h: the server's statistics, and the INFO sections server, clients, stats, cpu, commandstats, errorstats,
  * latencystats. */
-#ifndef SERVER_STATS_H
-#define SERVER_STATS_H
+#ifndef SERVER_STATS_STATS_H
+#define SERVER_STATS_STATS_H
 #include "server/config/config.h"
 #include "server/stats/info.h"
 void stats_sample(void); /* called by the cron: rates per second */
@@ -18,6 +18,4 @@ struct tracking_stats {
 };
 extern struct tracking_stats tracking_stats;
 extern size_t stats_migrate_connections; /* that MIGRATE keeps */
-extern const struct info_section stats_sections[];
-extern const struct config_option stats_options[], server_options[] /* server.c */;
 #endif

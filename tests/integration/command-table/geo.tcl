@@ -1,4 +1,4 @@
-# Places. See tests/harness/rows.tcl.
+# Positions. See tests/harness/rows.tcl.
 rows geo {
     geoadd {
         given {{geoadd k 13.361389 38.115556 a}} call {geoadd k 15.087269 37.502669 b} gives :1

@@ -1,4 +1,4 @@
-# Fields of hashes that expire. See tests/harness/rows.tcl.
+# Field expiration of hashes. See tests/harness/rows.tcl.
 rows hash {
     hexpire {
         given {{hset k f v}} call {hexpire k 100 fields 2 f g} gives {* :1 :-2}

@@ -1,4 +1,4 @@
-# Keys of whatever type. See tests/harness/rows.tcl.
+# Keys of any type. See tests/harness/rows.tcl.
 rows generic {
     copy {
         given {{set k v}} call {copy k l} gives :1

@@ -14,7 +14,7 @@ struct arena {
 extern struct arena arena;
 
 /* Objects of one kind are only ever replaced by objects of the same kind, so that a peer that still holds a
- * stale offset reads a gate where it expects a gate. */
+ * stale offset reads a `sender` field where it expects one. */
 enum arena_kind { ARENA_QP, ARENA_CQ, ARENA_CHANNEL, ARENA_SRQ, ARENA_RING, ARENA_KINDS };
 
 int arena_start(void);   /* idempotent; 0 or -errno */

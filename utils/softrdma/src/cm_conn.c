@@ -164,8 +164,11 @@ static int take_params(struct cm_id *c, const struct rdma_conn_param *p, uint32_
 
 static void give_up(struct cm_id *c, enum rdma_cm_event_type type, int status, const struct cm_body *body) {
     static const struct cm_body empty;
+    bool known = c->state != CM_REQUESTED;
     timer_cancel(&c->timer);
     c->state = CM_CLOSED;
+    /* Linux reports nothing of a connection that the program has not accepted yet: accepting it fails. */
+    if (!known) return;
     cm_raise(c, type, status, type == RDMA_CM_EVENT_REJECTED && !body ? &empty : body, NULL);
 }
 
@@ -243,7 +246,6 @@ SR_EXPORT int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 }
 
 static void on_rep(struct peer *peer, const struct message *msg, int fd) {
-    (void)fd;
     struct fault f;
     cm_lock();
     struct cm_id *c = cm_find(msg->cm.to);
@@ -337,7 +339,6 @@ static bool request_fault(int *status) {
 }
 
 static void on_req(struct peer *peer, const struct message *msg, int fd) {
-    (void)fd;
     int status = 0;
     if (request_fault(&status)) return;
     cm_lock();
@@ -405,7 +406,6 @@ SR_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len) 
 }
 
 static void on_rtu(struct peer *peer, const struct message *msg, int fd) {
-    (void)peer, (void)fd;
     cm_lock();
     struct cm_id *c = cm_find(msg->cm.to);
     if (c && c->state == CM_ACCEPTED) {
@@ -417,7 +417,6 @@ static void on_rtu(struct peer *peer, const struct message *msg, int fd) {
 }
 
 static void on_rej(struct peer *peer, const struct message *msg, int fd) {
-    (void)peer, (void)fd;
     cm_lock();
     struct cm_id *c = cm_find(msg->cm.to);
     bool waits = c && (c->state == CM_CONNECTING || c->state == CM_ACCEPTED || c->state == CM_REQUESTED);
@@ -455,7 +454,6 @@ SR_EXPORT int rdma_disconnect(struct rdma_cm_id *id) {
 }
 
 static void on_dreq(struct peer *peer, const struct message *msg, int fd) {
-    (void)fd;
     cm_lock();
     struct cm_id *c = cm_find(msg->cm.to);
     struct message drep = {.type = MSG_CM_DREP, .cm = {.to = msg->cm.from}};
@@ -478,7 +476,6 @@ static void on_dreq(struct peer *peer, const struct message *msg, int fd) {
 }
 
 static void on_drep(struct peer *peer, const struct message *msg, int fd) {
-    (void)peer, (void)fd;
     cm_lock();
     struct cm_id *c = cm_find(msg->cm.to);
     if (c && c->state == CM_DREQ_SENT) {

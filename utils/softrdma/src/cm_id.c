@@ -304,7 +304,6 @@ static void wildcard_means_loopback(struct sockaddr *dst) {
 SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms) {
     struct cm_id *c = to_cm(id);
     struct fault f;
-    (void)timeout_ms;
     int err = check_family(dst);
     if (err) return fail(err);
     cm_lock();
@@ -333,7 +332,6 @@ SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, str
 SR_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms) {
     struct cm_id *c = to_cm(id);
     struct fault f;
-    (void)timeout_ms;
     cm_lock();
     int err = c->state == CM_ADDR_RESOLVED ? 0 : EINVAL;
     bool hit = !err && fault_hit(FAULT_RESOLVE_ROUTE, NULL, &f);

@@ -332,7 +332,6 @@ SR_EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe) {
 
 /* Moderation is a hint about interrupts; there are none. */
 int cq_modify(struct ibv_cq *ib, struct ibv_modify_cq_attr *attr) {
-    (void)ib;
     return attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE ? EINVAL : 0;
 }
 
@@ -636,9 +635,7 @@ static int ex_next(struct ibv_cq_ex *ex) {
 static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) {
     return attr->comp_mask ? EINVAL : ex_next(ex);
 }
-static void ex_end(struct ibv_cq_ex *ex) {
-    (void)ex;
-}
+static void ex_end(struct ibv_cq_ex *ex) {}
 
 #define EX_READ(type, name, expression)                                                                                \
     static type ex_##name(struct ibv_cq_ex *ex) {                                                                      \

@@ -52,19 +52,16 @@ static void after_fork_in_parent(void) {
 }
 
 static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
-    (void)qp;
     *bad = wr;
     return EPERM;
 }
 
 static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
-    (void)qp;
     *bad = wr;
     return EPERM;
 }
 
 static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
-    (void)srq;
     *bad = wr;
     return EPERM;
 }
@@ -315,7 +312,6 @@ SR_EXPORT int ibv_query_gid_type(struct ibv_context *ib, uint8_t port, unsigned 
 }
 
 SR_EXPORT int ibv_query_pkey(struct ibv_context *ib, uint8_t port, int index, __be16 *pkey) {
-    (void)ib;
     if (port != 1 || index) {
         errno = EINVAL;
         return -1;
@@ -389,7 +385,6 @@ SR_EXPORT int ibv_close_device(struct ibv_context *ib) {
 }
 
 SR_EXPORT struct ibv_context *ibv_import_device(int fd) {
-    (void)fd;
     errno = EOPNOTSUPP;
     return NULL;
 }
@@ -499,6 +494,4 @@ SR_EXPORT int ibv_get_async_event(struct ibv_context *ib, struct ibv_async_event
     }
 }
 
-SR_EXPORT void ibv_ack_async_event(struct ibv_async_event *event) {
-    (void)event;
-}
+SR_EXPORT void ibv_ack_async_event(struct ibv_async_event *event) {}

@@ -33,8 +33,16 @@ static const char *own_path(void) {
     return dladdr((void *)(uintptr_t)own_path, &info) ? info.dli_fname : NULL;
 }
 
-__attribute__((optimize("O2"))) SR_EXPORT void *dlopen(const char *file, int mode) {
+/* The call of the real dlopen() must be a jump also in a build without optimization. */
+#ifdef __clang__
+#define JUMPS
+#define JUMP __attribute__((musttail))
+#else
+#define JUMPS __attribute__((optimize("O2")))
+#define JUMP
+#endif
+JUMPS SR_EXPORT void *dlopen(const char *file, int mode) {
     dlopen_function *real = real_dlopen();
     if (unlikely(file && is_ours(file))) file = own_path();
-    return real(file, mode);
+    JUMP return real(file, mode);
 }

@@ -203,13 +203,11 @@ SR_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
 
 SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                            int access) {
-    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
     errno = EOPNOTSUPP;
     return NULL;
 }
 
 SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
-    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
     errno = EOPNOTSUPP;
     return IBV_REREG_MR_ERR_INPUT;
 }

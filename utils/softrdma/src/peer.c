@@ -460,7 +460,6 @@ static bool same_user(int fd) {
 }
 
 static void door_ready(struct watch *watch, uint32_t events) {
-    (void)events;
     pthread_mutex_lock(&door_lock);
     int fd = watch->fd < 0 ? -1 : accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     pthread_mutex_unlock(&door_lock);

@@ -160,7 +160,6 @@ static int sleep_until(uint64_t due, struct epoll_event *events, int max) {
 }
 
 static void *progress_main(void *arg) {
-    (void)arg;
     is_me = true;
     /* One event at a time: a callback may close another descriptor and free its watch. */
     struct epoll_event event;

@@ -257,8 +257,8 @@ void qp_set_route(struct qp *qp, struct peer *peer, const struct qp_address *to)
                         .token = to->token};
 }
 
-static void gate_open(struct qp *qp) {
-    if (qp->route.peer) store_release(&qp->sh->gate, qp->route.token);
+static void sender_admit(struct qp *qp) {
+    if (qp->route.peer) store_release(&qp->sh->sender, qp->route.token);
 }
 
 static void membarrier_others(void) {
@@ -281,8 +281,8 @@ static void wait_not_busy(const struct route *r) {
     }
 }
 
-static void gate_close(struct qp *qp) {
-    if (!atomic_exchange(&qp->sh->gate, 0)) return;
+static void sender_revoke(struct qp *qp) {
+    if (!atomic_exchange(&qp->sh->sender, 0)) return;
     membarrier_others();
     wait_not_busy(&qp->route);
 }
@@ -292,7 +292,7 @@ void qp_quiesce_all(void) {
     pthread_mutex_lock(&lock);
     for (struct link *l = all.next; l != &all; l = l->next) {
         struct qp *qp = container_of(l, struct qp, all);
-        if (load_acquire(&qp->sh->gate)) wait_not_busy(&qp->route);
+        if (load_acquire(&qp->sh->sender)) wait_not_busy(&qp->route);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -331,7 +331,6 @@ static void qp_dial_answer(struct qp_dial *d) {
 
 static void qp_dial_done(struct dial *dial, struct peer *peer, int err) {
     struct qp_dial *d = container_of(dial, struct qp_dial, dial);
-    (void)err;
     d->peer = peer;
     struct message msg = {.type = MSG_QP_QUERY, .value = d->from, .qp = {.qpn = d->to}};
     if (!peer || peer_send(peer, &msg, -1)) qp_dial_answer(d);
@@ -398,7 +397,7 @@ void qp_fail(struct qp *qp) {
     if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return;
     store_release(&qp->state, IBV_QPS_ERR);
     qp->attr.qp_state = IBV_QPS_ERR;
-    gate_close(qp);
+    sender_revoke(qp);
     send_flush(qp);
     store_release(&qp->flushing, true);
     full_fence();
@@ -421,7 +420,6 @@ void qp_fail_by_number(uint32_t qpn, uint32_t token, enum ibv_event_type event) 
 }
 
 static void on_qp_error(struct peer *peer, const struct message *msg, int fd) {
-    (void)peer;
     if (fd >= 0) close(fd);
     qp_fail_by_number(msg->qp.qpn, msg->qp.token, (enum ibv_event_type)msg->value);
 }
@@ -457,7 +455,7 @@ static void enter_state(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state
     if (to == IBV_QPS_RESET) {
         send_show_all_late(qp);
         store_release(&qp->state, to);
-        gate_close(qp);
+        sender_revoke(qp);
         send_discard(qp);
         cq_purge(qp->scq, qp);
         if (qp->rcq != qp->scq) cq_purge(qp->rcq, qp);
@@ -471,7 +469,7 @@ static void enter_state(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state
         return;
     }
     store_release(&qp->state, to);
-    if (to == IBV_QPS_RTR) gate_open(qp);
+    if (to == IBV_QPS_RTR) sender_admit(qp);
     if (to == IBV_QPS_RTS && from != IBV_QPS_RTS) send_resume(qp);
     if (to == IBV_QPS_SQD && from != IBV_QPS_SQD && qp->attr.en_sqd_async_notify)
         async_raise(qp->ib.context, IBV_EVENT_SQ_DRAINED, &qp->ib);
@@ -503,7 +501,6 @@ SR_EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mas
 
 SR_EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
     struct qp *qp = to_qp(ib);
-    (void)mask;
     if (!device_is_ours(ib->context)) return EPERM;
     spin_lock(&qp->lock);
     *attr = qp->attr;
@@ -541,7 +538,7 @@ SR_EXPORT int ibv_destroy_qp(struct ibv_qp *ib) {
     spin_lock(&qp->lock);
     send_show_all_late(qp);
     store_release(&qp->state, IBV_QPS_RESET);
-    gate_close(qp);
+    sender_revoke(qp);
     spin_unlock(&qp->lock);
     timer_cancel_wait(&qp->timer);
     timer_cancel_wait(&qp->late_timer);

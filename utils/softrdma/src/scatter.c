@@ -34,7 +34,7 @@ static void show(struct qp *qp, struct late_line *line) {
     const struct route *r = &qp->route;
     uint64_t at;
     list_remove(&line->link);
-    bool there = r->peer && !peer_is_dead(r->peer) && load_acquire(&r->rqp->gate) == qp->token;
+    bool there = r->peer && !peer_is_dead(r->peer) && load_acquire(&r->rqp->sender) == qp->token;
     const struct mr_slot *slot =
         there ? mr_check(r->mrs, r->mr_slots, line->rkey, line->addr, line->len, r->pd, IBV_ACCESS_REMOTE_WRITE, &at)
               : NULL;

@@ -1,7 +1,7 @@
 /* The data path of the sender, which is nearly all there is: the thread that calls post_send carries the
  * request out.
  *
- * It checks local keys, enters by the peer's gate (wire.h), checks the remote key in the peer's table, copies
+ * It checks local keys, checks that the peer admits it (wire.h), checks the remote key in the peer's table, copies
  * straight into the peer's arena, writes a completion into the ring of the peer's queue pair, and rings: one
  * full fence, then the ready set unless the peer watches the ring anyway, then the armed flag. A chain rings
  * once, so that its messages appear to a sleeper as one batch; a spinning receiver sees each as it is
@@ -296,7 +296,7 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
 static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     struct route *r = &qp->route;
     *len = 0;
-    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token)) return NOT_NOW_RETRY;
+    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->sender) != qp->token)) return NOT_NOW_RETRY;
     if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE))
         return do_write(qp, wr, len);
     if (unlikely(!list_empty(&qp->late))) scatter_show_all(qp);

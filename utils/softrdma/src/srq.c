@@ -218,7 +218,6 @@ int64_t srq_claim(struct peer *peer, struct srq_shared *sh, uint32_t qpn) {
 }
 
 static void on_srq_limit(struct peer *peer, const struct message *msg, int fd) {
-    (void)peer;
     if (fd >= 0) close(fd);
     pthread_mutex_lock(&lock);
     for (struct link *l = srqs.next; l != &srqs; l = l->next) {

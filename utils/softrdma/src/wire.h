@@ -11,12 +11,12 @@
  * The rules that let a process die at any instant without harming another:
  *   - a word has one writer, or is changed by a single atomic instruction;
  *   - there are no locks: work that a process left half done counts as not begun;
- *   - a sender marks itself busy in its OWN arena while it writes into a peer's, and enters only by the gate.
+ *   - a sender marks itself busy in its OWN arena while it writes into a peer's, and writes only if the peer admits it.
  *
- * The gate. qp_shared.gate holds the token of the one remote queue pair that may enter, or 0. A sender sets
- * its own qp_shared.busy, then compares the gate with its token. An owner that closes a gate (error, destroy)
+ * Admission. qp_shared.sender holds the token of the one remote queue pair that may write, or 0. A sender sets
+ * its own qp_shared.busy, then compares `sender` with its token. An owner that revokes it (error, destroy)
  * or takes a memory region back does so first, then waits until the sender's busy is clear. The pair of
- * accesses needs a full fence on both sides; since closing is rare and sending is not, the owner issues
+ * accesses needs a full fence on both sides; since revoking is rare and sending is not, the owner issues
  * membarrier(GLOBAL_EXPEDITED), which puts the sender's fence in for it. */
 #ifndef SOFTRDMA_WIRE_H
 #define SOFTRDMA_WIRE_H
@@ -84,7 +84,7 @@ struct recv_wqe {
 
 struct qp_shared {
     /* Line 0: read by the peer with every message, written at state changes only. */
-    _Atomic uint32_t gate;
+    _Atomic uint32_t sender;
     uint32_t qpn;
     uint32_t pd;
     uint32_t access; /* qp_access_flags */

@@ -155,10 +155,8 @@ TEST(a_client_that_dies_before_its_request_leaves_no_trace) {
     struct other o = other_start(dies_connecting);
     tell(o.sock, end_listen(&e));
     CHECK(WIFSIGNALED(other_wait(&o)));
-    struct rdma_cm_event *event;
     usleep(10000);
     CHECK(!counters().cm_events_unacked && counters().cm_ids == 1);
-    (void)event;
     end_free(&e);
     assert_no_leaks();
 }
@@ -490,7 +488,6 @@ TEST(an_event_can_be_delayed) {
 }
 
 static void mistyped(int sock) {
-    (void)sock;
     setenv("SOFTRDMA_FAULTS", "sned:drop", 1);
     open_first();
 }
@@ -525,7 +522,6 @@ TEST(chance_is_repeatable_by_its_seed) {
 }
 
 static void writes_stats(int sock) {
-    (void)sock;
     struct pair p = pair_make((struct pair_options){0});
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8}), 0);
     pair_free(&p);

@@ -243,14 +243,14 @@ TEST(sends_to_a_number_nobody_has_time_out) {
 
 TEST(a_queue_pair_takes_messages_from_its_own_peer_only) {
     struct pair p = pair_make((struct pair_options){0});
-    struct ibv_qp *stranger = qp_make(&p, p.cq);
-    EQUAL(qp_init(stranger, 0), 0);
-    EQUAL(qp_rtr(stranger, p.qp[1]->qp_num, &p.o), 0);
-    EQUAL(qp_rts(stranger, &p.o), 0);
+    struct ibv_qp *foreign = qp_make(&p, p.cq);
+    EQUAL(qp_init(foreign, 0), 0);
+    EQUAL(qp_rtr(foreign, p.qp[1]->qp_num, &p.o), 0);
+    EQUAL(qp_rts(foreign, &p.o), 0);
     struct ibv_send_wr wr = {.wr_id = 4, .opcode = WRITE}, *bad;
-    EQUAL(ibv_post_send(stranger, &wr, &bad), 0);
+    EQUAL(ibv_post_send(foreign, &wr, &bad), 0);
     expect_wc(p.cq, 4, IBV_WC_RETRY_EXC_ERR);
-    EQUAL(ibv_destroy_qp(stranger), 0);
+    EQUAL(ibv_destroy_qp(foreign), 0);
     EQUAL(pair_post(&p, 0, (struct ask){.op = WRITE, .len = 8, .id = 1, .flags = SIGNALED}), 0);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
     pair_free(&p);

@@ -364,7 +364,6 @@ TEST(a_link_that_ends_while_a_child_still_holds_its_descriptor_is_not_heard_of_a
 }
 
 static void child_reads_neighbours(struct pair *p, uint8_t *heap) {
-    (void)p;
     for (int i = 0; i < 500; i++) {
         CHECK(heap[0] == 1 && heap[4095] == 1); /* a snapshot, whatever the parent does */
         usleep(100);
@@ -372,7 +371,6 @@ static void child_reads_neighbours(struct pair *p, uint8_t *heap) {
 }
 
 static void child_touches_region(struct pair *p, uint8_t *heap) {
-    (void)heap;
     ((volatile uint8_t *)p->buf[0])[0] = 1;
 }
 
@@ -393,7 +391,6 @@ TEST(after_ibv_fork_init_regions_do_not_exist_in_a_child_and_their_neighbours_do
 }
 
 static void child_sees_what_was_there(struct pair *p, uint8_t *sent) {
-    (void)p;
     for (int i = 0; i < 100; i++) {
         for (int at = 0; at < 4 * 4096; at += 512) CHECK(sent[at] == 3);
         usleep(100);

@@ -42,16 +42,18 @@ attempt() {
     port=$((port + 1))
     server=$(echo "$2" | sed "s/PORT/$port/g")
     client=$(echo "$3" | sed "s/PORT/$port/g")
+    # shellcheck disable=SC2086
     timeout 10 "$run" $server >"$tmp/out.server" 2>&1 &
     pid=$!
     for wait in 0.05 0.1 0.2 0.4 0.8; do
         sleep $wait
+        # shellcheck disable=SC2086
         timeout 8 "$run" $client >"$tmp/out.client" 2>&1
         code=$?
         [ $code -eq 1 ] || [ $code -eq 255 ] || break
     done
-    [ $code -ne 0 ] && kill $pid 2>/dev/null
-    wait $pid && [ $code -eq 0 ] && grep -Eq "$1" "$tmp/out.client"
+    [ "$code" -ne 0 ] && kill $pid 2>/dev/null
+    wait $pid && [ "$code" -eq 0 ] && grep -Eq "$1" "$tmp/out.client"
 }
 
 # Some of the tools race with themselves: perftest connects a second time before its server listens again, and falls

@@ -1,0 +1,166 @@
+/* configuration.c: see configuration.h */
+#include "cluster/protocol/configuration.h"
+#include "cluster/protocol/machine.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+
+static struct slice text_of(const char *text) {
+    return slice_of(node_text(text));
+}
+
+void cluster_describe_node(const struct cluster *cluster, const struct cluster_node *node, struct node_line *line) {
+    bool linked = node == cluster->myself || (node->link && node->link->connected);
+    const struct cluster_node *claimant = node_is_replica(node) && node->primary ? node->primary : node;
+    *line = (struct node_line){.id = node->id,
+                               .shard = node->shard,
+                               .address = slice_of(node->address),
+                               .tcp_port = node->port,
+                               .tls_port = node->tls_port,
+                               .bus_port = node->bus_port,
+                               .client_tcp_port = node->client_port,
+                               .client_tls_port = node->client_tls_port,
+                               .hostname = text_of(node->hostname),
+                               .nodename = text_of(node->nodename),
+                               .client_ipv4 = text_of(node->client_ipv4),
+                               .client_ipv6 = text_of(node->client_ipv6),
+                               .availability_zone = text_of(node->availability_zone),
+                               .unknown = text_of(node->unknown),
+                               .flags = (uint16_t)node->flags,
+                               .ping_sent_ms = (uint64_t)node->ping_sent_ms,
+                               .pong_received_ms = (uint64_t)node->pong_received_ms,
+                               .epoch = claimant->config_epoch,
+                               .connected = linked,
+                               .slots = node->slots};
+    if (node->primary) line->primary = node->primary->id;
+}
+
+void cluster_list_open_slots(const struct cluster *cluster, struct open_slot *open) {
+    const struct slot_table *slots = &cluster->slots;
+    size_t left = cluster_count_open_slots(cluster);
+    for (unsigned slot = 0; left > 0 && slot < HASH_SLOTS; slot++) {
+        const struct cluster_node *target = slots_migrating_to(slots, slot);
+        const struct cluster_node *source = slots_importing_from(slots, slot);
+        if (target) *open++ = (struct open_slot){.node = target->id, .slot = (uint16_t)slot};
+        if (source) *open++ = (struct open_slot){.node = source->id, .slot = (uint16_t)slot, .importing = true};
+        left -= (target != NULL) + (size_t)(source != NULL);
+    }
+}
+
+void cluster_print_configuration(const struct cluster *cluster, struct output *out) {
+    size_t open_count = cluster_count_open_slots(cluster);
+    struct open_slot *open = mem_calloc(open_count + 1, sizeof *open);
+    cluster_list_open_slots(cluster, open);
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        const struct cluster_node *node = cluster->nodes.list[i];
+        if (node_in_handshake(node)) continue;
+        struct node_line line;
+        cluster_describe_node(cluster, node, &line);
+        if (node == cluster->myself) {
+            line.open = open;
+            line.open_count = open_count;
+        }
+        node_line_print(out, &line, NODE_LINE_FILE);
+        output_write(out, SLICE("\n"));
+    }
+    mem_free(open);
+    nodes_file_print_epochs(out, cluster->current_epoch, cluster->last_vote_epoch);
+}
+
+/* An opinion of a process that has ended (PFAIL) says nothing; what headers tell is learnt again. */
+static const unsigned LOADED_FLAGS = NODE_PRIMARY | NODE_REPLICA | NODE_FAIL | NODE_NOADDR | NODE_NOFAILOVER;
+
+static const char *load_node(struct cluster *cluster, const struct node_line *line) {
+    struct cluster_node *node = cluster->myself;
+    if (line->flags & NODE_MYSELF) {
+        if (!node_id_equal(&node->id, &line->id)) nodes_rename(&cluster->nodes, node, &line->id);
+        node->flags &= ~(unsigned)(NODE_PRIMARY | NODE_REPLICA);
+        node->flags |= line->flags & NODE_REPLICA ? NODE_REPLICA : NODE_PRIMARY;
+        if (!node->address[0])
+            snprintf(node->address, sizeof node->address, "%.*s", (int)line->address.len, line->address.data);
+    } else {
+        if (nodes_find(&cluster->nodes, &line->id)) return "a node is there twice";
+        node = node_new(&line->id, line->flags & LOADED_FLAGS, cluster->now_ms);
+        if (!(node->flags & NODE_REPLICA)) node->flags |= NODE_PRIMARY;
+        nodes_add(&cluster->nodes, node);
+        snprintf(node->address, sizeof node->address, "%.*s", (int)line->address.len, line->address.data);
+        node->port = line->tcp_port;
+        node->tls_port = line->tls_port;
+        node->bus_port = line->bus_port;
+        node->client_port = line->client_tcp_port;
+        node->client_tls_port = line->client_tls_port;
+        node_set_text(&node->hostname, line->hostname);
+        node_set_text(&node->nodename, line->nodename);
+        node_set_text(&node->client_ipv4, line->client_ipv4);
+        node_set_text(&node->client_ipv6, line->client_ipv6);
+        node_set_text(&node->availability_zone, line->availability_zone);
+        if (!node->address[0] || !node->bus_port) node->flags |= NODE_NOADDR;
+        /* A ping of that process gets no reply any more; the pong may be from a clock that was ahead. */
+        node->pong_received_ms = min_i64((int64_t)line->pong_received_ms, cluster->now_ms);
+        if (node_failed(node)) node->fail_ms = cluster->now_ms;
+    }
+    if (line->unknown.len) node->unknown = mem_strndup(line->unknown.data, line->unknown.len);
+    node->config_epoch = node_is_replica(node) ? 0 : line->epoch;
+    if (!node_id_is_zero(&line->shard))
+        node->shard = line->shard;
+    else if (node != cluster->myself)
+        random_id(cluster, &node->shard);
+    for (unsigned slot = 0; line->slots && slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(line->slots, slot) && !cluster->slots.owner[slot])
+            slots_assign(&cluster->slots, slot, node);
+    return NULL;
+}
+
+static const char *load_primary(struct cluster *cluster, const struct node_line *line) {
+    struct cluster_node *node = nodes_find(&cluster->nodes, &line->id);
+    if (!node_is_replica(node) || node_id_is_zero(&line->primary)) return NULL;
+    struct cluster_node *primary = nodes_find(&cluster->nodes, &line->primary);
+    if (!primary || primary == node) return "a primary is not there";
+    node_set_primary(node, primary);
+    primary->flags |= NODE_MIGRATE_TO;
+    if (nodes_share_shard(node, primary)) return NULL;
+    if (!node_id_is_zero(&line->shard))
+        say_notice(cluster,
+                   "Node %.40s has a different shard id (%.40s) than its primary's shard id %.40s (%.40s). Updating "
+                   "replica's shard id to match primary's shard id.",
+                   node->id.text, SHARD_TEXT(node), primary->id.text, SHARD_TEXT(primary));
+    node->shard = primary->shard;
+    return NULL;
+}
+
+static const char *load_open_slots(struct cluster *cluster, const struct node_line *line) {
+    for (size_t i = 0; i < line->open_count; i++) {
+        const struct open_slot *open = &line->open[i];
+        struct cluster_node *peer = nodes_find(&cluster->nodes, &open->node);
+        if (!peer || peer == cluster->myself) return "an open slot names an unknown node";
+        if (open->importing)
+            slots_set_importing(&cluster->slots, open->slot, peer);
+        else
+            slots_set_migrating(&cluster->slots, open->slot, peer);
+    }
+    return NULL;
+}
+
+struct cluster *cluster_new_from(const struct nodes_file *file, const struct cluster_settings *settings,
+                                 const struct cluster_effects *effects, void *context, int64_t now_ms,
+                                 const char **error) {
+    struct cluster *cluster = cluster_new(settings, effects, context, now_ms);
+    *error = file->count ? NULL : "there is no node";
+    /* Itself first: another node may have the random id that it was born with. */
+    if (!*error) *error = load_node(cluster, &file->lines[file->myself]);
+    for (size_t i = 0; i < file->count && !*error; i++)
+        if (i != file->myself) *error = load_node(cluster, &file->lines[i]);
+    for (size_t i = 0; i < file->count && !*error; i++) *error = load_primary(cluster, &file->lines[i]);
+    if (!*error) *error = load_open_slots(cluster, &file->lines[file->myself]);
+    if (*error) {
+        cluster_free(cluster);
+        return NULL;
+    }
+    struct cluster_node *myself = cluster->myself;
+    cluster->last_vote_epoch = file->last_vote_epoch;
+    cluster->current_epoch = file->current_epoch;
+    cluster->current_epoch = max_config_epoch(cluster);
+    failure_primary_changed(cluster);
+    if (node_is_replica(myself) && myself->primary) effects->follow(context, myself->primary);
+    cluster->unsaved = UNSAVED_SELF; /* the address may be new, and the file may be of an older version */
+    return cluster;
+}

@@ -1,0 +1,150 @@
+/* failure.c: who has failed, and whether the cluster as a whole can serve.
+ *
+ * PFAIL is this node's own opinion: no reply for the node timeout. Primaries with slots tell it to each other by
+ * gossip; when a majority of them shares it, whoever notices sets FAIL and tells everybody. FAIL ends when the node
+ * answers, but a primary with slots stays failed for a while: an election may be on its way.
+ *
+ * The cluster fails for this node when slots are not served, or when it cannot reach a majority of the voting
+ * primaries: on the wrong side of a partition it must stop taking writes that the other side will not have. */
+#include "cluster/protocol/machine.h"
+
+enum {
+    JOIN_DELAY_MS = 2000, /* before a restarted primary serves or votes: its view may be old */
+    REJOIN_DELAY_MIN_MS = 500,
+    REJOIN_DELAY_MAX_MS = 5000,
+    DOWN_LOG_MS = 10000
+};
+enum down_reason { DOWN_NOT = 0, DOWN_SLOTS, DOWN_MINORITY };
+
+size_t cluster_count_failure_reports(struct cluster *cluster, struct cluster_node *node, int64_t now_ms) {
+    if (!node->report_count) return 0;
+    return node_count_reports(node, now_ms, 2 * cluster->settings.node_timeout_ms);
+}
+
+void failure_primary_changed(struct cluster *cluster) {
+    struct cluster_node *myself = cluster->myself;
+    bool failed = node_is_replica(myself) && myself->primary && node_failed(myself->primary);
+    myself->flags &= ~(unsigned)NODE_PRIMARY_FAILED;
+    if (failed) myself->flags |= NODE_PRIMARY_FAILED;
+}
+
+void failure_set(struct cluster *cluster, struct cluster_node *node) {
+    node->flags &= ~(unsigned)NODE_PFAIL;
+    node->flags |= NODE_FAIL;
+    node->fail_ms = cluster->now_ms;
+    changed_table(cluster);
+    todo(cluster, TODO_STATE);
+    if (node == cluster->myself->primary) {
+        failure_primary_changed(cluster);
+        todo(cluster, TODO_FAILOVER);
+    }
+}
+
+void failure_mark_if_quorum(struct cluster *cluster, struct cluster_node *node) {
+    if (!node_maybe_failed(node) || node_failed(node)) return;
+    size_t votes = cluster_count_failure_reports(cluster, node, cluster->now_ms) + node_votes(cluster->myself);
+    if (votes < quorum(cluster)) return;
+    say_notice(cluster, "Marking node " NODE_FORMAT " as failing (quorum reached).", NODE_TEXT(node));
+    failure_set(cluster, node);
+    send_fail(cluster, node);
+}
+
+void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *node) {
+    if (!node_votes(node)) {
+        say_notice(cluster, "Clear FAIL state for node " NODE_FORMAT ": %s is reachable again.", NODE_TEXT(node),
+                   node_is_replica(node) ? "replica" : "primary without slots");
+    } else if (cluster->now_ms - node->fail_ms > 2 * cluster->settings.node_timeout_ms) {
+        say_notice(cluster,
+                   "Clear FAIL state for node " NODE_FORMAT
+                   ": is reachable again and nobody is serving its slots after some time.",
+                   NODE_TEXT(node));
+    } else {
+        return;
+    }
+    node->flags &= ~(unsigned)NODE_FAIL;
+    failure_primary_changed(cluster);
+    changed_table(cluster);
+    todo(cluster, TODO_STATE);
+}
+
+bool failure_suspect(struct cluster *cluster, struct cluster_node *node) {
+    if (node->flags & (NODE_PFAIL | NODE_FAIL)) return false;
+    node->flags |= NODE_PFAIL;
+    cluster->pfail_count++;
+    changed_view(cluster);
+    todo(cluster, TODO_STATE);
+    if (node_votes(cluster->myself))
+        failure_mark_if_quorum(cluster, node);
+    else
+        say_notice(cluster, "NODE " NODE_FORMAT " possibly failing.", NODE_TEXT(node));
+    return true;
+}
+
+static void check_silence(struct cluster *cluster, struct cluster_node *node) {
+    int64_t now = cluster->now_ms;
+    if (!node->ping_sent_ms) return;
+    if (min_i64(now - node->ping_sent_ms, now - node->data_received_ms) > cluster->settings.node_timeout_ms)
+        failure_suspect(cluster, node);
+}
+
+void failure_tick(struct cluster *cluster) {
+    cluster->pfail_count = 0;
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (node->flags & (NODE_MYSELF | NODE_NOADDR | NODE_HANDSHAKE)) continue;
+        cluster->pfail_count += node_maybe_failed(node);
+        check_silence(cluster, node);
+    }
+}
+
+static enum down_reason find_down_reason(struct cluster *cluster) {
+    unsigned reachable = 0;
+    bool slots_down = cluster->slots.assigned < HASH_SLOTS;
+    cluster->size = 0;
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        const struct cluster_node *node = cluster->nodes.list[i];
+        if (!node->slot_count) continue;
+        slots_down |= node_failed(node);
+        if (!node_votes(node)) continue;
+        cluster->size++;
+        reachable += !(node->flags & (NODE_FAIL | NODE_PFAIL));
+    }
+    if (reachable < quorum(cluster)) {
+        cluster->minority_since_ms = cluster->now_ms;
+        return DOWN_MINORITY;
+    }
+    return slots_down && cluster->settings.require_full_coverage ? DOWN_SLOTS : DOWN_NOT;
+}
+
+static void log_down(struct cluster *cluster, enum down_reason reason) {
+    if (reason == cluster->down_reason_logged && cluster->now_ms - cluster->down_logged_ms < DOWN_LOG_MS) return;
+    cluster->down_reason_logged = reason;
+    cluster->down_logged_ms = cluster->now_ms;
+    say_warning(cluster, "Cluster is currently down: %s",
+                reason == DOWN_MINORITY
+                    ? "I am part of a minority partition."
+                    : "At least one hash slot is not served by any available node. Please check the "
+                      "'cluster-require-full-coverage' configuration.");
+}
+
+void state_update(struct cluster *cluster) {
+    int64_t now = cluster->now_ms;
+    if (!cluster->state_since_ms) cluster->state_since_ms = now;
+    enum down_reason reason = find_down_reason(cluster);
+    if (!cluster->safe_to_vote) {
+        if (node_is_primary(cluster->myself) && now - cluster->state_since_ms < JOIN_DELAY_MS) return;
+        cluster->safe_to_vote = true;
+    }
+    bool ok = reason == DOWN_NOT;
+    if (ok && !cluster->ok && node_is_primary(cluster->myself) && cluster->minority_since_ms) {
+        int64_t delay = max_i64(min_i64(cluster->settings.node_timeout_ms, REJOIN_DELAY_MAX_MS), REJOIN_DELAY_MIN_MS);
+        if (now - cluster->minority_since_ms < delay) return;
+    }
+    if (ok != cluster->ok) {
+        cluster->ok = ok;
+        say(cluster, ok ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARNING, "Cluster state changed: %s", ok ? "ok" : "fail");
+        changed_view(cluster);
+        cluster->effects->state_changed(cluster->context, ok);
+    }
+    if (!ok) log_down(cluster, reason);
+}

@@ -1,0 +1,222 @@
+/* gossip.c: PING and PONG, what they tell about third nodes, and whom to ping when.
+ *
+ * Each second one of five random nodes is pinged, the one heard of longest ago; whoever was silent for the ping
+ * interval is pinged at once. Since gossip also reports when others heard of a node, few direct pings are needed in a
+ * large cluster.
+ *
+ * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
+ * depend on luck. */
+#include "cluster/protocol/machine.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+
+static int64_t ping_interval(const struct cluster *cluster) {
+    const struct cluster_settings *settings = &cluster->settings;
+    return settings->ping_interval_ms ? settings->ping_interval_ms : settings->node_timeout_ms / 2;
+}
+
+static void add_entry(struct cluster *cluster, size_t *count, const struct cluster_node *node) {
+    if (*count == cluster->gossip_capacity) {
+        cluster->gossip_capacity = cluster->gossip_capacity ? cluster->gossip_capacity * 2 : 16;
+        cluster->gossip = mem_realloc(cluster->gossip, cluster->gossip_capacity * sizeof *cluster->gossip);
+    }
+    bool tls = cluster->settings.tls;
+    struct bus_gossip *entry = &cluster->gossip[(*count)++];
+    *entry = (struct bus_gossip){.id = node->id,
+                                 .ping_sent_s = (uint32_t)(node->ping_sent_ms / 1000),
+                                 .pong_received_s = (uint32_t)(node->pong_received_ms / 1000),
+                                 .port = tls ? node->tls_port : node->port,
+                                 .other_port = tls ? node->port : node->tls_port,
+                                 .bus_port = node->bus_port,
+                                 .flags = (uint16_t)node->flags};
+    memcpy(entry->address, node->address, sizeof entry->address);
+}
+
+static size_t fill_gossip(struct cluster *cluster, const struct cluster_node *receiver) {
+    const struct node_table *nodes = &cluster->nodes;
+    size_t count = 0, others = nodes->count > 2 ? nodes->count - 2 : 0;
+    size_t wanted = nodes->count * cluster->settings.gossip_percent / 100;
+    if (wanted < 3) wanted = 3;
+    if (wanted > others) wanted = others;
+    uint64_t stamp = ++cluster->stamp;
+    for (size_t attempts = wanted * 3; count < wanted && attempts > 0; attempts--) {
+        struct cluster_node *node = nodes->list[random_under(cluster, nodes->count)];
+        if (node == receiver || node->stamp == stamp) continue;
+        if (node->flags & (NODE_MYSELF | NODE_PFAIL | NODE_HANDSHAKE | NODE_NOADDR)) continue;
+        if (!node->link && node->slot_count == 0) continue;
+        node->stamp = stamp;
+        add_entry(cluster, &count, node);
+    }
+    for (size_t i = 0; cluster->pfail_count > 0 && i < nodes->count && count < UINT16_MAX; i++) {
+        const struct cluster_node *node = nodes->list[i];
+        if (node_maybe_failed(node) && !(node->flags & (NODE_HANDSHAKE | NODE_NOADDR)))
+            add_entry(cluster, &count, node);
+    }
+    return count;
+}
+
+static void fill_extensions(struct cluster *cluster, struct bus_extensions *extensions) {
+    const struct cluster_node *myself = cluster->myself;
+    *extensions = (struct bus_extensions){.hostname = slice_of(node_text(myself->hostname)),
+                                          .nodename = slice_of(node_text(myself->nodename)),
+                                          .client_ipv4 = slice_of(node_text(myself->client_ipv4)),
+                                          .client_ipv6 = slice_of(node_text(myself->client_ipv6)),
+                                          .availability_zone = slice_of(node_text(myself->availability_zone)),
+                                          .client_port = myself->client_port,
+                                          .client_tls_port = myself->client_tls_port,
+                                          .shard = myself->shard};
+    for (size_t i = 0; i < cluster->forgotten_count; i++) {
+        const struct forgotten_node *forgotten = &cluster->forgotten[i];
+        int64_t ttl_s = (forgotten->until_ms - cluster->now_ms) / 1000;
+        if (ttl_s <= 0) continue;
+        cluster->forgotten_scratch[extensions->forgotten_count++] =
+            (struct bus_forgotten){.id = forgotten->id, .ttl_s = (uint64_t)ttl_s};
+    }
+    extensions->forgotten = cluster->forgotten_scratch;
+}
+
+void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type) {
+    struct bus_message message;
+    struct cluster_node *node = link->node;
+    message_begin(cluster, &message, type);
+    if (type == BUS_PING && node && !link->inbound) node->ping_sent_ms = cluster->now_ms;
+    message.gossip_count = fill_gossip(cluster, node);
+    message.gossip = cluster->gossip;
+    message.has_extensions = link->extensions || (node && node->flags & NODE_EXTENSIONS);
+    if (message.has_extensions) fill_extensions(cluster, &message.extensions);
+    say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type),
+              node ? node->id.text : "<unknown>", node ? node_name(node) : "<unknown>",
+              link->inbound ? "inbound" : "outbound");
+    send_message(cluster, link, &message);
+}
+
+/* An unsolicited PONG tells of a change at once. */
+void broadcast_pong(struct cluster *cluster, bool only_shard_replicas) {
+    const struct cluster_node *primary = cluster_shard_primary(cluster);
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
+        if (only_shard_replicas && (!node_is_replica(node) || !primary || node->primary != primary)) continue;
+        send_ping(cluster, node->link, BUS_PONG);
+    }
+}
+
+static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
+    if (cluster->nodes.count >= CLUSTER_NODES_MAX || node_id_is_zero(&entry->id)) return;
+    if (!entry->address[0] || !entry->bus_port || node_is_forgotten(cluster, &entry->id)) return;
+    /* PFAIL is another node's opinion. MYSELF, HANDSHAKE and MEET say nothing about us. */
+    unsigned flags = entry->flags & (NODE_PRIMARY | NODE_REPLICA | NODE_FAIL | NODE_NOFAILOVER | NODE_EXTENSIONS);
+    if (!(flags & NODE_REPLICA)) flags |= NODE_PRIMARY;
+    if (flags & NODE_REPLICA) flags &= ~(unsigned)NODE_PRIMARY;
+    struct cluster_node *node = node_new(&entry->id, flags, cluster->now_ms);
+    if (flags & NODE_FAIL) node->fail_ms = cluster->now_ms;
+    random_id(cluster, &node->shard); /* until it says its own */
+    nodes_add(&cluster->nodes, node);
+    address_set(cluster, node, entry->address, entry->port, entry->other_port, entry->bus_port);
+    changed_table(cluster);
+}
+
+static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry) {
+    struct cluster_node *node = nodes_find(&cluster->nodes, &entry->id);
+    if (!node) {
+        if (!(entry->flags & (NODE_NOADDR | NODE_HANDSHAKE))) add_known(cluster, entry);
+        return;
+    }
+    if (node == cluster->myself || node == sender || node_in_handshake(node)) return;
+    bool failing = entry->flags & (NODE_PFAIL | NODE_FAIL);
+    if (node_votes(sender)) {
+        if (failing) {
+            if (node_add_report(node, sender, cluster->now_ms))
+                say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " as not reachable.",
+                            NODE_TEXT(sender), NODE_TEXT(node));
+            failure_mark_if_quorum(cluster, node);
+        } else if (node_remove_report(node, sender)) {
+            say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " is back online.",
+                        NODE_TEXT(sender), NODE_TEXT(node));
+        }
+    }
+    if (!failing && !(node->flags & (NODE_NOADDR | NODE_FAIL | NODE_PFAIL)) && node->ping_sent_ms == 0 &&
+        cluster_count_failure_reports(cluster, node, cluster->now_ms) == 0) {
+        int64_t pong_ms = (int64_t)entry->pong_received_s * 1000;
+        if (pong_ms <= cluster->now_ms + 500 && pong_ms > node->pong_received_ms) node->pong_received_ms = pong_ms;
+    }
+    /* The sender reaches it and we do not: perhaps it has moved. */
+    if (node->flags & (NODE_FAIL | NODE_PFAIL | NODE_NOADDR) && !failing &&
+        !(entry->flags & (NODE_NOADDR | NODE_HANDSHAKE)) && entry->address[0] && entry->bus_port) {
+        uint16_t port = cluster->settings.tls ? node->tls_port : node->port;
+        if (strcmp(node->address, entry->address) != 0 || port != entry->port || node->bus_port != entry->bus_port) {
+            if (node->link) link_close(cluster, node->link);
+            address_set(cluster, node, entry->address, entry->port, entry->other_port, entry->bus_port);
+            node->flags &= ~(unsigned)NODE_NOADDR;
+            say_notice(cluster, "Address updated for node " NODE_FORMAT ", now %s:%u", NODE_TEXT(node), node->address,
+                       entry->port);
+        }
+    }
+}
+
+/* Only nodes that we know may tell of others. */
+void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
+    for (size_t i = 0; i < message->gossip_count; i++) {
+        struct bus_gossip entry;
+        bus_gossip_at(message, i, &entry);
+        process_entry(cluster, sender, &entry);
+    }
+}
+
+void extensions_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
+    if (!(message->header.message_flags & BUS_EXTENSION_DATA) || !message->has_extensions) return;
+    const struct bus_extensions *extensions = &message->extensions;
+    bool changed = node_set_text(&sender->hostname, extensions->hostname);
+    changed |= node_set_text(&sender->nodename, extensions->nodename);
+    changed |= node_set_text(&sender->client_ipv4, extensions->client_ipv4);
+    changed |= node_set_text(&sender->client_ipv6, extensions->client_ipv6);
+    changed |= node_set_text(&sender->availability_zone, extensions->availability_zone);
+    changed |= sender->client_port != extensions->client_port || sender->client_tls_port != extensions->client_tls_port;
+    sender->client_port = extensions->client_port;
+    sender->client_tls_port = extensions->client_tls_port;
+    if (changed) changed_table(cluster);
+    if (!node_id_is_zero(&extensions->shard)) node_move_to_shard(cluster, sender, &extensions->shard);
+    for (size_t i = 0; i < extensions->forgotten_count; i++) {
+        struct bus_forgotten forgotten;
+        bus_forgotten_at(message, i, &forgotten);
+        struct cluster_node *node = nodes_find(&cluster->nodes, &forgotten.id);
+        if (!node || node == cluster->myself || node == cluster->myself->primary || node == sender) continue;
+        node_forget(cluster, &forgotten.id, (int64_t)(forgotten.ttl_s < 1u << 24 ? forgotten.ttl_s : 1u << 24));
+        node_delete(cluster, node);
+    }
+}
+
+static void ping_random(struct cluster *cluster) {
+    struct cluster_node *oldest = NULL;
+    for (int i = 0; i < 5; i++) {
+        struct cluster_node *node = cluster->nodes.list[random_under(cluster, cluster->nodes.count)];
+        if (!node->link || !node->link->connected || node->ping_sent_ms) continue;
+        if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
+        if (!oldest || node->pong_received_ms < oldest->pong_received_ms) oldest = node;
+    }
+    if (!oldest) return;
+    say_debug(cluster, "Pinging node " NODE_FORMAT, NODE_TEXT(oldest));
+    send_ping(cluster, oldest->link, BUS_PING);
+}
+
+void gossip_tick(struct cluster *cluster) {
+    if (cluster->ticks % 10 == 0 && !cluster->settings.no_random_pings) ping_random(cluster);
+    int64_t interval = ping_interval(cluster), timeout = handshake_timeout(cluster);
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR)) continue;
+        if (!node->link || !node->link->connected) continue;
+        /* It does not know us any more, or never did: else it would have dialled. */
+        if (!node->inbound && node->flags & NODE_LIGHT_MODULE && cluster->now_ms - node->inbound_missing_ms > timeout &&
+            cluster->now_ms - node->meet_sent_ms > timeout) {
+            say_notice(cluster, "Sending MEET packet to node " NODE_FORMAT " because there is no inbound link for it",
+                       NODE_TEXT(node));
+            node->meet_sent_ms = cluster->now_ms;
+            send_ping(cluster, node->link, BUS_MEET);
+            if (!node->link) continue;
+        }
+        bool paused_for = cluster->manual.end_ms && node_is_primary(cluster->myself) && cluster->manual.replica == node;
+        if (paused_for || (!node->ping_sent_ms && cluster->now_ms - node->pong_received_ms > interval))
+            send_ping(cluster, node->link, BUS_PING);
+    }
+}

@@ -1,0 +1,333 @@
+/* machine.c: the parts of the state machine that all others stand on, and its main inputs. See cluster.h. */
+#include "cluster/protocol/machine.h"
+#include "lib/system/memory.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+void say(struct cluster *cluster, enum log_level level, const char *format, ...) {
+    if (level < log_level) return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cluster->effects->log(cluster->context, level, text);
+}
+
+void changed_self(struct cluster *cluster) {
+    cluster->unsaved |= UNSAVED_SELF;
+    cluster->view_version++;
+}
+void changed_table(struct cluster *cluster) {
+    cluster->unsaved |= UNSAVED_TABLE;
+    cluster->view_version++;
+}
+void changed_view(struct cluster *cluster) {
+    cluster->view_version++;
+}
+void todo(struct cluster *cluster, unsigned work) {
+    cluster->todo |= work;
+}
+void save(struct cluster *cluster, bool durable) {
+    cluster->unsaved = 0;
+    cluster->effects->save(cluster->context, durable);
+}
+
+void random_id(struct cluster *cluster, struct node_id *id) {
+    for (size_t i = 0; i < NODE_ID_LEN; i += 16) {
+        uint64_t number = cluster->effects->random(cluster->context);
+        for (size_t digit = i; digit < i + 16 && digit < NODE_ID_LEN; digit++, number >>= 4)
+            id->text[digit] = "0123456789abcdef"[number & 15];
+    }
+}
+
+/* Removes a node with all that refers to it. */
+void node_delete(struct cluster *cluster, struct cluster_node *node) {
+    node_drop_slots(cluster, node);
+    struct slot_table *slots = &cluster->slots;
+    for (unsigned slot = 0; slot < HASH_SLOTS && node->migrating_count + node->importing_count > 0; slot++) {
+        if (slots_migrating_to(slots, slot) == node) slots_set_migrating(slots, slot, NULL);
+        if (slots_importing_from(slots, slot) == node) slots_set_importing(slots, slot, NULL);
+    }
+    if (node->link) link_close(cluster, node->link);
+    if (node->inbound) link_close(cluster, node->inbound);
+    if (cluster->manual.replica == node) manual_reset(cluster);
+    if (node_in_handshake(node))
+        cluster->handshakes--;
+    else
+        changed_table(cluster);
+    if (cluster->myself->primary == node) changed_self(cluster);
+    nodes_remove(&cluster->nodes, node);
+    todo(cluster, TODO_STATE);
+}
+
+static void announce(struct cluster *cluster) {
+    struct cluster_node *myself = cluster->myself;
+    const struct cluster_settings *settings = &cluster->settings;
+    bool changed = node_set_text(&myself->hostname, slice_of(settings->hostname));
+    changed |= node_set_text(&myself->nodename, slice_of(settings->nodename));
+    changed |= node_set_text(&myself->client_ipv4, slice_of(settings->client_ipv4));
+    changed |= node_set_text(&myself->client_ipv6, slice_of(settings->client_ipv6));
+    changed |= node_set_text(&myself->availability_zone, slice_of(settings->availability_zone));
+    changed |= myself->port != settings->port || myself->tls_port != settings->tls_port ||
+               myself->bus_port != settings->bus_port || myself->client_port != settings->client_port ||
+               myself->client_tls_port != settings->client_tls_port;
+    myself->port = settings->port;
+    myself->tls_port = settings->tls_port;
+    myself->bus_port = settings->bus_port;
+    myself->client_port = settings->client_port;
+    myself->client_tls_port = settings->client_tls_port;
+    myself->rdma_port = settings->rdma_port;
+    myself->client_rdma_port = settings->client_rdma_port;
+    myself->features = settings->fast_failover ? OWN_FEATURE_FAST_FAILOVER : 0;
+    unsigned flags = myself->flags & ~(unsigned)NODE_NOFAILOVER;
+    if (settings->replica_no_failover) flags |= NODE_NOFAILOVER;
+    if (flags != myself->flags) {
+        myself->flags = flags;
+        changed = true;
+    }
+    if (changed) changed_table(cluster);
+    if (settings->address[0]) myself_take_address(cluster, settings->address);
+}
+
+struct cluster *cluster_new(const struct cluster_settings *settings, const struct cluster_effects *effects,
+                            void *context, int64_t now_ms) {
+    struct cluster *cluster = mem_calloc(1, sizeof *cluster);
+    cluster->settings = *settings;
+    cluster->effects = effects;
+    cluster->context = context;
+    cluster->now_ms = now_ms;
+    nodes_init(&cluster->nodes);
+    struct node_id id;
+    random_id(cluster, &id);
+    /* EXTENSIONS and the light headers tell what this version can read. */
+    unsigned flags = NODE_MYSELF | NODE_PRIMARY | NODE_EXTENSIONS | NODE_LIGHT_PUBLISH | NODE_LIGHT_MODULE;
+    cluster->myself = node_new(&id, flags, now_ms);
+    random_id(cluster, &cluster->myself->shard);
+    nodes_add(&cluster->nodes, cluster->myself);
+    cluster->forgotten = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->forgotten);
+    cluster->forgotten_scratch = mem_calloc(CLUSTER_FORGOTTEN_MAX, sizeof *cluster->forgotten_scratch);
+    announce(cluster);
+    changed_self(cluster);
+    todo(cluster, TODO_STATE);
+    return cluster;
+}
+
+void cluster_free(struct cluster *cluster) {
+    for (struct cluster_link *link = cluster->links, *next; link; link = next) {
+        next = link->next;
+        mem_free(link);
+    }
+    nodes_free(&cluster->nodes);
+    slots_free(&cluster->slots);
+    mem_free(cluster->forgotten);
+    mem_free(cluster->forgotten_scratch);
+    mem_free(cluster->gossip);
+    mem_free(cluster);
+}
+
+void cluster_configure(struct cluster *cluster, const struct cluster_settings *settings, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    cluster->settings = *settings;
+    announce(cluster);
+    todo(cluster, TODO_STATE); /* full coverage */
+}
+
+/* Takes what each header of a known node tells. */
+static void read_header(struct cluster *cluster, struct cluster_link *link, struct cluster_node *sender,
+                        const struct bus_header *header) {
+    sender->data_received_ms = cluster->now_ms;
+    const unsigned told =
+        NODE_NOFAILOVER | NODE_EXTENSIONS | NODE_LIGHT_PUBLISH | NODE_LIGHT_MODULE | NODE_PRIMARY_FAILED;
+    sender->flags = (sender->flags & ~told) | (header->flags & told);
+    if (header->message_flags & BUS_EXTENSION_DATA) {
+        sender->flags |= NODE_EXTENSIONS;
+        link->extensions = true;
+    }
+    struct own_fields own;
+    own_fields_read(header->reserved, &own);
+    sender->features = own.features;
+    if (sender->rdma_port != own.rdma_port || sender->client_rdma_port != own.client_rdma_port) {
+        sender->rdma_port = own.rdma_port;
+        sender->client_rdma_port = own.client_rdma_port;
+        changed_view(cluster);
+    }
+    if (header->current_epoch > cluster->current_epoch) {
+        cluster->current_epoch = header->current_epoch;
+        changed_self(cluster);
+    }
+    bool claims_primary = node_id_is_zero(&header->primary);
+    if (claims_primary && header->config_epoch > sender->config_epoch) {
+        sender->config_epoch = header->config_epoch;
+        changed_table(cluster);
+        election_see_epoch(cluster, sender);
+    }
+    /* A sibling whose offset becomes known may be shown by CLUSTER SLOTS from now on. */
+    if ((sender->offset == 0) != (header->offset == 0)) changed_view(cluster);
+    sender->offset = header->offset;
+    sender->offset_ms = cluster->now_ms;
+    struct manual_failover *manual = &cluster->manual;
+    if (manual->end_ms && !manual->offset_known && sender == cluster->myself->primary &&
+        header->message_flags & BUS_PAUSED) {
+        manual->offset = header->offset;
+        manual->offset_known = true;
+        say_notice(cluster, "Received replication offset for paused primary manual failover: %lld",
+                   (long long)manual->offset);
+        todo(cluster, TODO_MANUAL_FAILOVER);
+    }
+}
+
+static void bind_inbound(struct cluster *cluster, struct cluster_link *link, struct cluster_node *node) {
+    if (!link->inbound || link->node == node) return;
+    if (link->node && link->node->inbound == link) {
+        link->node->inbound = NULL;
+        link->node->inbound_missing_ms = cluster->now_ms;
+    }
+    /* An old link may live on unnoticed after its peer has crashed; the new one proves that it is dead. */
+    if (node->inbound) link_close(cluster, node->inbound);
+    link->node = node;
+    node->inbound = link;
+    say_verbose(cluster, "Bound cluster node " NODE_FORMAT " to connection of client %s", NODE_TEXT(node), link->peer);
+}
+
+static void receive_light(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
+    if (!link->node || node_in_handshake(link->node)) {
+        say_notice(cluster,
+                   "Closing link for node %.40s that sent a lightweight message of type %s as its first message on "
+                   "the link",
+                   link->node ? link->node->id.text : "<unknown>", bus_type_name(message->header.type));
+        link_close(cluster, link);
+        return;
+    }
+    link->node->data_received_ms = cluster->now_ms;
+    if (message->header.type == BUS_MODULE)
+        cluster->effects->module_message(cluster->context, link->node, message);
+    else
+        cluster->effects->publish(cluster->context, message->channel, message->message,
+                                  message->header.type == BUS_PUBLISHSHARD);
+}
+
+static void receive_ping(struct cluster *cluster, struct cluster_link *link, struct cluster_node *sender,
+                         const struct bus_message *message) {
+    const struct bus_header *header = &message->header;
+    if (header->type != BUS_PONG) {
+        /* A MEET tells this node under which address others reach it. */
+        if ((header->type == BUS_MEET || !cluster->myself->address[0]) && !cluster->settings.address[0])
+            myself_take_address(cluster, link->local);
+        if (header->type == BUS_MEET && link->inbound) {
+            if (!sender) handshake_receive_meet(cluster, link, message);
+            if (sender && sender != cluster->myself && sender->link &&
+                cluster->now_ms - sender->created_ms > handshake_timeout(cluster)) {
+                say_notice(cluster,
+                           "Freeing outbound link to node " NODE_FORMAT
+                           " after receiving a MEET packet from this known node",
+                           NODE_TEXT(sender));
+                link_close(cluster, sender->link);
+            }
+        }
+        send_ping(cluster, link, BUS_PONG);
+    }
+    if (!link->inbound && link->node) {
+        bool known = sender != NULL;
+        if (!handshake_check_identity(cluster, link, &sender, message)) return;
+        if (sender && !known) read_header(cluster, link, sender, header);
+    }
+    if (!sender || sender == cluster->myself) return;
+    if (header->type == BUS_PING && link->inbound) address_update(cluster, sender, link, header);
+    if (header->type == BUS_PONG && !link->inbound && link->node == sender) {
+        sender->pong_received_ms = link->pong_ms = cluster->now_ms;
+        sender->ping_sent_ms = 0;
+        if (node_maybe_failed(sender)) {
+            sender->flags &= ~(unsigned)NODE_PFAIL;
+            changed_table(cluster);
+            todo(cluster, TODO_STATE);
+        } else if (node_failed(sender)) {
+            failure_clear_if_possible(cluster, sender);
+        }
+    }
+    topology_process(cluster, sender, message);
+    gossip_process(cluster, sender, message);
+    extensions_process(cluster, sender, message);
+}
+
+void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
+                     int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    const struct bus_header *header = &message->header;
+    if (link->node) link->node->data_received_ms = now_ms;
+    if (header->light) {
+        receive_light(cluster, link, message);
+        return;
+    }
+    struct cluster_node *sender = nodes_find(&cluster->nodes, &header->sender);
+    if (sender && node_in_handshake(sender)) sender = NULL;
+    if (sender && sender != cluster->myself) {
+        bind_inbound(cluster, link, sender);
+        read_header(cluster, link, sender, header);
+    } else if (header->message_flags & BUS_EXTENSION_DATA) {
+        link->extensions = true;
+    }
+    if (header->type <= BUS_MEET) { /* PING, PONG, MEET */
+        receive_ping(cluster, link, sender, message);
+        return;
+    }
+    if (!sender || sender == cluster->myself) return;
+    switch (header->type) {
+    case BUS_FAIL: {
+        struct cluster_node *failing = nodes_find(&cluster->nodes, &message->node);
+        if (!failing) {
+            say_notice(cluster, "Ignoring FAIL message from unknown node %.40s about %.40s", header->sender.text,
+                       message->node.text);
+        } else if (!(failing->flags & (NODE_FAIL | NODE_MYSELF | NODE_HANDSHAKE))) {
+            say_notice(cluster, "FAIL message received from " NODE_FORMAT " about " NODE_FORMAT, NODE_TEXT(sender),
+                       NODE_TEXT(failing));
+            failure_set(cluster, failing);
+        }
+        break;
+    }
+    case BUS_PUBLISH:
+    case BUS_PUBLISHSHARD:
+        cluster->effects->publish(cluster->context, message->channel, message->message,
+                                  header->type == BUS_PUBLISHSHARD);
+        break;
+    case BUS_AUTH_REQUEST: election_receive_request(cluster, sender, message); break;
+    case BUS_AUTH_ACK: election_receive_vote(cluster, sender, message); break;
+    case BUS_UPDATE: topology_receive_update(cluster, sender, message); break;
+    case BUS_MFSTART: manual_receive_start(cluster, sender); break;
+    case BUS_MODULE: cluster->effects->module_message(cluster->context, sender, message); break;
+    }
+}
+
+void cluster_tick(struct cluster *cluster, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    cluster->ticks++;
+    reconnect_tick(cluster);
+    gossip_tick(cluster);
+    failure_tick(cluster);
+    manual_tick(cluster);
+    if (node_is_replica(cluster->myself)) {
+        manual_handle(cluster);
+        if (!(cluster->todo & TODO_FAILOVER)) election_handle(cluster);
+        replica_migration_tick(cluster);
+    }
+    if (!cluster->ok || cluster->state_since_ms == 0) todo(cluster, TODO_STATE);
+}
+
+void cluster_flush(struct cluster *cluster, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    /* The order matters: an election may be won by the state and must be saved before it is told. */
+    unsigned work = cluster->todo;
+    cluster->todo = 0;
+    if (node_is_replica(cluster->myself)) topology_guard(cluster);
+    if (work & TODO_STATE) state_update(cluster);
+    if (work & TODO_MANUAL_FAILOVER) manual_handle(cluster);
+    if ((work | cluster->todo) & TODO_FAILOVER) {
+        cluster->todo &= ~(unsigned)TODO_FAILOVER;
+        election_handle(cluster);
+    }
+    if (cluster->unsaved) save(cluster, cluster->unsaved & UNSAVED_SELF);
+    if ((work | cluster->todo) & TODO_BROADCAST) {
+        cluster->todo &= ~(unsigned)TODO_BROADCAST;
+        broadcast_pong(cluster, false);
+    }
+}

@@ -1,0 +1,122 @@
+/* machine.h: what the files of the state machine use of each other. See cluster.h. */
+#ifndef CLUSTER_PROTOCOL_MACHINE_H
+#define CLUSTER_PROTOCOL_MACHINE_H
+#include "cluster/protocol/cluster.h"
+
+/* Work for cluster_flush(), in this order. */
+enum cluster_todo {
+    TODO_STATE = 1,
+    TODO_FAILOVER = 2,
+    TODO_MANUAL_FAILOVER = 4,
+    TODO_BROADCAST = 8,
+};
+enum cluster_unsaved {
+    UNSAVED_TABLE = 1, /* about others: may be lost */
+    UNSAVED_SELF = 2   /* epochs, vote, identity, role, own slots: no message leaves before it is saved */
+};
+
+/* machine.c */
+void say(struct cluster *cluster, enum log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define say_notice(cluster, ...)  say((cluster), LOG_LEVEL_NOTICE, __VA_ARGS__)
+#define say_verbose(cluster, ...) say((cluster), LOG_LEVEL_VERBOSE, __VA_ARGS__)
+#define say_debug(cluster, ...)   say((cluster), LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define say_warning(cluster, ...) say((cluster), LOG_LEVEL_WARNING, __VA_ARGS__)
+/* "<id> (<name>)" of a node in a log line. */
+#define NODE_FORMAT      "%.40s (%s)"
+#define NODE_TEXT(node)  (node)->id.text, node_name(node)
+#define SHARD_TEXT(node) (node)->shard.text
+void changed_self(struct cluster *cluster);  /* saved before the next message leaves */
+void changed_table(struct cluster *cluster); /* saved at the next flush */
+void changed_view(struct cluster *cluster);  /* nothing to save */
+void todo(struct cluster *cluster, unsigned work);
+void save(struct cluster *cluster, bool durable);
+void random_id(struct cluster *cluster, struct node_id *id);
+static inline uint64_t random_under(struct cluster *cluster, uint64_t bound) {
+    return cluster->effects->random(cluster->context) % bound;
+}
+void node_delete(struct cluster *cluster, struct cluster_node *node);
+static inline int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static inline int64_t min_i64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline unsigned quorum(const struct cluster *cluster) {
+    return cluster->size / 2 + 1;
+}
+
+/* send.c */
+void message_begin(struct cluster *cluster, struct bus_message *message, unsigned type);
+void send_message(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
+void send_to_all(struct cluster *cluster, const struct bus_message *message);
+void send_fail(struct cluster *cluster, const struct cluster_node *node);
+void send_update(struct cluster *cluster, struct cluster_link *link, const struct cluster_node *about);
+
+/* gossip.c */
+void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type); /* PING, PONG or MEET */
+void broadcast_pong(struct cluster *cluster, bool only_shard_replicas);
+void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void extensions_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void gossip_tick(struct cluster *cluster);
+
+/* handshake.c */
+void link_close(struct cluster *cluster, struct cluster_link *link); /* tells the host, and frees it */
+int64_t handshake_timeout(const struct cluster *cluster);
+void reconnect_tick(struct cluster *cluster);
+void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
+/* A reply on a link that we dialled. False: the message is used up. */
+bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link, struct cluster_node **sender,
+                              const struct bus_message *message);
+bool address_update(struct cluster *cluster, struct cluster_node *node, const struct cluster_link *link,
+                    const struct bus_header *header);
+void address_set(struct cluster *cluster, struct cluster_node *node, const char *address, uint16_t port,
+                 uint16_t other_port, uint16_t bus_port);
+bool node_is_forgotten(struct cluster *cluster, const struct node_id *id);
+void node_forget(struct cluster *cluster, const struct node_id *id, int64_t ttl_s);
+void myself_take_address(struct cluster *cluster, const char *address);
+
+/* failure.c */
+void failure_tick(struct cluster *cluster);
+void failure_mark_if_quorum(struct cluster *cluster, struct cluster_node *node);
+void failure_set(struct cluster *cluster, struct cluster_node *node);
+void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *node);
+void failure_primary_changed(struct cluster *cluster); /* recomputes NODE_PRIMARY_FAILED of myself */
+void state_update(struct cluster *cluster);
+
+bool failure_suspect(struct cluster *cluster, struct cluster_node *node); /* sets PFAIL; false: it was set */
+
+/* fast_failover.c */
+bool fast_failover_dials(const struct cluster *cluster, const struct cluster_node *node);
+void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *node, const struct cluster_link *link,
+                               bool refused);
+void fast_failover_link_connected(struct cluster_node *node);
+
+/* election.c */
+void election_handle(struct cluster *cluster);
+void election_reset(struct cluster *cluster);
+void election_receive_request(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void election_receive_vote(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void election_see_epoch(struct cluster *cluster, const struct cluster_node *claimant);
+void take_over_primary(struct cluster *cluster);
+
+/* manual_failover.c */
+void manual_tick(struct cluster *cluster);
+void manual_handle(struct cluster *cluster);
+void manual_reset(struct cluster *cluster);
+void manual_receive_start(struct cluster *cluster, struct cluster_node *sender);
+
+/* topology.c */
+void topology_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void topology_receive_update(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
+void node_set_role_primary(struct cluster *cluster, struct cluster_node *node);
+void follow_node(struct cluster *cluster, struct cluster_node *primary);
+void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard);
+unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
+void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);
+uint64_t max_config_epoch(const struct cluster *cluster);
+bool bump_epoch_without_consensus(struct cluster *cluster);
+void topology_guard(struct cluster *cluster); /* a replica of a replica follows the primary */
+
+/* replica_migration.c */
+void replica_migration_tick(struct cluster *cluster);
+#endif

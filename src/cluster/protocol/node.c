@@ -1,0 +1,150 @@
+/* node.c: see node.h */
+#include "cluster/protocol/node.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+
+static struct slice node_key(const void *entry) {
+    return slice_make(((const struct cluster_node *)entry)->id.text, NODE_ID_LEN);
+}
+static void node_free(void *entry) {
+    struct cluster_node *node = entry;
+    mem_free(node->replicas);
+    mem_free(node->slots);
+    mem_free(node->hostname);
+    mem_free(node->nodename);
+    mem_free(node->client_ipv4);
+    mem_free(node->client_ipv6);
+    mem_free(node->availability_zone);
+    mem_free(node->unknown);
+    mem_free(node->reports);
+    mem_free(node);
+}
+static const struct hashtable_type node_type = {.key = node_key};
+
+void nodes_init(struct node_table *nodes) {
+    *nodes = (struct node_table){.by_id = hashtable_new(&node_type)};
+}
+
+void nodes_free(struct node_table *nodes) {
+    hashtable_free(nodes->by_id);
+    for (size_t i = 0; i < nodes->count; i++) node_free(nodes->list[i]);
+    mem_free(nodes->list);
+}
+
+struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id) {
+    return hashtable_find(nodes->by_id, slice_make(id->text, NODE_ID_LEN));
+}
+
+void nodes_add(struct node_table *nodes, struct cluster_node *node) {
+    if (nodes->count == nodes->capacity) {
+        nodes->capacity = nodes->capacity ? nodes->capacity * 2 : 16;
+        nodes->list = mem_realloc(nodes->list, nodes->capacity * sizeof *nodes->list);
+    }
+    node->index = nodes->count;
+    nodes->list[nodes->count++] = node;
+    hashtable_add(nodes->by_id, node);
+}
+
+void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
+    node_set_primary(node, NULL);
+    while (node->replica_count) node_set_primary(node->replicas[node->replica_count - 1], NULL);
+    for (size_t i = 0; i < nodes->count; i++) node_remove_report(nodes->list[i], node);
+    hashtable_pop(nodes->by_id, node_key(node));
+    struct cluster_node *last = nodes->list[--nodes->count];
+    nodes->list[node->index] = last;
+    last->index = node->index;
+    node_free(node);
+}
+
+void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id) {
+    hashtable_pop(nodes->by_id, node_key(node));
+    node->id = *id;
+    hashtable_add(nodes->by_id, node);
+}
+
+struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms) {
+    struct cluster_node *node = mem_calloc(1, sizeof *node);
+    node->id = *id;
+    node->flags = flags;
+    node->created_ms = node->inbound_missing_ms = now_ms;
+    return node;
+}
+
+void node_set_primary(struct cluster_node *node, struct cluster_node *primary) {
+    struct cluster_node *old = node->primary;
+    if (old == primary) return;
+    if (old) {
+        size_t i = 0;
+        while (old->replicas[i] != node) i++;
+        memmove(&old->replicas[i], &old->replicas[i + 1], (--old->replica_count - i) * sizeof *old->replicas);
+    }
+    node->primary = primary;
+    if (!primary) return;
+    primary->replicas = mem_realloc(primary->replicas, (primary->replica_count + 1) * sizeof *primary->replicas);
+    size_t at = primary->replica_count++;
+    for (; at > 0 && memcmp(primary->replicas[at - 1]->id.text, node->id.text, NODE_ID_LEN) > 0; at--)
+        primary->replicas[at] = primary->replicas[at - 1];
+    primary->replicas[at] = node;
+}
+
+size_t node_working_replicas(const struct cluster_node *primary) {
+    size_t count = 0;
+    for (size_t i = 0; i < primary->replica_count; i++)
+        count += !(primary->replicas[i]->flags & (NODE_FAIL | NODE_PFAIL));
+    return count;
+}
+
+bool node_set_text(char **text, struct slice value) {
+    if (value.len > NODE_NAME_MAX) value.len = NODE_NAME_MAX;
+    if (slice_equal(slice_of(node_text(*text)), value)) return false;
+    mem_free(*text);
+    *text = value.len ? mem_strndup(value.data, value.len) : NULL;
+    return true;
+}
+
+const char *node_name(const struct cluster_node *node) {
+    static _Thread_local char names[4][NODE_ADDRESS_MAX + 16];
+    static _Thread_local unsigned next;
+    if (node->nodename) return node->nodename;
+    char *name = names[next++ % 4];
+    unsigned port = node->port ? node->port : node->tls_port;
+    snprintf(name, sizeof names[0], strchr(node->address, ':') ? "[%s]:%u" : "%s:%u", node->address, port);
+    return name;
+}
+
+static struct failure_report *find_report(const struct cluster_node *node, const struct cluster_node *reporter) {
+    for (size_t i = 0; i < node->report_count; i++)
+        if (node->reports[i].reporter == reporter) return &node->reports[i];
+    return NULL;
+}
+
+bool node_add_report(struct cluster_node *node, struct cluster_node *reporter, int64_t now_ms) {
+    struct failure_report *report = find_report(node, reporter);
+    if (report) {
+        report->at_s = now_ms / 1000;
+        return false;
+    }
+    if (node->report_count == node->report_capacity) {
+        node->report_capacity = node->report_capacity ? node->report_capacity * 2 : 8;
+        node->reports = mem_realloc(node->reports, node->report_capacity * sizeof *node->reports);
+    }
+    node->reports[node->report_count++] = (struct failure_report){reporter, now_ms / 1000};
+    return true;
+}
+
+bool node_remove_report(struct cluster_node *node, const struct cluster_node *reporter) {
+    struct failure_report *report = find_report(node, reporter);
+    if (!report) return false;
+    *report = node->reports[--node->report_count];
+    return true;
+}
+
+size_t node_count_reports(struct cluster_node *node, int64_t now_ms, int64_t max_age_ms) {
+    for (size_t i = 0; i < node->report_count;) {
+        if (now_ms - node->reports[i].at_s * 1000 > max_age_ms)
+            node->reports[i] = node->reports[--node->report_count];
+        else
+            i++;
+    }
+    return node->report_count;
+}

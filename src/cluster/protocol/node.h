@@ -1,0 +1,125 @@
+/* node.h: the nodes that a cluster node knows.
+ *
+ * A node is found by its id; the table also has them in an array, in no order, for random choices. Nodes refer to each
+ * other: a replica to its primary, a primary to its replicas, a failing node to those who reported it.
+ * nodes_remove() clears all of these references but not those of other modules: use node_delete() of machine.h.
+ *
+ * A failure report says that a voting primary cannot reach a node. A node has at most one report of each reporter. */
+#ifndef CLUSTER_PROTOCOL_NODE_H
+#define CLUSTER_PROTOCOL_NODE_H
+#include "cluster/protocol/bus_wire.h"
+#include "lib/structures/hashtable.h"
+
+struct cluster_link;
+
+struct failure_report {
+    struct cluster_node *reporter;
+    int64_t at_s; /* Unix time in whole seconds: gossip repeats a report often, and its age matters little */
+};
+
+enum { NODE_NAME_MAX = 255 /* bytes of a text that a node announces: longer ones are cut */ };
+
+struct cluster_node {
+    struct node_id id; /* random during a handshake, until the node says its own */
+    struct node_id shard;
+    unsigned flags; /* enum node_flag */
+    uint64_t config_epoch;
+    size_t index; /* in nodes.list */
+
+    struct cluster_node *primary;   /* of a replica; NULL if it is not known */
+    struct cluster_node **replicas; /* of a primary, by id */
+    size_t replica_count;
+    struct slot_bitmap *slots; /* NULL: none */
+    unsigned slot_count;
+    unsigned migrating_count, importing_count; /* open slots of ours that name this node */
+
+    char address[NODE_ADDRESS_MAX];    /* "": not known */
+    uint16_t port, tls_port, bus_port; /* 0: it has none */
+    uint16_t rdma_port, client_rdma_port;
+    uint32_t features; /* enum own_feature (own_fields.h) */
+    /* What it announces; NULL: nothing. Owned. */
+    char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
+    uint16_t client_port, client_tls_port;
+    char *unknown; /* values of its line in nodes.conf that this version does not know; NULL: none */
+
+    struct cluster_link *link;    /* that we dialled; NULL: none */
+    struct cluster_link *inbound; /* that it dialled; NULL: none */
+
+    /* Unix times in ms; 0: never, or not now. */
+    int64_t created_ms;
+    int64_t ping_sent_ms;       /* of the PING that has no reply yet. It survives a reconnect */
+    int64_t pong_received_ms;   /* also advanced by gossip */
+    int64_t data_received_ms;   /* last bytes on any of its links */
+    int64_t fail_ms;            /* when FAIL was set */
+    int64_t offset_ms;          /* when `offset` was received */
+    int64_t orphaned_ms;        /* since when a primary has no working replica */
+    int64_t inbound_missing_ms; /* since when it has no inbound link */
+    int64_t meet_sent_ms;
+    int64_t dialled_ms;   /* last attempt to connect */
+    int64_t link_lost_ms; /* when a working link that we dialled broke; 0: we have one, or never had */
+    unsigned refusals;    /* of our attempts to connect since then, without a break */
+    uint64_t offset;      /* replication offset, as it last said */
+
+    uint64_t vote_epoch; /* of the election of ours in which its vote was counted */
+
+    struct failure_report *reports;
+    size_t report_count, report_capacity;
+    uint64_t stamp; /* of the message that has taken this node into its gossip */
+};
+
+static inline bool node_is_primary(const struct cluster_node *node) {
+    return node->flags & NODE_PRIMARY;
+}
+static inline bool node_is_replica(const struct cluster_node *node) {
+    return node->flags & NODE_REPLICA;
+}
+static inline bool node_in_handshake(const struct cluster_node *node) {
+    return node->flags & NODE_HANDSHAKE;
+}
+static inline bool node_failed(const struct cluster_node *node) {
+    return node->flags & NODE_FAIL;
+}
+static inline bool node_maybe_failed(const struct cluster_node *node) {
+    return node->flags & NODE_PFAIL;
+}
+/* A primary with slots votes. */
+static inline bool node_votes(const struct cluster_node *node) {
+    return node_is_primary(node) && node->slot_count > 0;
+}
+static inline const char *node_text(const char *text) {
+    return text ? text : "";
+}
+
+struct node_table {
+    struct hashtable *by_id;
+    struct cluster_node **list;
+    size_t count, capacity;
+};
+void nodes_init(struct node_table *nodes);
+void nodes_free(struct node_table *nodes);
+struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id);
+/* Takes ownership. The id must be new. */
+void nodes_add(struct node_table *nodes, struct cluster_node *node);
+/* Removes and frees the node: no replica, primary or report refers to it afterwards. It must have no slots or links. */
+void nodes_remove(struct node_table *nodes, struct cluster_node *node);
+void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id);
+
+struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms);
+/* Sets or, with NULL, clears the primary of a node, in both directions. */
+void node_set_primary(struct cluster_node *node, struct cluster_node *primary);
+size_t node_working_replicas(const struct cluster_node *primary); /* those that are not failing */
+/* Replaces a text; true if it differs. Texts longer than NODE_NAME_MAX are cut. */
+bool node_set_text(char **text, struct slice value);
+/* The name in log lines: the announced name, or address and port. Valid until the third call from now. */
+const char *node_name(const struct cluster_node *node);
+/* The shard's nodes are those with its id. */
+static inline bool nodes_share_shard(const struct cluster_node *a, const struct cluster_node *b) {
+    return node_id_equal(&a->shard, &b->shard);
+}
+
+/* True if the report is new: the reporter had none. */
+bool node_add_report(struct cluster_node *node, struct cluster_node *reporter, int64_t now_ms);
+bool node_remove_report(struct cluster_node *node, const struct cluster_node *reporter); /* true: there was one */
+/* Drops the reports older than `max_age_ms` and counts the others. */
+size_t node_count_reports(struct cluster_node *node, int64_t now_ms, int64_t max_age_ms);
+#endif

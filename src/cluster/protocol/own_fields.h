@@ -1,0 +1,22 @@
+/* own_fields.h: what our nodes say in the 30 header bytes that Valkey sends as zeros and does not read.
+ *
+ *     0  "VR", u16 version, 1          4  u32 features (enum own_feature)
+ *     8  u16 port of RDMA clients     10  u16 RDMA port that is announced to clients     12  zeros
+ *
+ * A node of Valkey sends zeros: it has no feature. Unknown features are ignored, a later version is read as this one.
+ */
+#ifndef CLUSTER_PROTOCOL_OWN_FIELDS_H
+#define CLUSTER_PROTOCOL_OWN_FIELDS_H
+#include "cluster/protocol/bus_wire.h"
+
+enum own_feature {
+    OWN_FEATURE_FAST_FAILOVER = 1, /* confirms that a node refuses connections: fast_failover.c */
+};
+struct own_fields {
+    uint32_t features;
+    uint16_t rdma_port, client_rdma_port;
+};
+void own_fields_write(uint8_t out[static BUS_RESERVED_SIZE], const struct own_fields *fields);
+/* False, and all zero: the sender is not one of ours. */
+bool own_fields_read(const uint8_t in[static BUS_RESERVED_SIZE], struct own_fields *fields);
+#endif

@@ -1,0 +1,192 @@
+/* slot_commands.c: the commands that change slots, epochs and roles by hand. */
+#include "cluster/protocol/machine.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *error(struct cluster *cluster, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static const char *error(struct cluster *cluster, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cluster->error, sizeof cluster->error, format, arguments);
+    va_end(arguments);
+    return cluster->error;
+}
+
+const char *cluster_add_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot) && cluster->slots.owner[slot])
+            return error(cluster, "Slot %u is already busy", slot);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(slots, slot)) continue;
+        slots_set_importing(&cluster->slots, slot, NULL);
+        slot_assign(cluster, slot, cluster->myself);
+    }
+    return NULL;
+}
+
+const char *cluster_delete_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot) && !cluster->slots.owner[slot])
+            return error(cluster, "Slot %u is already unassigned", slot);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot)) slot_assign(cluster, slot, NULL);
+    return NULL;
+}
+
+static struct cluster_node *find_member(struct cluster *cluster, const struct node_id *id) {
+    struct cluster_node *node = nodes_find(&cluster->nodes, id);
+    return node && !node_in_handshake(node) ? node : NULL;
+}
+
+const char *cluster_set_slot_migrating(struct cluster *cluster, unsigned slot, const struct node_id *target,
+                                       int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (cluster->slots.owner[slot] != cluster_shard_primary(cluster) || !cluster->slots.owner[slot])
+        return error(cluster, "I'm not the owner of hash slot %u", slot);
+    struct cluster_node *node = find_member(cluster, target);
+    if (!node) return error(cluster, "I don't know about node %.40s", target->text);
+    if (node == cluster->myself) return "Target node is myself";
+    if (!node_is_primary(node)) return "Target node is not a master";
+    slots_set_migrating(&cluster->slots, slot, node);
+    say_notice(cluster, "Migrating slot %u to node " NODE_FORMAT, slot, NODE_TEXT(node));
+    changed_self(cluster);
+    return NULL;
+}
+
+const char *cluster_set_slot_importing(struct cluster *cluster, unsigned slot, const struct node_id *source,
+                                       int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (cluster->slots.owner[slot] && cluster->slots.owner[slot] == cluster_shard_primary(cluster))
+        return error(cluster, "I'm already the owner of hash slot %u", slot);
+    struct cluster_node *node = find_member(cluster, source);
+    if (!node) return error(cluster, "I don't know about node %.40s", source->text);
+    if (node == cluster->myself) return "Target node is myself";
+    if (!node_is_primary(node)) return "Target node is not a master";
+    slots_set_importing(&cluster->slots, slot, node);
+    say_notice(cluster, "Importing slot %u from node " NODE_FORMAT, slot, NODE_TEXT(node));
+    changed_self(cluster);
+    return NULL;
+}
+
+void cluster_set_slot_stable(struct cluster *cluster, unsigned slot, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    slots_set_migrating(&cluster->slots, slot, NULL);
+    slots_set_importing(&cluster->slots, slot, NULL);
+    say_notice(cluster, "Marking slot %u stable", slot);
+    changed_self(cluster);
+}
+
+const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const struct node_id *owner, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    struct cluster_node *myself = cluster->myself, *node = find_member(cluster, owner);
+    if (!node) return error(cluster, "Unknown node %.40s", owner->text);
+    if (!node_is_primary(node)) return "Target node is not a master";
+    struct cluster_node *old = cluster->slots.owner[slot];
+    size_t keys = cluster->effects->keys_in_slot(cluster->context, slot);
+    if (old == myself && node != myself && keys)
+        return error(cluster,
+                     "Can't assign hashslot %u to a different node while I still hold keys for this hash slot.", slot);
+    say_notice(cluster, "Assigning slot %u to node " NODE_FORMAT " in shard %.40s", slot, NODE_TEXT(node),
+               SHARD_TEXT(node));
+    if (!keys || node == myself) slots_set_migrating(&cluster->slots, slot, NULL);
+    struct cluster_node *own_primary = cluster_shard_primary(cluster);
+    bool last = old && old == own_primary && old != node && old->slot_count == 1;
+    slot_assign(cluster, slot, node);
+    if (node == own_primary && slots_importing_from(&cluster->slots, slot)) {
+        /* The end of an import: a larger epoch makes everybody believe it, the source, too. */
+        if (node == myself && bump_epoch_without_consensus(cluster))
+            say_notice(cluster, "ConfigEpoch updated after importing slot %u", slot);
+        slots_set_importing(&cluster->slots, slot, NULL);
+        if (node == myself) todo(cluster, TODO_BROADCAST);
+    }
+    if (last && cluster->settings.allow_replica_migration) {
+        say_notice(cluster,
+                   "Lost my last slot during slot migration. Reconfiguring myself as a replica of " NODE_FORMAT
+                   " in shard %.40s",
+                   NODE_TEXT(node), SHARD_TEXT(node));
+        follow_node(cluster, node);
+    }
+    changed_self(cluster);
+    return NULL;
+}
+
+void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    bump_epoch_without_consensus(cluster);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot)) slot_assign(cluster, slot, cluster->myself);
+    state_update(cluster);
+    save(cluster, true);
+    todo(cluster, TODO_BROADCAST);
+}
+
+bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    return bump_epoch_without_consensus(cluster);
+}
+
+const char *cluster_set_config_epoch(struct cluster *cluster, int64_t epoch, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (epoch < 0) return error(cluster, "Invalid config epoch specified: %lld", (long long)epoch);
+    if (cluster->nodes.count > 1)
+        return "The user can assign a config epoch only when the node does not know any other node.";
+    if (cluster->myself->config_epoch) return "Node config epoch is already non-zero";
+    cluster->myself->config_epoch = (uint64_t)epoch;
+    if (cluster->current_epoch < cluster->myself->config_epoch) cluster->current_epoch = cluster->myself->config_epoch;
+    say_notice(cluster, "configEpoch set to %llu via CLUSTER SET-CONFIG-EPOCH",
+               (unsigned long long)cluster->myself->config_epoch);
+    changed_self(cluster);
+    return NULL;
+}
+
+const char *cluster_replicate(struct cluster *cluster, const struct node_id *id, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    struct cluster_node *myself = cluster->myself, *node = find_member(cluster, id);
+    struct cluster_facts facts;
+    cluster->effects->facts(cluster->context, &facts);
+    if (!node) return error(cluster, "Unknown node %.40s", id->text);
+    if (node == myself) return "Can't replicate myself";
+    if (!node_is_primary(node)) return "I can only replicate a master, not a replica.";
+    if (node_is_primary(myself) && (myself->slot_count || facts.has_keys))
+        return "To set a master the node must be empty and without assigned slots.";
+    if (myself->primary == node) return NULL;
+    follow_node(cluster, node);
+    return NULL;
+}
+
+const char *cluster_replicate_no_one(struct cluster *cluster, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    struct cluster_node *myself = cluster->myself;
+    if (node_is_primary(myself)) return NULL;
+    election_reset(cluster);
+    manual_reset(cluster);
+    node_set_role_primary(cluster, myself);
+    random_id(cluster, &myself->shard);
+    slots_close_all(&cluster->slots);
+    cluster->effects->lead(cluster->context);
+    cluster->effects->drop_data(cluster->context);
+    todo(cluster, TODO_BROADCAST);
+    return NULL;
+}
+
+void cluster_check_data(struct cluster *cluster, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (node_is_replica(cluster->myself)) return;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        struct cluster_node *owner = cluster->slots.owner[slot];
+        if (owner == cluster->myself || slots_importing_from(&cluster->slots, slot) ||
+            !cluster->effects->keys_in_slot(cluster->context, slot))
+            continue;
+        if (owner) {
+            say_notice(cluster,
+                       "I have keys for slot %u, but the slot is assigned to another node. Deleting keys in the slot.",
+                       slot);
+            cluster->effects->delete_keys(cluster->context, slot);
+        } else {
+            say_notice(cluster, "I have keys for unassigned slot %u. Taking responsibility for it.", slot);
+            slot_assign(cluster, slot, cluster->myself);
+        }
+    }
+}

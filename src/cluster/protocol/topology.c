@@ -1,0 +1,379 @@
+/* topology.c: who serves which slot, and who follows whom.
+ *
+ * A primary claims its slots with its configuration epoch in each message. The larger epoch wins: a node believes a
+ * claim if the slot has no owner, or if the owner's epoch is smaller. Who claims with an epoch that is too small is
+ * told so by an UPDATE. Two primaries never keep the same epoch: one of them takes a new one.
+ *
+ * A node that has lost its last slot follows the node that took it: the old primary of a failover, and its replicas. */
+#include "cluster/protocol/machine.h"
+
+static bool other_primaries_have_replicas(const struct cluster *cluster, const struct cluster_node *node) {
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        const struct cluster_node *other = cluster->nodes.list[i];
+        if (other != node && node_votes(other) && other->replica_count) return true;
+    }
+    return false;
+}
+
+void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner) {
+    struct cluster_node *old = cluster->slots.owner[slot];
+    if (old == owner) return;
+    slots_assign(&cluster->slots, slot, owner);
+    /* A primary that starts to serve where others have replicas may get one, too: replica_migration.c. */
+    if (owner && owner->slot_count == 1 && other_primaries_have_replicas(cluster, owner))
+        owner->flags |= NODE_MIGRATE_TO;
+    if (old == cluster->myself || owner == cluster->myself)
+        changed_self(cluster);
+    else
+        changed_table(cluster);
+    todo(cluster, TODO_STATE);
+    cluster->effects->slot_moved(cluster->context, slot, old, owner);
+}
+
+unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node) {
+    unsigned count = 0;
+    for (unsigned slot = 0; slot < HASH_SLOTS && node->slot_count > 0; slot++) {
+        if (cluster->slots.owner[slot] != node) continue;
+        slot_assign(cluster, slot, NULL);
+        count++;
+    }
+    return count;
+}
+
+uint64_t max_config_epoch(const struct cluster *cluster) {
+    uint64_t max = cluster->current_epoch;
+    for (size_t i = 0; i < cluster->nodes.count; i++)
+        if (cluster->nodes.list[i]->config_epoch > max) max = cluster->nodes.list[i]->config_epoch;
+    return max;
+}
+
+bool bump_epoch_without_consensus(struct cluster *cluster) {
+    struct cluster_node *myself = cluster->myself;
+    uint64_t max = max_config_epoch(cluster);
+    if (myself->config_epoch != 0 && myself->config_epoch == max) return false;
+    cluster->current_epoch = max + 1;
+    myself->config_epoch = cluster->current_epoch;
+    changed_self(cluster);
+    say_notice(cluster, "New configEpoch set to %llu", (unsigned long long)myself->config_epoch);
+    return true;
+}
+
+static void move_shard_of_replicas(struct cluster *cluster, struct cluster_node *primary) {
+    for (size_t i = 0; i < primary->replica_count; i++) {
+        struct cluster_node *replica = primary->replicas[i];
+        if (nodes_share_shard(replica, primary)) continue;
+        replica->shard = primary->shard;
+        if (replica == cluster->myself) changed_self(cluster);
+    }
+}
+
+void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard) {
+    if (node_id_equal(&node->shard, shard)) return;
+    if (node_is_replica(node) && node->primary && !node_id_equal(&node->primary->shard, shard)) {
+        say_notice(cluster,
+                   "Shard id %.40s update request for node id %.40s diverges from existing primary shard id %.40s, "
+                   "rejecting!",
+                   shard->text, node->id.text, node->primary->shard.text);
+        return;
+    }
+    node->shard = *shard;
+    changed_table(cluster);
+    if (node_is_primary(node)) move_shard_of_replicas(cluster, node);
+}
+
+static void set_primary(struct cluster *cluster, struct cluster_node *node, struct cluster_node *primary) {
+    struct cluster_node *old = node->primary;
+    node_set_primary(node, primary);
+    /* A primary whose last replica was taken away on purpose is no orphan. */
+    if (old && old->replica_count == 0) old->flags &= ~(unsigned)NODE_MIGRATE_TO;
+    if (primary) primary->flags |= NODE_MIGRATE_TO;
+}
+
+void node_set_role_primary(struct cluster *cluster, struct cluster_node *node) {
+    if (node_is_primary(node)) return;
+    say_notice(cluster, "Reconfiguring node " NODE_FORMAT " as primary for shard %.40s", NODE_TEXT(node),
+               SHARD_TEXT(node));
+    set_primary(cluster, node, NULL);
+    node->flags &= ~(unsigned)(NODE_REPLICA | NODE_PRIMARY_FAILED);
+    node->flags |= NODE_PRIMARY;
+    if (node == cluster->myself) {
+        changed_self(cluster);
+    } else {
+        node->flags |= NODE_MIGRATE_TO;
+        changed_table(cluster);
+    }
+    todo(cluster, TODO_STATE);
+}
+
+void follow_node(struct cluster *cluster, struct cluster_node *primary) {
+    struct cluster_node *myself = cluster->myself;
+    bool same_shard = nodes_share_shard(myself, primary);
+    manual_reset(cluster);
+    election_reset(cluster);
+    node_drop_slots(cluster, myself);
+    myself->flags &= ~(unsigned)(NODE_PRIMARY | NODE_MIGRATE_TO);
+    myself->flags |= NODE_REPLICA;
+    if (!same_shard) slots_close_all(&cluster->slots);
+    set_primary(cluster, myself, primary);
+    myself->shard = primary->shard;
+    failure_primary_changed(cluster);
+    changed_self(cluster);
+    todo(cluster, TODO_STATE | TODO_BROADCAST);
+    cluster->effects->follow(cluster->context, primary);
+}
+
+/* The open slots that name a node which was demoted name its primary now. */
+static void reopen_slots(struct cluster *cluster, struct cluster_node *old, struct cluster_node *primary) {
+    struct slot_table *slots = &cluster->slots;
+    for (unsigned slot = 0; slot < HASH_SLOTS && old->migrating_count + old->importing_count > 0; slot++) {
+        if (slots_migrating_to(slots, slot) == old) {
+            slots_set_migrating(slots, slot, primary);
+            say_notice(cluster,
+                       "Failover occurred in migration target. Slot %u is now being migrated to node " NODE_FORMAT
+                       " in shard %.40s.",
+                       slot, NODE_TEXT(primary), SHARD_TEXT(primary));
+        }
+        if (slots_importing_from(slots, slot) == old) {
+            slots_set_importing(slots, slot, primary);
+            say_notice(cluster,
+                       "Failover occurred in migration source. Update importing source for slot %u to node " NODE_FORMAT
+                       " in shard %.40s.",
+                       slot, NODE_TEXT(primary), SHARD_TEXT(primary));
+        }
+    }
+}
+
+/* A run of slots that move between the same nodes, for one log line. */
+struct slot_run {
+    unsigned first, last;
+    struct cluster_node *from;
+};
+static void log_run(struct cluster *cluster, struct slot_run *run, const struct cluster_node *to) {
+    if (run->from && !nodes_share_shard(run->from, to))
+        say_notice(cluster,
+                   "Slot range [%u, %u] is migrated from node " NODE_FORMAT " in shard %.40s to node " NODE_FORMAT
+                   " in shard %.40s.",
+                   run->first, run->last, NODE_TEXT(run->from), SHARD_TEXT(run->from), NODE_TEXT(to), SHARD_TEXT(to));
+    run->from = NULL;
+}
+
+/* The source of an import gives the slot up: it is ours now. */
+static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, unsigned slot) {
+    if (slots_importing_from(&cluster->slots, slot) == sender && node_is_primary(cluster->myself)) {
+        say_notice(cluster,
+                   "Slot %u is no longer being imported from node " NODE_FORMAT
+                   " in shard %.40s; Clear my importing source for the slot.",
+                   slot, NODE_TEXT(sender), SHARD_TEXT(sender));
+        slots_set_importing(&cluster->slots, slot, NULL);
+        slot_assign(cluster, slot, cluster->myself);
+    } else {
+        slot_bitmap_set(&cluster->slots.unclaimed, slot);
+    }
+}
+
+static void close_moved_slot(struct cluster *cluster, unsigned slot, struct cluster_node *from,
+                             struct cluster_node *to) {
+    struct slot_table *slots = &cluster->slots;
+    if (slots_migrating_to(slots, slot) && (!from || !nodes_share_shard(from, to)))
+        slots_set_migrating(slots, slot, NULL);
+    struct cluster_node *source = slots_importing_from(slots, slot);
+    if (!source) return;
+    if (source != to && nodes_share_shard(source, to)) {
+        slots_set_importing(slots, slot, to);
+        say_notice(cluster,
+                   "Failover occurred in migration source. Update importing source for slot %u to node " NODE_FORMAT
+                   " in shard %.40s.",
+                   slot, NODE_TEXT(to), SHARD_TEXT(to));
+    } else if (source != to) {
+        slots_set_importing(slots, slot, NULL);
+    }
+}
+
+static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
+                          const struct slot_bitmap *slots) {
+    struct cluster_node *myself = cluster->myself, *own_primary = cluster_shard_primary(cluster);
+    struct slot_bitmap dirty = {0};
+    bool any_dirty = false, lost = false;
+    struct slot_run run = {0};
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        struct cluster_node *owner = cluster->slots.owner[slot];
+        if (!slot_bitmap_has(slots, slot)) {
+            if (owner == sender) stop_claiming(cluster, sender, slot);
+            log_run(cluster, &run, sender);
+            continue;
+        }
+        if (owner == sender) {
+            slot_bitmap_clear(&cluster->slots.unclaimed, slot);
+            log_run(cluster, &run, sender);
+            continue;
+        }
+        if (owner && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) {
+            log_run(cluster, &run, sender);
+            continue;
+        }
+        if (owner == myself && cluster->effects->keys_in_slot(cluster->context, slot)) {
+            slot_bitmap_set(&dirty, slot);
+            any_dirty = true;
+        }
+        lost |= owner && owner == own_primary;
+        close_moved_slot(cluster, slot, owner, sender);
+        slot_assign(cluster, slot, sender);
+        if (run.from != owner) {
+            log_run(cluster, &run, sender);
+            run = (struct slot_run){.first = slot, .from = owner};
+        }
+        run.last = slot;
+    }
+    log_run(cluster, &run, sender);
+    if (lost && own_primary->slot_count == 0) {
+        if (cluster->settings.allow_replica_migration || nodes_share_shard(sender, myself)) {
+            say_notice(cluster,
+                       "Configuration change detected. Reconfiguring myself as a replica of node " NODE_FORMAT
+                       " in shard %.40s",
+                       NODE_TEXT(sender), SHARD_TEXT(sender));
+            follow_node(cluster, sender);
+            return;
+        }
+        if (own_primary == myself)
+            say_notice(cluster,
+                       "My last slot was migrated to node " NODE_FORMAT " in shard %.40s. I am now an empty primary.",
+                       NODE_TEXT(sender), SHARD_TEXT(sender));
+    }
+    for (unsigned slot = 0; any_dirty && slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&dirty, slot)) continue;
+        say_notice(cluster, "Deleting keys in dirty slot %u on node " NODE_FORMAT, slot, NODE_TEXT(myself));
+        cluster->effects->delete_keys(cluster->context, slot);
+    }
+}
+
+/* False: the message is older than what we know, and nothing in it counts. */
+static bool demote(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *primary, uint64_t epoch) {
+    if (primary && nodes_share_shard(primary, sender) && primary != sender) {
+        if (epoch < sender->config_epoch) {
+            say_notice(cluster,
+                       "Ignore stale message from " NODE_FORMAT " in shard %.40s; gossip config epoch: %llu, current "
+                       "config epoch: %llu",
+                       NODE_TEXT(sender), SHARD_TEXT(sender), (unsigned long long)epoch,
+                       (unsigned long long)sender->config_epoch);
+            return false;
+        }
+        if (primary == cluster->myself && !node_is_primary(primary)) return false; /* it was so once */
+        /* Its own message is still on the way. The role counts: primaries with slots make the quorum. */
+        node_set_role_primary(cluster, primary);
+        if (primary != cluster->myself && primary->config_epoch < epoch) primary->config_epoch = epoch;
+        unsigned moved = 0;
+        for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
+            if (cluster->slots.owner[slot] != sender) continue;
+            slot_assign(cluster, slot, primary);
+            moved++;
+        }
+        if (moved)
+            say_notice(cluster,
+                       "A failover occurred in shard %.40s; node " NODE_FORMAT
+                       " lost %u slot(s) and failed over to node " NODE_FORMAT " with a config epoch of %llu",
+                       SHARD_TEXT(sender), NODE_TEXT(sender), moved, NODE_TEXT(primary), (unsigned long long)epoch);
+        reopen_slots(cluster, sender, primary);
+    } else {
+        unsigned removed = node_drop_slots(cluster, sender);
+        say_notice(cluster,
+                   "Node " NODE_FORMAT " is no longer primary of shard %.40s; removed all %u slot(s) it used to own",
+                   NODE_TEXT(sender), SHARD_TEXT(sender), removed);
+    }
+    sender->flags &= ~(unsigned)(NODE_PRIMARY | NODE_MIGRATE_TO);
+    sender->flags |= NODE_REPLICA;
+    changed_table(cluster);
+    todo(cluster, TODO_STATE);
+    return true;
+}
+
+/* Takes the role that the sender claims. False: the message is stale. */
+static bool process_role(struct cluster *cluster, struct cluster_node *sender, const struct bus_header *header) {
+    bool claims_primary = node_id_is_zero(&header->primary);
+    if (claims_primary != node_is_primary(sender))
+        say_debug(cluster, "node " NODE_FORMAT " announces that it is a %s in shard %.40s", NODE_TEXT(sender),
+                  claims_primary ? "primary" : "replica", SHARD_TEXT(sender));
+    if (claims_primary) {
+        node_set_role_primary(cluster, sender);
+        return true;
+    }
+    struct cluster_node *primary = nodes_find(&cluster->nodes, &header->primary);
+    if (primary == sender) primary = NULL;
+    if (node_is_primary(sender) && !demote(cluster, sender, primary, header->config_epoch)) return false;
+    if (primary && sender->primary != primary) {
+        if (!nodes_share_shard(sender, primary)) {
+            sender->shard = primary->shard;
+            say_notice(cluster, "Node " NODE_FORMAT " is now part of shard %.40s", NODE_TEXT(sender),
+                       SHARD_TEXT(sender));
+        }
+        set_primary(cluster, sender, primary);
+        say_notice(cluster, "Node " NODE_FORMAT " is now a replica of node " NODE_FORMAT " in shard %.40s",
+                   NODE_TEXT(sender), NODE_TEXT(primary), SHARD_TEXT(sender));
+        changed_table(cluster);
+    }
+    return true;
+}
+
+/* The epoch is the only thing that decides between two claims: it must be unique. */
+static void solve_collision(struct cluster *cluster, const struct cluster_node *sender, uint64_t epoch) {
+    struct cluster_node *myself = cluster->myself;
+    if (!node_is_primary(sender) || !node_is_primary(myself) || epoch != myself->config_epoch) return;
+    if (memcmp(myself->id.text, sender->id.text, NODE_ID_LEN) >= 0) return;
+    cluster->current_epoch++;
+    myself->config_epoch = cluster->current_epoch;
+    changed_self(cluster);
+    say_notice(cluster, "configEpoch collision with node " NODE_FORMAT ". configEpoch set to %llu", NODE_TEXT(sender),
+               (unsigned long long)myself->config_epoch);
+}
+
+void topology_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
+    const struct bus_header *header = &message->header;
+    if (!process_role(cluster, sender, header)) return;
+    struct cluster_node *claimant = node_is_primary(sender) ? sender : sender->primary;
+    const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
+    bool differs = claimant && memcmp(slots, node_slots(claimant), sizeof *slots) != 0;
+    if (differs) {
+        say_notice(cluster, "Mismatch in topology information for sender node " NODE_FORMAT " in shard %.40s",
+                   NODE_TEXT(sender), SHARD_TEXT(sender));
+        if (claimant == sender) believe_slots(cluster, sender, header->config_epoch, slots);
+        for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+            struct cluster_node *owner = cluster->slots.owner[slot];
+            if (!slot_bitmap_has(slots, slot) || !owner || owner == claimant || owner == sender ||
+                owner->config_epoch <= header->config_epoch)
+                continue;
+            if (slot_bitmap_has(&cluster->slots.unclaimed, slot)) continue;
+            say_verbose(cluster,
+                        "Node " NODE_FORMAT
+                        " has old slots configuration, sending an UPDATE message about " NODE_FORMAT,
+                        NODE_TEXT(sender), NODE_TEXT(owner));
+            if (sender->link && sender->link->connected) send_update(cluster, sender->link, owner);
+            break;
+        }
+    }
+    solve_collision(cluster, sender, header->config_epoch);
+}
+
+void topology_receive_update(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
+    struct cluster_node *node = nodes_find(&cluster->nodes, &message->node);
+    if (!node || node == cluster->myself || node_in_handshake(node) || node->config_epoch >= message->node_epoch)
+        return;
+    node_set_role_primary(cluster, node);
+    node->config_epoch = message->node_epoch;
+    changed_table(cluster);
+    election_see_epoch(cluster, node);
+    believe_slots(cluster, node, node->config_epoch, message->node_slots);
+}
+
+/* A replica is in the shard of its primary, and that is no replica: nobody would fail over for the end of a chain. */
+void topology_guard(struct cluster *cluster) {
+    struct cluster_node *primary = cluster->myself->primary;
+    if (primary && node_is_primary(primary) && !nodes_share_shard(cluster->myself, primary)) {
+        cluster->myself->shard = primary->shard; /* it has moved while we did not take it for a primary */
+        changed_self(cluster);
+    }
+    if (!primary || !node_is_replica(primary) || !primary->primary || primary->primary == cluster->myself ||
+        !node_is_primary(primary->primary))
+        return;
+    say_notice(cluster, "I'm a sub-replica! Reconfiguring myself as a replica of %.40s from %.40s",
+               primary->primary->id.text, primary->id.text);
+    follow_node(cluster, primary->primary);
+}

@@ -1,0 +1,17 @@
+/* list.h: functions shared by list.c and list_blocking.c. */
+#ifndef COMMANDS_LIST_LIST_H
+#define COMMANDS_LIST_LIST_H
+#include "commands/multi_pop.h"
+#include "store/list_type.h"
+
+/* Finds a list for writing; NULL: no such key. False: the key has another type; replied with the error. */
+bool find_list_write(struct call *call, struct slice key, struct entry **entry);
+/* Replies with the element at that end and removes it. */
+void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end);
+/* Reads LEFT or RIGHT. False: replied with an error. */
+bool list_end_read(struct call *call, struct slice word, enum list_type_end *end);
+/* LMOVE from argv[1] to argv[2]. False: the source is missing, without a reply. */
+bool list_move(struct call *call, enum list_type_end from, enum list_type_end to);
+
+extern const struct multi_pop_kind list_multi_pop; /* LMPOP, BLMPOP */
+#endif

@@ -1,0 +1,114 @@
+/* list_blocking.c: the blocking list commands: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP. server/clients/blocking.h
+ * implements blocking. They are propagated as their non-blocking counterparts. */
+#include "commands/commands.h"
+#include "commands/list/list.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "server/clients/blocking.h"
+
+/* --- The commands validate the timeout first, also in a transaction --- */
+
+static void blocking_pop(struct call *call, enum list_type_end end) {
+    int timeout_at = call->argc - 1;
+    int64_t timeout_ms;
+    if (!call_timeout_seconds(call, timeout_at, &timeout_ms)) return;
+    for (int i = 1; i < timeout_at; i++) {
+        struct slice key = call->argv[i];
+        struct entry *entry;
+        if (!find_list_write(call, key, &entry)) return;
+        if (!entry) continue;
+        reply_array(call->reply, 2);
+        reply_bulk(call->reply, key);
+        call_propagate(call, 2, (struct slice[]){end == LIST_TYPE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key});
+        list_pop_one(call, key, entry, end);
+        return;
+    }
+    call_block(call, &(struct blocking){
+                         .first_key = 1, .key_count = timeout_at - 1, .type = TYPE_LIST, .timeout_ms = timeout_ms});
+}
+static void blpop_run(struct call *call) {
+    blocking_pop(call, LIST_TYPE_HEAD);
+}
+static void brpop_run(struct call *call) {
+    blocking_pop(call, LIST_TYPE_TAIL);
+}
+
+static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms,
+                          int propagated_argc, const struct slice *propagated) {
+    if (list_move(call, from, to)) {
+        if (call->dirty) call_propagate(call, propagated_argc, propagated);
+        return;
+    }
+    call_block(call,
+               &(struct blocking){
+                   .first_key = 1, .key_count = 1, .type = TYPE_LIST, .timeout_ms = timeout_ms, .refused = reply_null});
+}
+
+static void blmove_run(struct call *call) {
+    enum list_type_end from, to;
+    int64_t timeout_ms;
+    const struct slice *argv = call->argv;
+    if (!list_end_read(call, argv[3], &from) || !list_end_read(call, argv[4], &to) ||
+        !call_timeout_seconds(call, 5, &timeout_ms))
+        return;
+    blocking_move(call, from, to, timeout_ms, 5, (struct slice[]){SLICE("LMOVE"), argv[1], argv[2], argv[3], argv[4]});
+}
+static void brpoplpush_run(struct call *call) {
+    int64_t timeout_ms;
+    if (!call_timeout_seconds(call, 3, &timeout_ms)) return;
+    blocking_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD, timeout_ms, 3,
+                  (struct slice[]){SLICE("RPOPLPUSH"), call->argv[1], call->argv[2]});
+}
+
+static void blmpop_run(struct call *call) {
+    multi_pop_wait(call, &list_multi_pop);
+}
+
+#define BLOCKING_LIST .categories = CAT_LIST, .group = GROUP_LIST
+#define FRACTIONS     .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
+#define BLOCKING_POP                                                                                                   \
+    .arity = -3, .flags = CMD_WRITE | CMD_BLOCKING, BLOCKING_LIST, .since = "2.0.0",                                   \
+    .complexity = "O(N), where N is the number of keys", .syntax = "key:key... timeout:double", FRACTIONS,             \
+    .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}
+const struct command_spec list_blocking_commands[] = {
+    {.name = "blpop",
+     .run = blpop_run,
+     BLOCKING_POP,
+     .summary = "Takes the first element of the first list that has one; waits for it if need be."},
+    {.name = "brpop",
+     .run = brpop_run,
+     BLOCKING_POP,
+     .summary = "Takes the last element of the first list that has one; waits for it if need be."},
+    {.name = "blmove",
+     .run = blmove_run,
+     .arity = 6,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Moves an element from an end of a list to an end of another; waits for it if need be.",
+     .syntax = "source:key destination:key(#1) wherefrom(LEFT|RIGHT) whereto(LEFT|RIGHT) timeout:double",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "brpoplpush",
+     .run = brpoplpush_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Moves the last element of a list to the beginning of another; waits for it if need be.",
+     .syntax = "source:key destination:key(#1) timeout:double",
+     FRACTIONS,
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "blmpop",
+     .run = blmpop_run,
+     .arity = -5,
+     .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS,
+     BLOCKING_LIST,
+     .since = "7.0.0",
+     .complexity = "O(N+M), where N is the number of keys and M that of the elements returned",
+     .summary = "Takes elements from an end of the first list that has any; waits for them if need be.",
+     .syntax = "timeout:double numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
+     .keys = {KEY_COUNTED(2, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {.name = NULL},
+};

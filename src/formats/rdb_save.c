@@ -1,0 +1,129 @@
+/* rdb_save.c: writes RDB files; see rdb_file.h. */
+#include "formats/rdb.h"
+#include "formats/rdb_file.h"
+#include "formats/rdb_opcodes.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "lib/system/version.h"
+#include "lib/text/number.h"
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+    PROGRESS_KEYS = 1024,
+    AHEAD = 8 /* keys whose values are prefetched while others are written */
+};
+
+static void write_byte(struct output *out, uint8_t byte) {
+    output_reserve(out, 1)[0] = (char)byte;
+    output_commit(out, 1);
+}
+
+static void write_aux(struct output *out, struct slice name, struct slice value) {
+    write_byte(out, RDB_OPCODE_AUX);
+    rdb_write_string(out, name);
+    rdb_write_string(out, value);
+}
+static void write_aux_number(struct output *out, struct slice name, int64_t value) {
+    char text[NUMBER_TEXT_MAX];
+    write_aux(out, name, (struct slice){text, format_int64(text, value)});
+}
+
+static void write_head(struct output *out, const struct rdb_save_params *params, int version) {
+    char magic[RDB_MAGIC_BYTES + 1];
+    snprintf(magic, sizeof magic, version >= RDB_VERSION ? "VALKEY%03u" : "REDIS%04u", (unsigned)version % 1000);
+    output_write(out, (struct slice){magic, RDB_MAGIC_BYTES});
+    write_aux(out, SLICE("valkey-ver"), SLICE(PROJECT_VERSION));
+    write_aux_number(out, SLICE("redis-bits"), sizeof(void *) * 8);
+    write_aux_number(out, SLICE("ctime"), clock_wall_us() / 1000000);
+    write_aux_number(out, SLICE("used-mem"), (int64_t)mem_used());
+    for (size_t i = 0; i < params->aux_count; i++) write_aux(out, params->aux[i].name, params->aux[i].value);
+    write_aux_number(out, SLICE("aof-base"), params->aof_base);
+    for (size_t i = 0; i < params->library_count; i++) {
+        write_byte(out, RDB_OPCODE_FUNCTION2);
+        rdb_write_string(out, params->libraries[i]);
+    }
+}
+
+static void write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
+    int64_t expire_at = entry_expire_at(entry);
+    if (expire_at >= 0) {
+        write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
+        rdb_write_time(out, expire_at);
+    }
+    if (access == RDB_ACCESS_IDLE) {
+        write_byte(out, RDB_OPCODE_IDLE);
+        rdb_write_length(out, entry_idle_seconds(entry));
+    } else if (access == RDB_ACCESS_FREQUENCY) {
+        write_byte(out, RDB_OPCODE_FREQ);
+        write_byte(out, entry_frequency(entry));
+    }
+    write_byte(out, (uint8_t)rdb_value_type(entry, version));
+    rdb_write_string(out, entry_key(entry));
+    rdb_write_value(out, entry, version);
+}
+
+/* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
+static void write_slot_info(struct output *out, struct db *db, unsigned slot) {
+    char text[4 * NUMBER_TEXT_MAX];
+    struct db_slot_size size = db_slot_size(db, slot);
+    int len = snprintf(text, sizeof text, "%u,%zu,%zu,%zu", slot, size.keys, size.expires, size.expiring);
+    write_aux(out, SLICE("slot-info"), (struct slice){text, (size_t)len});
+}
+
+static int write_db(struct sink *sink, struct db *db, const struct rdb_save_params *params, int version,
+                    uint64_t *keys) {
+    struct output *out = &sink->out;
+    int error = 0, slot = -1;
+    write_byte(out, RDB_OPCODE_SELECTDB);
+    rdb_write_length(out, (uint64_t)db_id(db));
+    write_byte(out, RDB_OPCODE_RESIZEDB);
+    rdb_write_length(out, db_size(db));
+    rdb_write_length(out, db_expires(db));
+    struct entry *ahead[AHEAD] = {NULL};
+    struct db_iterator *it = db_iterate(db, -1);
+    for (size_t at = 0, left = db_size(db) + AHEAD; left && !error; at = (at + 1) % AHEAD, left--) {
+        struct entry *entry = ahead[at];
+        if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
+        if (!entry) continue; /* the ring is not full yet */
+        if (rdb_value_version(entry) == RDB_VERSION && version < RDB_VERSION) {
+            error = -ENOTSUP;
+            break;
+        }
+        if (db_is_per_slot(db) && (int)hash_slot(entry_key(entry)) != slot) {
+            slot = (int)hash_slot(entry_key(entry));
+            write_slot_info(out, db, (unsigned)slot);
+        }
+        write_key(out, entry, params->access, version);
+        if (params->key_saved) params->key_saved(params->context);
+        if (++*keys % PROGRESS_KEYS) continue;
+        if (params->progress) params->progress(params->context, *keys, sink_offset(sink));
+        error = sink_error(sink);
+    }
+    db_iterate_end(it);
+    return error;
+}
+
+static int least_version(struct keyspace *keyspace) {
+    for (int id = 0; id < keyspace_databases(keyspace); id++)
+        if (db_expiring(keyspace_db(keyspace, id))) return RDB_VERSION;
+    return RDB_VERSION_COMMON;
+}
+
+int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params) {
+    int version = params->version ? params->version : least_version(keyspace), error = 0;
+    uint64_t keys = 0;
+    write_head(&sink->out, params, version);
+    for (int id = 0; id < keyspace_databases(keyspace) && !error; id++) {
+        struct db *db = keyspace_db(keyspace, id);
+        if (db_size(db) && !params->without_keys) error = write_db(sink, db, params, version, &keys);
+    }
+    if (error) return error;
+    write_byte(&sink->out, RDB_OPCODE_EOF);
+    uint64_t sum = htole64(sink->checksum ? sink_checksum(sink) : 0);
+    output_write(&sink->out, slice_make(&sum, sizeof sum));
+    if (params->progress) params->progress(params->context, keys, sink_offset(sink));
+    return sink_flush(sink);
+}

@@ -1,0 +1,140 @@
+/* background.c: one worker thread for each kind of job; see background.h.
+ *
+ * Each kind has a queue, a lock and two condition variables. The worker takes one job at a time, so
+ * background_pending() and background_drain() include the running job. A forked child has no workers: it runs jobs
+ * immediately in the caller, as before background_start(), and takes no lock that a thread of the parent could hold. */
+#include "lib/system/background.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/memory.h"
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+struct job {
+    struct list_link link;
+    void (*run)(void *);
+    void *arg;
+};
+
+struct worker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t submitted, finished;
+    struct list queue;
+    _Atomic size_t pending; /* written under the lock */
+    bool running, stopping;
+};
+
+static struct worker workers[BACKGROUND_KINDS];
+static bool started; /* main thread */
+static void (*thread_setup)(void);
+static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_write", "bio_lazy_free",
+                                                    "bio_read"};
+
+static void *work(void *arg) {
+    struct worker *w = arg;
+    pthread_setname_np(pthread_self(), names[w - workers]);
+    if (thread_setup) thread_setup();
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->queue.len && !w->stopping) pthread_cond_wait(&w->submitted, &w->lock);
+        if (!w->queue.len) break;
+        struct job *job = container_of(list_first(&w->queue), struct job, link);
+        list_remove(&w->queue, &job->link);
+        pthread_mutex_unlock(&w->lock);
+        job->run(job->arg);
+        mem_free(job);
+        pthread_mutex_lock(&w->lock);
+        if (--w->pending == 0) pthread_cond_broadcast(&w->finished);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void in_child(void) {
+    started = false;
+}
+
+static int worker_start(struct worker *w) {
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->submitted, NULL);
+    pthread_cond_init(&w->finished, NULL);
+    list_init(&w->queue);
+    w->stopping = false;
+    int error = pthread_create(&w->thread, NULL, work, w);
+    w->running = error == 0;
+    return -error;
+}
+
+int background_start(void (*setup)(void)) {
+    static bool fork_handled;
+    if (started) return 0;
+    if (!fork_handled) {
+        int error = pthread_atfork(NULL, NULL, in_child);
+        if (error) return -error;
+        fork_handled = true;
+    }
+    thread_setup = setup;
+    /* The main thread handles all signals. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = 0;
+    started = true;
+    for (int i = 0; i < BACKGROUND_KINDS && !error; i++) error = worker_start(&workers[i]);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) background_stop();
+    return error;
+}
+
+void background_submit(enum background_kind kind, void (*run)(void *), void *arg) {
+    if (!started) {
+        run(arg);
+        return;
+    }
+    struct worker *w = &workers[kind];
+    struct job *job = mem_alloc(sizeof(*job));
+    *job = (struct job){.run = run, .arg = arg};
+    pthread_mutex_lock(&w->lock);
+    list_append(&w->queue, &job->link);
+    w->pending++;
+    pthread_cond_signal(&w->submitted);
+    pthread_mutex_unlock(&w->lock);
+}
+
+size_t background_pending(enum background_kind kind) {
+    return started ? workers[kind].pending : 0;
+}
+
+bool background_is_parallel(enum background_kind kind) {
+    cpu_set_t mine, its;
+    if (!started || sched_getaffinity(0, sizeof mine, &mine) != 0 ||
+        pthread_getaffinity_np(workers[kind].thread, sizeof its, &its) != 0)
+        return false;
+    return CPU_COUNT(&mine) > 1 || !CPU_EQUAL(&mine, &its);
+}
+
+void background_drain(enum background_kind kind) {
+    if (!started) return;
+    struct worker *w = &workers[kind];
+    pthread_mutex_lock(&w->lock);
+    while (w->pending) pthread_cond_wait(&w->finished, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void background_stop(void) {
+    if (!started) return;
+    for (int i = 0; i < BACKGROUND_KINDS; i++) {
+        struct worker *w = &workers[i];
+        if (!w->running) continue;
+        pthread_mutex_lock(&w->lock);
+        w->stopping = true;
+        pthread_cond_signal(&w->submitted);
+        pthread_mutex_unlock(&w->lock);
+        pthread_join(w->thread, NULL);
+        w->running = false;
+    }
+    started = false;
+}

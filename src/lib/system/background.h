@@ -1,0 +1,28 @@
+/* background.h: background threads for slow work: freeing large objects, closing and reading files, fsync.
+ *
+ * background_start() starts one thread for each kind of job; writes and fsyncs of the append-only file are two kinds,
+ * so that the file can be written while it is being synced. Jobs of one kind run in the order of their submission. The
+ * job's function runs on the background thread and owns its argument. Before background_start() (tools, unit tests), a
+ * job runs immediately in the calling thread. */
+#ifndef LIB_SYSTEM_BACKGROUND_H
+#define LIB_SYSTEM_BACKGROUND_H
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+enum background_kind {
+    BACKGROUND_CLOSE_FILE,
+    BACKGROUND_FSYNC,
+    BACKGROUND_WRITE,
+    BACKGROUND_LAZY_FREE,
+    BACKGROUND_READ,
+    BACKGROUND_KINDS
+};
+/* Each thread calls `setup` first, for CPU pinning; it may be NULL. Returns 0 or -errno. */
+int background_start(void (*setup)(void));
+void background_submit(enum background_kind kind, void (*run)(void *), void *arg);
+size_t background_pending(enum background_kind kind); /* jobs queued or running */
+/* True: jobs run in parallel with the caller. False: no thread was started, or only one CPU is available. */
+bool background_is_parallel(enum background_kind kind);
+void background_drain(enum background_kind kind); /* wait until no job is left */
+void background_stop(void);                       /* run all queued jobs, then join the threads */
+#endif

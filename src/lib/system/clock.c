@@ -1,0 +1,33 @@
+/* clock.c: the two clocks and each thread's cache of them; see clock.h. */
+#include "lib/system/clock.h"
+#include "lib/system/ticks.h"
+#include <time.h>
+
+_Thread_local struct clock_cache clock_cache;
+
+int64_t clock_wall_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+uint64_t clock_monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+uint64_t clock_monotonic_us(void) {
+    return clock_monotonic_ns() / 1000;
+}
+
+void clock_update(void) {
+    clock_cache.monotonic_us = clock_monotonic_us();
+    clock_cache.read_at = 0;
+    if (clock_cache.frozen) return;
+    clock_cache.read_at = ticks_now();
+    clock_cache.wall_us = clock_wall_us();
+    clock_cache.wall_ms = clock_cache.wall_us / 1000;
+}
+
+void clock_follow(void) {
+    if (ticks_now() - clock_cache.read_at >= (uint64_t)(ticks_per_us() * CLOCK_LAG_US)) clock_update();
+}

@@ -1,0 +1,15 @@
+/* file.h: small files that are read and replaced as a whole: the configuration, the users. Errors are -errno. */
+#ifndef LIB_SYSTEM_FILE_H
+#define LIB_SYSTEM_FILE_H
+#include "lib/text/output.h"
+#include "lib/text/slice.h"
+#include <sys/types.h>
+
+/* Appends the content of a file, at most `max` bytes (-EFBIG: it has more). */
+int file_read(const char *path, size_t max, struct output *out);
+/* Writes a file beside `path`, syncs it and renames it to `path`, so that a crash leaves either the old or the new
+ * content.
+ */
+int file_replace(const char *path, struct slice content, mode_t mode);
+mode_t file_mode(const char *path, mode_t otherwise); /* returns `otherwise` if the file does not exist */
+#endif

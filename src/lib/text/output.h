@@ -1,0 +1,81 @@
+/* output.h: an output buffer that callers write to in place.
+ *
+ * The writer of a reply, a request or a dump writes to [pos, end) and advances pos. If the space is too small it calls
+ * make_space. Behind an output is the send memory of a connection, a growing buffer, or nothing. resp/ writes replies
+ * through this interface without knowing about connections.
+ *
+ * Not thread-safe: an output belongs to the thread of its owner. */
+#ifndef LIB_TEXT_OUTPUT_H
+#define LIB_TEXT_OUTPUT_H
+#include "lib/text/blob.h"
+#include "lib/text/slice.h"
+#include <stdint.h>
+
+struct output {
+    char *pos; /* next byte to write */
+    char *end; /* end of the space */
+    const struct output_ops *ops;
+};
+
+struct output_ops {
+    /* Consumes the bytes written up to pos and sets pos and end to space for at least `len` more bytes. Must not fail:
+     * an owner that accepts no more bytes (connection closed, limit exceeded) provides scratch memory and drops its
+     * content. */
+    void (*make_space)(struct output *out, size_t len);
+    /* Queues the blob's bytes next in the stream, without a copy where possible, and takes over one reference. NULL:
+     * this output always copies. Called only for blobs of at least share_min bytes. */
+    void (*share)(struct output *out, struct blob *blob);
+    size_t share_min;
+};
+enum {
+    OUTPUT_SHARE_MIN = 16 * 1024 /* for outputs where a blob costs more than a copy of fewer bytes */,
+    OUTPUT_RESERVE_MAX = 4096 /* maximum of one output_reserve call */
+};
+
+/* Returns space for `len` <= OUTPUT_RESERVE_MAX bytes. Write there, then call output_commit() with the bytes used. */
+static inline char *output_reserve(struct output *out, size_t len) {
+    if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_space(out, len);
+    return out->pos;
+}
+static inline void output_commit(struct output *out, size_t len) {
+    out->pos += len;
+}
+void output_write_slow(struct output *out, struct slice bytes);
+static inline void output_write(struct output *out, struct slice bytes) { /* any length */
+    if (__builtin_expect((size_t)(out->end - out->pos) < bytes.len, 0)) {
+        output_write_slow(out, bytes);
+        return;
+    }
+    if (bytes.len) memcpy(out->pos, bytes.data, bytes.len);
+    out->pos += bytes.len;
+}
+static inline bool output_shares(const struct output *out, const struct blob *blob) {
+    return out->ops->share && blob->len >= out->ops->share_min;
+}
+/* Writes the blob's bytes, shared where that is cheaper; the caller keeps its own reference. Sharing does not move
+ * `pos`; it moves `end` by one byte instead, so that a caller that measures its output by `pos` detects that bytes went
+ * another way, as it does when the output switches to other memory. */
+void output_write_blob(struct output *out, struct blob *blob);
+
+/* An output into one growing buffer. */
+struct memory_output {
+    struct output out; /* must be first */
+    char *data;
+    size_t capacity;
+};
+void memory_output_init(struct memory_output *m);
+void memory_output_free(struct memory_output *m);
+void memory_output_clear(struct memory_output *m); /* keeps the memory */
+static inline struct slice memory_output_slice(const struct memory_output *m) {
+    return (struct slice){m->data, (size_t)(m->out.pos - m->data)};
+}
+/* An implementation of make_space for owners that accept no more bytes: provides scratch memory of the thread. */
+void output_discard(struct output *out);
+
+/* An output that discards everything (CLIENT REPLY OFF, calls without a receiver). One per thread is enough. */
+struct null_output {
+    struct output out; /* must be first */
+    char scratch[OUTPUT_RESERVE_MAX];
+};
+void null_output_init(struct null_output *n);
+#endif

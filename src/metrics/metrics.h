@@ -1,0 +1,27 @@
+/* metrics.h: the figures of INFO for Prometheus, over HTTP: options metrics-port, metrics-bind, metrics-unixsocket.
+ *
+ * GET /metrics answers with the text exposition format 0.0.4. The figures are the rows of INFO everything, read when
+ * the request comes: a field that a feature adds to its section appears by itself.
+ *
+ *   used_memory:1020816                    valkey_used_memory 1020816
+ *   total_commands_processed:30            valkey_commands_processed_total 30          (a counter)
+ *   rdb_last_bgsave_status:ok              valkey_rdb_last_bgsave_status 1
+ *   role:master                            valkey_role_info{value="master"} 1
+ *   cmdstat_get:calls=2,usec=20            valkey_cmdstat_calls_total{cmd="get"} 2, valkey_cmdstat_usec_total{...} 20
+ *   slave0:ip=10.0.0.2,port=6379,lag=1     valkey_slave_lag{slave="0",ip="10.0.0.2",port="6379"} 1
+ *   rdma_errors_rnr:0                      valkey_rdma_errors_total{kind="rnr"} 0
+ *   latency_percentiles_usec_get:p50=7.0   valkey_latency_percentiles_usec{cmd="get",quantile="0.5"} 7.0
+ *
+ * Requests are served by the main thread's event loop, also while it loads a data set or runs a busy script
+ * (server/nested_turn.h). Nobody authenticates: the listener is for this machine unless metrics-bind says otherwise.
+ * While the options are off, nothing is allocated and nothing runs. */
+#ifndef METRICS_METRICS_H
+#define METRICS_METRICS_H
+#include "lib/text/output.h"
+
+struct feature;
+extern const struct feature metrics_feature;
+
+/* Writes the rows of INFO as the text that a scrape gets. */
+void metrics_write(struct output *out, struct slice info);
+#endif

@@ -1,0 +1,16 @@
+/* rdma.h: the RDMA transport for its users: `transport_rdma`, the settings and the counters. One-sided reads have a
+ * header of their own, read.h. Compiled in with BUILD_RDMA=yes. README.md in this directory describes the layers below.
+ */
+#ifndef NET_RDMA_RDMA_H
+#define NET_RDMA_RDMA_H
+#include "net/connection.h"
+#include "net/rdma/port.h"
+#include "net/rdma/settings.h"
+
+extern const struct transport transport_rdma;
+
+void rdma_settings_changed(void); /* call after a change of zero_copy_min or max_registered while connections exist */
+const struct rdma_stats *rdma_stats(void); /* of all threads; valid until this thread calls it again */
+/* Returns free registered memory of this loop and of the loops of other threads to the system. */
+void rdma_trim(struct event_loop *loop);
+#endif

@@ -1,0 +1,73 @@
+/* socket_pool.c: what the sockets of a loop share, and what a socket shows of itself. See socket.h. */
+#include "lib/system/memory.h"
+#include "net/socket_private.h"
+#include <string.h>
+
+static const char pool_key;
+
+static void pool_free(struct event_attachment *attachment) {
+    struct socket_pool *pool = container_of(attachment, struct socket_pool, attachment);
+    while (pool->handshakes.len)
+        socket_arrival_drop(container_of(list_first(&pool->handshakes), struct socket_connection, pool_link));
+    while (pool->lingering.len)
+        socket_linger_end(container_of(list_first(&pool->lingering), struct socket_connection, pool_link));
+    while (pool->free) {
+        struct socket_chunk *chunk = pool->free;
+        pool->free = chunk->next_free;
+        mem_free(chunk);
+    }
+    mem_free(pool->shared);
+    mem_free(pool);
+}
+
+struct socket_pool *socket_pool_of(struct event_loop *loop) {
+    struct event_attachment *attachment = event_loop_attachment(loop, &pool_key);
+    if (attachment) return container_of(attachment, struct socket_pool, attachment);
+    struct socket_pool *pool = mem_calloc(1, sizeof *pool);
+    pool->loop = loop;
+    pool->shared = mem_alloc(SHARED_SIZE);
+    list_init(&pool->handshakes);
+    list_init(&pool->has_input);
+    list_init(&pool->lingering);
+    pool->attachment.key = &pool_key;
+    pool->attachment.free = pool_free;
+    event_loop_attach(loop, &pool->attachment);
+    return pool;
+}
+
+size_t socket_idle_memory(struct event_loop *loop) {
+    unsigned count = socket_pool_of(loop)->free_count;
+    return count > CHUNKS_STEADY ? (size_t)(count - CHUNKS_STEADY) * CHUNK_SIZE : 0;
+}
+
+size_t socket_memory(const struct connection *conn, size_t *input, size_t *output) {
+    const struct socket_connection *s = ((const struct socket_connection *)conn);
+    const struct output_queue *q = &s->output;
+    size_t in = s->own_size, out = s->chunk_memory + q->queued_blobs + q->segments.len * sizeof(struct output_segment);
+    if (input) *input = in;
+    if (output) *output = out;
+    return sizeof *s + in + out + (s->session ? s->io->memory(s) : 0);
+}
+
+size_t socket_shared(const struct connection *conn) {
+    return ((const struct socket_connection *)conn)->output.queued_blobs;
+}
+
+const char *socket_error_text(const struct connection *conn) {
+    const struct socket_connection *s = (const struct socket_connection *)conn;
+    if (s->error_note) return s->error_note;
+    return conn->error ? strerror(conn->error) : "Connection closed by the peer";
+}
+
+size_t socket_pending(const struct connection *conn) {
+    return output_queue_pending(&((const struct socket_connection *)conn)->output, &conn->out);
+}
+
+int socket_fd(const struct connection *conn) {
+    return ((const struct socket_connection *)conn)->fd;
+}
+
+void socket_set_error_note(struct socket_connection *s, const char *text) {
+    mem_free(s->error_note);
+    s->error_note = mem_strdup(text);
+}

@@ -1,0 +1,280 @@
+/* aof_commands.c: keys as the commands that create them: base files with aof-use-rdb-preamble no.
+ *
+ * A value of many elements takes several commands of at most CHUNK elements each, so that loading needs little memory
+ * for a command. Nothing is built in memory first: the sink takes every piece as it comes. */
+#include "lib/system/clock.h"
+#include "lib/text/number.h"
+#include "persistence/aof_private.h"
+#include "persistence/persistence.h"
+#include "resp/request.h"
+#include "server/process/child.h"
+#include "server/script_hooks.h"
+#include "store/hash.h"
+#include "store/list_type.h"
+#include "store/set.h"
+#include "store/stream_group.h"
+#include "store/zset.h"
+#include <errno.h>
+
+enum { CHUNK = 64 };
+
+/* --- Writing --- */
+
+static void write_argument_number(struct output *out, int64_t number) {
+    char text[NUMBER_TEXT_MAX];
+    request_write_argument(out, (struct slice){text, format_int64(text, number)});
+}
+
+static void write_argument_value(struct output *out, const struct listpack_value *value) {
+    char text[LISTPACK_TEXT];
+    request_write_argument(out, listpack_value_text(value, text));
+}
+
+static void write_argument_id(struct output *out, struct stream_id id) {
+    char text[STREAM_ID_TEXT];
+    request_write_argument(out, (struct slice){text, stream_id_format(text, id)});
+}
+
+static void command(struct output *out, const char *name, size_t arguments) {
+    request_write_count(out, arguments + 1);
+    request_write_argument(out, slice_of(name));
+}
+
+/* Begins a command with the key and the next elements, `width` arguments each, where one begins. */
+static void chunk(struct output *out, const char *name, struct slice key, size_t done, size_t total, size_t width) {
+    if (done % CHUNK) return;
+    size_t count = total - done < CHUNK ? total - done : CHUNK;
+    command(out, name, 1 + count * width);
+    request_write_argument(out, key);
+}
+
+/* --- Types --- */
+
+static void write_string(struct output *out, struct slice key, const struct entry *entry) {
+    command(out, "SET", 2);
+    request_write_argument(out, key);
+    struct blob *blob = entry_blob(entry);
+    char text[STRING_NUMBER_TEXT];
+    if (blob)
+        request_write_blob(out, blob);
+    else
+        request_write_argument(out, entry_string(entry, text));
+}
+
+static void write_list(struct output *out, struct slice key, const struct entry *entry) {
+    size_t total = list_type_len(entry), done = 0;
+    struct list_type_iterator it;
+    struct list_type_element element;
+    list_type_iterate(&it, entry, 0, false);
+    for (; list_type_next(&it, &element); done++) {
+        chunk(out, "RPUSH", key, done, total, 1);
+        write_argument_value(out, &element.value);
+    }
+    list_type_iterate_end(&it);
+}
+
+static void write_set(struct output *out, struct slice key, const struct entry *entry) {
+    struct set set = set_of(entry);
+    size_t total = set_len(&set), done = 0;
+    struct set_iterator it;
+    struct listpack_value member;
+    set_iterate(&it, &set);
+    for (; set_next(&it, &member); done++) {
+        chunk(out, "SADD", key, done, total, 1);
+        write_argument_value(out, &member);
+    }
+    set_iterate_end(&it);
+}
+
+static void write_zset(struct output *out, struct slice key, const struct entry *entry) {
+    struct zset zset = zset_of(entry);
+    size_t total = zset_len(&zset), done = 0;
+    struct zset_iterator it;
+    struct zset_item item;
+    zset_iterate(&it, &zset, 0, false);
+    for (; zset_next(&it, &item); done++) {
+        char text[40];
+        chunk(out, "ZADD", key, done, total, 2);
+        request_write_argument(out, (struct slice){text, format_double(text, item.score)});
+        write_argument_value(out, &item.member);
+    }
+}
+
+static void bulk_field_value(struct output *out, const struct hash_value *value) {
+    if (value->blob)
+        request_write_blob(out, value->blob);
+    else
+        request_write_argument(out, value->bytes);
+}
+
+/* Fields that expire first, each with its time; then the others, of which there are as many as the first pass left. */
+static void write_hash(struct output *out, struct slice key, const struct entry *entry) {
+    size_t total = 0, done = 0;
+    struct hash_iterator it;
+    struct hash_item item;
+    hash_iterate_all(&it, entry);
+    while (hash_next(&it, &item)) {
+        if (item.expire_at == HASH_NEVER) {
+            total++;
+            continue;
+        }
+        command(out, "HSETEX", 7);
+        request_write_argument(out, key);
+        request_write_argument(out, SLICE("PXAT"));
+        write_argument_number(out, item.expire_at);
+        request_write_argument(out, SLICE("FIELDS"));
+        request_write_argument(out, SLICE("1"));
+        request_write_argument(out, item.field);
+        bulk_field_value(out, &item.value);
+    }
+    hash_iterate_end(&it);
+    if (!total) return;
+    hash_iterate_all(&it, entry);
+    while (hash_next(&it, &item)) {
+        if (item.expire_at != HASH_NEVER) continue;
+        chunk(out, "HMSET", key, done++, total, 2);
+        request_write_argument(out, item.field);
+        bulk_field_value(out, &item.value);
+    }
+    hash_iterate_end(&it);
+}
+
+/* --- Streams --- */
+
+static void write_entries(struct output *out, struct slice key, const struct stream *stream) {
+    struct stream_iterator it;
+    struct stream_id id;
+    size_t fields;
+    stream_iterate(&it, stream, STREAM_ID_MIN, STREAM_ID_MAX, false);
+    while (stream_next(&it, &id, &fields)) {
+        command(out, "XADD", 2 + 2 * fields);
+        request_write_argument(out, key);
+        write_argument_id(out, id);
+        while (fields--) {
+            struct slice field, value;
+            stream_field(&it, &field, &value);
+            request_write_argument(out, field);
+            request_write_argument(out, value);
+        }
+    }
+    stream_iterate_end(&it);
+}
+
+/* A stream without an entry is created by an entry that MAXLEN 0 removes at once. */
+static void write_empty(struct output *out, struct slice key, const struct stream *stream) {
+    struct stream_id id = stream_id_is_zero(stream->last_id) ? (struct stream_id){0, 1} : stream->last_id;
+    command(out, "XADD", 6);
+    request_write_argument(out, key);
+    request_write_argument(out, SLICE("MAXLEN"));
+    request_write_argument(out, SLICE("0"));
+    write_argument_id(out, id);
+    request_write_argument(out, SLICE("x"));
+    request_write_argument(out, SLICE("y"));
+}
+
+static void write_pending(struct output *out, struct slice key, struct slice group,
+                          const struct stream_consumer *consumer) {
+    struct stream_pending_iterator it;
+    stream_pending_iterate(&it, consumer->pending, STREAM_ID_MIN);
+    for (struct stream_pending *pending; (pending = stream_pending_next(&it));) {
+        command(out, "XCLAIM", 11);
+        request_write_argument(out, key);
+        request_write_argument(out, group);
+        request_write_argument(out, stream_consumer_name(consumer));
+        request_write_argument(out, SLICE("0"));
+        write_argument_id(out, it.id);
+        request_write_argument(out, SLICE("TIME"));
+        write_argument_number(out, pending->delivered_ms);
+        request_write_argument(out, SLICE("RETRYCOUNT"));
+        write_argument_number(out, (int64_t)pending->deliveries);
+        request_write_argument(out, SLICE("JUSTID"));
+        request_write_argument(out, SLICE("FORCE"));
+    }
+    stream_pending_iterate_end(&it);
+}
+
+static void write_group(struct output *out, struct slice key, struct slice name, const struct stream_group *group) {
+    command(out, "XGROUP", 6);
+    request_write_argument(out, SLICE("CREATE"));
+    request_write_argument(out, key);
+    request_write_argument(out, name);
+    write_argument_id(out, group->last_id);
+    request_write_argument(out, SLICE("ENTRIESREAD"));
+    write_argument_number(out, group->entries_read);
+    struct radix_iterator it;
+    radix_iterator_init(&it, group->consumers);
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+        const struct stream_consumer *consumer = it.value;
+        command(out, "XGROUP", 4);
+        request_write_argument(out, SLICE("CREATECONSUMER"));
+        request_write_argument(out, key);
+        request_write_argument(out, name);
+        request_write_argument(out, stream_consumer_name(consumer));
+        write_pending(out, key, name, consumer);
+    }
+    radix_iterator_free(&it);
+}
+
+static void write_stream(struct output *out, struct slice key, const struct entry *entry) {
+    const struct stream *stream = stream_of(entry);
+    if (stream->length)
+        write_entries(out, key, stream);
+    else
+        write_empty(out, key, stream);
+    command(out, "XSETID", 6);
+    request_write_argument(out, key);
+    write_argument_id(out, stream->last_id);
+    request_write_argument(out, SLICE("ENTRIESADDED"));
+    write_argument_number(out, (int64_t)stream->entries_added);
+    request_write_argument(out, SLICE("MAXDELETEDID"));
+    write_argument_id(out, stream->max_deleted_id);
+    if (!stream->groups) return;
+    struct radix_iterator it;
+    radix_iterator_init(&it, stream->groups);
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
+        write_group(out, key, it.key, it.value);
+    radix_iterator_free(&it);
+}
+
+/* --- Databases --- */
+
+static void (*const writers[VALUE_TYPES])(struct output *out, struct slice key, const struct entry *entry) = {
+    [TYPE_STRING] = write_string, [TYPE_LIST] = write_list, [TYPE_SET] = write_set,
+    [TYPE_ZSET] = write_zset,     [TYPE_HASH] = write_hash, [TYPE_STREAM] = write_stream};
+
+static void write_entry(struct output *out, const struct entry *entry) {
+    struct slice key = entry_key(entry);
+    writers[entry_type(entry)](out, key, entry);
+    int64_t at = entry_expire_at(entry);
+    if (at < 0) return;
+    command(out, "PEXPIREAT", 2);
+    request_write_argument(out, key);
+    write_argument_number(out, at);
+}
+
+int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
+    uint64_t keys = 0;
+    const struct slice *libraries;
+    if (aof_settings.timestamps) aof_write_timestamp(&sink->out, clock_ms() / 1000);
+    size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
+    for (size_t i = 0; i < count; i++) {
+        command(&sink->out, "FUNCTION", 2);
+        request_write_argument(&sink->out, SLICE("LOAD"));
+        request_write_argument(&sink->out, libraries[i]);
+    }
+    for (int id = 0; id < keyspace_databases(keyspace); id++) {
+        struct db *db = keyspace_db(keyspace, id);
+        if (!db_size(db)) continue;
+        command(&sink->out, "SELECT", 1);
+        write_argument_number(&sink->out, id);
+        struct db_iterator *it = db_iterate(db, -1);
+        for (struct entry *entry; !sink_error(sink) && (entry = db_iterate_next(it));) {
+            write_entry(&sink->out, entry);
+            keys++;
+            if (in_child) child_report(keys);
+            if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
+        }
+        db_iterate_end(it);
+    }
+    return sink_flush(sink);
+}

@@ -1,0 +1,465 @@
+/* aof_sync.c: when bytes are written to the append-only file and brought to the disk, and when replies may leave.
+ *
+ * Each turn of the loop gathers what was propagated in a buffer. Replies to these writes are held by the reply barrier
+ * (server/clients/reply_barrier.h).
+ *
+ * everysec, no   The main thread writes the buffer before the loop waits, and releases the replies. Once a second a
+ *                background thread calls fdatasync(). A write during that may block in the kernel, so another
+ *                background thread does it; its replies leave when it is done. No reply leaves while its write is only
+ *                in the memory of the process, however slow the disk is: SIGKILL loses nothing that was acknowledged.
+ *                (Rejected: to postpone the write and acknowledge it nevertheless, as other servers do.)
+ *                What could not be written stays in the buffer, its replies stay held, and further writes are refused
+ *                until the file can be written.
+ *
+ * always         Group commit. A background thread writes the buffer and calls fdatasync() while the main thread
+ *                executes further commands. All replies that one fdatasync() covers are sent together. The writes that
+ *                arrive meanwhile are the next group; one group is written at a time.
+ *                After a group the next one waits a moment for the clients that were just answered, at most half as
+ *                long as the last group took: without that, clients split into two crowds, each of which waits for the
+ *                other's group.
+ *                On a fast disk the switches between the threads cost more than the main thread could execute
+ *                meanwhile, if a group is small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US,
+ *                the main thread writes and syncs small groups itself. After the first slow group the background
+ *                thread does so again: a disk that becomes slow pauses the main thread for one group, not for all.
+ *                A failure ends the process: what was held was not acknowledged.
+ *
+ * A failed fdatasync() may have dropped what it was to write, and the next one does not report that again. With
+ * everysec writes are refused until one succeeds, and then a rewrite replaces the files by one made from memory. */
+#include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "persistence/aof_private.h"
+#include "server/clients/reply_barrier.h"
+#include "server/command/propagate.h"
+#include "server/process/child.h"
+#include "server/stats/latency_monitor.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 1000 };
+enum { FAST_GROUPS = 8, SMALL_BYTES = 256 * 1024, SMALL_COMMANDS = 128 };
+
+/* Work of a background thread; of the main thread, too, for a group on a fast disk. */
+struct sync_job {
+    struct event_post post;
+    int fd;
+    bool sync;                /* call fdatasync() after writing */
+    uint64_t directory;       /* the failure of the directory that is made good by synchronizing it; 0: none */
+    bool handled;             /* by the main thread */
+    struct aof_buffer buffer; /* to be written; may be empty */
+    size_t done;              /* bytes of it that are written */
+    uint64_t sequence;        /* of the last command whose reply it releases; 0: of none */
+    uint64_t covers;          /* of the last command that fdatasync() brings to the disk */
+    uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
+    uint64_t sleep_us;        /* before it writes */
+    int error;
+};
+
+static struct {
+    struct sync_job *writing, *syncing; /* at most one of each; NULL: none */
+    struct aof_buffer spare;
+    int write_error, sync_error;  /* negative errnos of the last attempts, 0: they succeeded */
+    size_t partial;               /* bytes of the buffer that a failed write has left in the file */
+    bool unsynced;                /* written, but not yet brought to the disk */
+    uint64_t directory_failures;  /* of synchronizing the directory */
+    uint64_t directory_recovered; /* of these, by a later success */
+    bool delay_counted;           /* of the write that is going on */
+    uint64_t synced_us;
+    uint64_t delayed;
+    uint64_t sleep_us;
+    uint64_t written_sequence, synced_sequence; /* of the last command written whole, and on the disk */
+    /* Gathering. */
+    struct event_timer timer;
+    uint64_t group_end_us, group_us; /* when the last group was done, and how long it took */
+    size_t expected;                 /* clients that a group may hope for */
+    int fast_groups;                 /* in a row, FAST_GROUPS at most */
+    enum aof_group_thread thread;
+    uint64_t fast_us; /* a group that takes less is fast */
+} sync_state = {.fast_us = AOF_FAST_US};
+
+/* --- Failures --- */
+
+static _Noreturn void give_up(const char *what, int error) {
+    log_warning("%s: %s", what, strerror(-error));
+    log_warning("Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...");
+    exit(1);
+}
+
+bool aof_sync_failed(void) {
+    return sync_state.write_error || sync_state.sync_error;
+}
+const char *aof_sync_error_text(void) {
+    return strerror(-(sync_state.write_error ? sync_state.write_error : sync_state.sync_error));
+}
+
+static void write_failed(size_t done, size_t len, int error) {
+    static struct log_limit limit = {.interval_us = LOG_INTERVAL_US};
+    if (done > sync_state.partial)
+        log_limited(&limit, LOG_LEVEL_WARNING,
+                    "Short write while writing to the AOF file: (nwritten=%zu, expected=%zu)",
+                    done - sync_state.partial, len);
+    else
+        log_limited(&limit, LOG_LEVEL_WARNING, "Error writing to the AOF file: %s", strerror(-error));
+    sync_state.write_error = error;
+    /* A command that is written in part must not stay: the server may end before it can write the rest. */
+    if (done && ftruncate(aof.fd, (off_t)aof.fd_size) == 0) done = 0;
+    sync_state.partial = done;
+}
+
+static void write_succeeded(size_t len) {
+    if (sync_state.write_error) log_warning("AOF write error looks solved. The server can write again.");
+    sync_state.write_error = 0;
+    sync_state.partial = 0;
+    sync_state.unsynced = true;
+    aof.fd_size += len;
+    aof.size += len;
+}
+
+static void sync_failed(int error) {
+    if (!sync_state.sync_error) log_warning("Fail to fsync the AOF file: %s", strerror(-error));
+    sync_state.sync_error = error;
+    sync_state.unsynced = true;
+}
+
+void aof_sync_directory_failed(int error) {
+    sync_state.directory_failures++;
+    sync_failed(error);
+}
+bool aof_sync_directory_pending(void) {
+    return sync_state.directory_recovered < sync_state.directory_failures;
+}
+
+/* `directory`: what struct sync_job says of it. */
+static void sync_succeeded(uint64_t directory) {
+    if (directory) sync_state.directory_recovered = directory;
+    if (!sync_state.sync_error || aof_sync_directory_pending()) return;
+    sync_state.sync_error = 0;
+    log_warning(
+        "AOF fsync error looks solved. A rewrite replaces the files: data that failed to sync may be missing in them.");
+    aof.rewrite_scheduled = true;
+}
+
+/* --- Jobs of the background threads --- */
+
+static void job_finish(struct sync_job *job);
+
+static void job_posted(struct event_post *post) {
+    struct sync_job *job = container_of(post, struct sync_job, post);
+    job_finish(job);
+    mem_free(job);
+}
+
+static void job_execute(struct sync_job *job) {
+    uint64_t began = clock_monotonic_us();
+    if (job->sleep_us) usleep((useconds_t)job->sleep_us);
+    job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
+    if (!job->error && job->sync && fdatasync(job->fd) < 0) job->error = -errno;
+    if (!job->error && job->sync && job->directory) job->error = aof_directory_sync();
+    job->us = clock_monotonic_us() - began;
+}
+
+static void job_run(void *arg) {
+    struct sync_job *job = arg;
+    job_execute(job);
+    event_loop_post(server.loop, &job->post);
+}
+
+static void job_init(struct sync_job *job, bool sync) {
+    *job = (struct sync_job){.fd = aof.fd,
+                             .sync = sync,
+                             .directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0,
+                             .post.run = job_posted,
+                             .sequence = aof_append_complete_sequence(),
+                             .began_us = clock_mono()};
+    aof_buffer_init(&job->buffer);
+}
+
+/* Takes the buffer to write it. */
+static void write_prepare(struct sync_job *job, bool sync) {
+    sync_state.writing = job;
+    job_init(job, sync);
+    aof_buffer_free(&job->buffer);
+    job->buffer = sync_state.spare;
+    aof_buffer_init(&sync_state.spare);
+    aof_append_take(&job->buffer);
+    job->sleep_us = sync_state.sleep_us;
+    sync_state.delay_counted = false;
+}
+
+/* Lets a background thread write the buffer. */
+static void write_start(bool sync) {
+    struct sync_job *job = mem_alloc(sizeof *job);
+    write_prepare(job, sync);
+    background_submit(BACKGROUND_WRITE, job_run, job);
+}
+
+/* `releases`: everything appended is written, and its replies wait for this. */
+static void sync_start(bool releases) {
+    sync_state.unsynced = false;
+    sync_state.syncing = mem_alloc(sizeof *sync_state.syncing);
+    job_init(sync_state.syncing, true);
+    sync_state.syncing->covers = sync_state.written_sequence;
+    if (!releases) sync_state.syncing->sequence = 0;
+    background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
+}
+
+static void sync_finish(struct sync_job *job) {
+    sync_state.syncing = NULL;
+    sync_state.synced_us = clock_mono();
+    if (job->error)
+        sync_failed(job->error);
+    else
+        sync_succeeded(job->directory);
+    if (!job->error) {
+        sync_state.synced_sequence = job->covers;
+        reply_barrier_release(&aof_barrier, job->sequence);
+    }
+    aof_buffer_free(&job->buffer);
+}
+
+static void write_finish(struct sync_job *job) {
+    sync_state.writing = NULL;
+    size_t len = aof_buffer_len(&job->buffer);
+    if (job->error && job->sync) give_up("Error writing to the AOF file", job->error);
+    latency_event(job->sync ? "aof-fsync-always" : "aof-write-pending-fsync", job->us);
+    if (job->error) {
+        write_failed(job->done, len, job->error);
+        aof_append_give_back(&job->buffer);
+        return;
+    }
+    write_succeeded(len);
+    sync_state.written_sequence = job->sequence;
+    if (job->sync) {
+        sync_state.synced_sequence = job->sequence;
+        sync_state.unsynced = false;
+        sync_state.synced_us = clock_mono();
+        sync_state.group_end_us = clock_monotonic_us();
+        sync_state.group_us = job->us;
+        if (job->us >= sync_state.fast_us)
+            sync_state.fast_groups = 0;
+        else if (sync_state.fast_groups < FAST_GROUPS)
+            sync_state.fast_groups++;
+        sync_state.expected = reply_barrier_clients();
+    }
+    aof_buffer_clear(&job->buffer);
+    aof_buffer_free(&sync_state.spare);
+    sync_state.spare = job->buffer;
+    reply_barrier_release(&aof_barrier, job->sequence);
+}
+
+/* Once for each job, from its post or by jobs_wait(). */
+static void job_finish(struct sync_job *job) {
+    if (job->handled) return;
+    job->handled = true;
+    if (job == sync_state.writing)
+        write_finish(job);
+    else
+        sync_finish(job);
+}
+
+static void jobs_wait(void) {
+    if (sync_state.writing) {
+        background_drain(BACKGROUND_WRITE);
+        job_finish(sync_state.writing);
+    }
+    if (sync_state.syncing) {
+        background_drain(BACKGROUND_FSYNC);
+        job_finish(sync_state.syncing);
+    }
+}
+
+/* --- always --- */
+
+static uint64_t gathered(struct event_timer *timer) {
+    return 0; /* before the loop waits again, the step looks at the clock */
+}
+
+static bool worth_waiting(void) {
+    if (reply_barrier_clients() >= sync_state.expected) return false;
+    uint64_t window = sync_state.group_us / 2 < GATHER_MAX_US ? sync_state.group_us / 2 : GATHER_MAX_US;
+    uint64_t waited = clock_monotonic_us() - sync_state.group_end_us;
+    if (waited >= window) return false;
+    event_timer_set(server.loop, &sync_state.timer, window - waited, gathered);
+    return true;
+}
+
+bool aof_sync_on_main_thread(void) {
+    if (sync_state.thread != AOF_GROUP_AUTO) return sync_state.thread == AOF_GROUP_MAIN;
+    return sync_state.fast_groups == FAST_GROUPS;
+}
+
+/* A large group takes long to write, and its clients give the main thread much to execute meanwhile. */
+static bool group_is_small(size_t len) {
+    return len <= SMALL_BYTES && aof_append_sequence() - sync_state.written_sequence <= SMALL_COMMANDS;
+}
+
+static void write_here(void) {
+    struct sync_job job;
+    write_prepare(&job, true);
+    job_execute(&job);
+    job_finish(&job);
+}
+
+static void group_step(void) {
+    if (sync_state.writing || sync_state.syncing) return;
+    size_t len = aof_buffer_len(aof_append_buffer());
+    if (len) {
+        if (aof_sync_on_main_thread() && group_is_small(len))
+            write_here();
+        else if (!worth_waiting())
+            write_start(true);
+    } else if (sync_state.unsynced) {
+        sync_start(true); /* written before appendfsync became always */
+    }
+}
+
+/* --- everysec, no --- */
+
+/* Writes what there is, and releases nothing. False: it failed. */
+static bool write_buffer(void) {
+    struct aof_buffer *buffer = aof_append_buffer();
+    size_t len = aof_buffer_len(buffer), done = sync_state.partial;
+    if (!len) return true;
+    if (sync_state.sleep_us) usleep((useconds_t)sync_state.sleep_us);
+    uint64_t began = clock_monotonic_us();
+    int error = aof_buffer_write(buffer, aof.fd, &done);
+    uint64_t us = clock_monotonic_us() - began;
+    latency_event(child_active() ? "aof-write-active-child" : "aof-write-alone", us);
+    latency_event("aof-write", us);
+    if (error) {
+        write_failed(done, len, error);
+        return false;
+    }
+    write_succeeded(len);
+    sync_state.written_sequence = aof_append_sequence();
+    aof_buffer_clear(buffer);
+    return true;
+}
+
+static void count_delay(void) {
+    if (sync_state.delay_counted || clock_mono() - sync_state.writing->began_us < DELAY_US) return;
+    sync_state.delay_counted = true;
+    sync_state.delayed++;
+    log_notice("Asynchronous AOF fsync is taking too long (disk is busy?). Replies to writes wait for it.");
+}
+
+static void write_step(void) {
+    if (sync_state.writing)
+        count_delay();
+    else if (sync_state.syncing && !sync_state.write_error && aof_buffer_len(aof_append_buffer()))
+        write_start(false);
+    else if (write_buffer())
+        reply_barrier_release(&aof_barrier, aof_append_sequence());
+    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.unsynced || sync_state.syncing) return;
+    if (clock_mono() - sync_state.synced_us < SYNC_INTERVAL_US) return;
+    if (aof_settings.no_fsync_on_rewrite && child_active()) return;
+    sync_start(false);
+}
+
+/* A script that serves the loop is appending a group. What precedes it does not wait for its end. */
+static void complete_step(void) {
+    bool always = aof_settings.fsync == AOF_FSYNC_ALWAYS;
+    if (sync_state.writing || (sync_state.syncing && always) || aof_sync_failed()) return;
+    if (aof_append_has_complete()) write_start(always);
+}
+
+void aof_sync_step(void) {
+    if (aof.state == AOF_OFF || aof.fd < 0) return;
+    if (aof_append_in_group()) {
+        complete_step();
+        return;
+    }
+    if (aof_settings.fsync != AOF_FSYNC_ALWAYS) {
+        write_step();
+        return;
+    }
+    /* Errors that are left from another policy. */
+    if (sync_state.write_error && !write_buffer()) give_up("Error writing to the AOF file", sync_state.write_error);
+    if (sync_state.sync_error && !sync_state.syncing) give_up("Fail to fsync the AOF file", sync_state.sync_error);
+    group_step();
+}
+
+int aof_sync_all(void) {
+    if (aof.fd < 0) return 0;
+    aof_append_seal();
+    jobs_wait();
+    int error = write_buffer() ? 0 : sync_state.write_error;
+    uint64_t directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0;
+    if (!error && fdatasync(aof.fd) < 0) sync_failed(error = -errno);
+    if (!error && directory && (error = aof_directory_sync()) < 0) sync_failed(error);
+    if (error && aof_settings.fsync == AOF_FSYNC_ALWAYS) give_up("Error writing to the AOF file", error);
+    if (!error) {
+        sync_state.unsynced = false;
+        sync_state.synced_us = clock_mono();
+        sync_state.synced_sequence = sync_state.written_sequence;
+        sync_succeeded(directory);
+    }
+    /* With `always` only now: the replies promise that the writes are on the disk. */
+    if (!sync_state.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());
+    return error;
+}
+
+/* --- Closing --- */
+
+static void close_run(void *arg) {
+    int fd = (int)(intptr_t)arg;
+    if (fdatasync(fd) < 0) log_warning("Fail to fsync the AOF file: %s", strerror(errno));
+    close(fd);
+}
+
+void aof_sync_close(int fd) {
+    background_submit(BACKGROUND_FSYNC, close_run, (void *)(intptr_t)fd);
+}
+
+/* --- Life and figures --- */
+
+void aof_sync_start(void) {
+    event_loop_take_posts(server.loop);
+    aof_buffer_init(&sync_state.spare);
+    sync_state.write_error = sync_state.sync_error = 0;
+    sync_state.partial = 0;
+    sync_state.unsynced = false;
+    sync_state.synced_us = clock_mono();
+    sync_state.expected = 0;
+    sync_state.fast_groups = 0;
+    reply_barrier_arm(&aof_barrier);
+}
+
+void aof_sync_stop(void) {
+    jobs_wait();
+    event_timer_cancel(server.loop, &sync_state.timer);
+    aof_buffer_free(&sync_state.spare);
+    reply_barrier_disarm(&aof_barrier);
+}
+
+bool aof_progress(struct aof_progress *progress) {
+    bool always = aof_settings.fsync == AOF_FSYNC_ALWAYS;
+    *progress = (struct aof_progress){.appended = aof_append_sequence(),
+                                      .safe = always ? sync_state.synced_sequence : sync_state.written_sequence,
+                                      .synced = sync_state.synced_sequence};
+    return aof.state == AOF_ON;
+}
+size_t aof_sync_pending(void) {
+    return background_pending(BACKGROUND_FSYNC);
+}
+uint64_t aof_sync_delayed(void) {
+    return sync_state.delayed;
+}
+size_t aof_sync_waiting_bytes(void) {
+    if (aof.fd < 0) return 0;
+    return aof_buffer_len(aof_append_buffer()) + (sync_state.writing ? aof_buffer_len(&sync_state.writing->buffer) : 0);
+}
+void aof_sync_reset_stats(void) {
+    sync_state.delayed = 0;
+}
+void aof_sync_set_sleep(uint64_t us) {
+    sync_state.sleep_us = us;
+}
+void aof_sync_set_thread(enum aof_group_thread thread, uint64_t fast_us) {
+    sync_state.thread = thread;
+    sync_state.fast_us = fast_us;
+    sync_state.fast_groups = 0;
+}

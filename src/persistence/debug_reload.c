@@ -1,0 +1,51 @@
+/* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, forgets it, and loads it back. It shows whether a
+ * file holds all that there is. */
+#include "lib/system/log.h"
+#include "persistence/persistence.h"
+#include "persistence/loading.h"
+#include "persistence/snapshot.h"
+#include "server/clients/client.h"
+#include "server/role.h"
+#include <errno.h>
+
+static void run_reload(struct call *call) {
+    bool save = true, flush = true;
+    enum rdb_duplicate_key duplicates = RDB_DUPLICATE_REFUSED;
+    for (int i = 2; i < call->argc; i++) {
+        if (slice_is(call->argv[i], "merge")) {
+            duplicates = RDB_DUPLICATE_REPLACES;
+        } else if (slice_is(call->argv[i], "noflush")) {
+            flush = false;
+        } else if (slice_is(call->argv[i], "nosave")) {
+            save = false;
+        } else {
+            reply_error(call->reply, "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.");
+            return;
+        }
+    }
+    if (debug_refused_by_load(call)) return;
+    if (call->client->flags & CLIENT_INTERNAL) {
+        reply_error(call->reply, "ERR DEBUG RELOAD would free the script that calls it");
+        return;
+    }
+    if (save && snapshot_save() < 0) {
+        reply_error(call->reply, "ERR");
+        return;
+    }
+    int error = loading_read_rdb(persistence_settings.file_name, LOADING_BLOCKS, flush, duplicates);
+    if (error < 0) {
+        if (error != -ENOENT) role_set_position_known(false); /* a part of the data: a replica needs them all again */
+        reply_error(call->reply, "ERR Error trying to load the RDB dump, check server logs.");
+        return;
+    }
+    log_notice("DB reloaded by DEBUG RELOAD");
+    reply_ok(call->reply);
+}
+
+const struct debug_subcommand debug_reload_subcommands[] = {
+    {"reload", 0, 3, run_reload,
+     (const char *const[]){"RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+                           "    Save the RDB file, empty all databases, and load the file. NOSAVE loads the file that",
+                           "    is there. NOFLUSH keeps what is in memory: a key that is in the file, too, is an error",
+                           "    unless MERGE lets the file's replace it.", NULL}},
+    {NULL, 0, 0, NULL, NULL}};

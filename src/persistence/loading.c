@@ -1,0 +1,317 @@
+/* loading.c: see loading.h.
+ *
+ * At start the loop is turned from outside of it, so the turns are whole ones: replies leave, the cron runs, closed
+ * connections are freed, and a signal ends the server. While the data set is loading, the server neither expires keys
+ * nor resizes tables by itself (server.c), because the reader is in the middle of adding to them. */
+#include "persistence/loading.h"
+#include "formats/rdb.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "persistence/aof.h"
+#include "persistence/persistence.h"
+#include "persistence/save_points.h"
+#include "persistence/snapshot.h"
+#include "server/clients/client.h"
+#include "server/clients/transactions.h"
+#include "server/command/dispatch.h"
+#include "server/config/settings.h"
+#include "server/nested_turn.h"
+#include "server/repl_hooks.h"
+#include "server/role.h"
+#include "server/script_hooks.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOG_INTERVAL_MS = 5000, DELAY_TURN_US = 10000 };
+
+struct loading_state loading_state;
+static struct {
+    enum loading_service service;
+    struct source *source;
+    uint64_t before; /* bytes of the sources before it */
+    int64_t logged_ms;
+    uint64_t turned_us;
+} run;
+
+/* --- Clients meanwhile --- */
+
+static enum filter_answer refuse_command(struct client *client, const struct command *command, int argc,
+                                         const struct slice *argv, const char **error) {
+    if (dispatch_flags(client, command, argv) & CMD_LOADING) return FILTER_PASS;
+    *error = WITH_PRODUCT("LOADING ", " is loading the dataset in memory");
+    return FILTER_REFUSE;
+}
+static struct command_filter filter = {.order = FILTER_LOADING, .asks_obeyed = true, .ask = refuse_command};
+static struct command_filter async_filter = {
+    .order = FILTER_LOADING, .flags = CMD_NO_ASYNC_LOADING, .asks_obeyed = true, .ask = refuse_command};
+
+static void log_progress(int64_t now) {
+    const struct loading_state *s = &loading_state;
+    run.logged_ms = now;
+    if (!s->total || s->total == UINT64_MAX) return;
+    uint64_t left = s->loaded < s->total ? s->total - s->loaded : 0;
+    double seconds = (double)(now - s->started_ms) / 1000;
+    log_notice("Loading DB in memory: %.1f%% (%.1f of %.1f MB), %llu keys, about %.0f seconds left",
+               (double)s->loaded * 100 / (double)s->total, (double)s->loaded / (1 << 20), (double)s->total / (1 << 20),
+               (unsigned long long)s->keys, s->loaded ? seconds * (double)left / (double)s->loaded : 0.0);
+}
+
+static void serve(void) {
+    if (run.service == LOADING_BLOCKS) return;
+    nested_turn(0);
+    run.turned_us = clock_mono();
+    int64_t now = clock_ms();
+    if (now - run.logged_ms >= LOG_INTERVAL_MS) log_progress(now);
+}
+
+static bool progress(struct source *source) {
+    loading_state.loaded = run.before + source_offset(source);
+    serve();
+    return true;
+}
+
+static void key_loaded(void *context) {
+    loading_state.keys++;
+    if (__builtin_expect(persistence_settings.key_load_delay == 0, 1)) return;
+    persistence_delay(persistence_settings.key_load_delay);
+    if (clock_monotonic_us() - run.turned_us < DELAY_TURN_US) return;
+    loading_state.loaded = run.before + source_offset(run.source);
+    source_settle(run.source);
+    serve();
+}
+
+void loading_begin(uint64_t total, enum loading_service service) {
+    clock_update();
+    loading_state.started_ms = run.logged_ms = clock_ms();
+    loading_state.total = total;
+    loading_state.loaded = loading_state.used_memory = loading_state.keys = loading_state.commands = 0;
+    run.before = 0;
+    run.service = service;
+    run.turned_us = clock_mono();
+    server.async_loading = service == LOADING_SERVES_OLD;
+    server.loading = !server.async_loading;
+    dispatch_add_filter(server.loading ? &filter : &async_filter);
+}
+
+void loading_attach(struct source *source) {
+    run.source = source;
+    source->progress = progress;
+    source->progress_interval = (uint64_t)persistence_settings.loading_interval;
+}
+
+void loading_detach(void) {
+    run.before += source_offset(run.source);
+    run.source = NULL;
+}
+
+void loading_end(void) {
+    dispatch_remove_filter(server.loading ? &filter : &async_filter);
+    server.loading = server.async_loading = false;
+    run.source = NULL;
+    clock_update();
+}
+
+/* --- RDB files --- */
+
+static bool log_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    struct rdb_load_params *params = context;
+    if (params && repl_hooks && repl_hooks->read_aux(name, value)) params->skip_expired = false;
+    if (slice_is(name, "valkey-ver")) {
+        log_notice("Loading RDB produced by Valkey version %.*s", (int)value.len, value.data);
+    } else if (slice_is(name, "redis-ver")) {
+        log_notice("Loading RDB produced by Redis version %.*s", (int)value.len, value.data);
+    } else if (slice_is(name, "ctime")) {
+        int64_t created;
+        if (!parse_int64(value, &created)) return true;
+        int64_t age = clock_ms() / 1000 - created;
+        log_notice("RDB age %lld seconds", (long long)(age > 0 ? age : 0));
+    } else if (slice_is(name, "used-mem")) {
+        int64_t bytes;
+        if (!parse_int64(value, &bytes) || bytes < 0) return true;
+        log_notice("RDB memory usage when created %.2f Mb", (double)bytes / (1 << 20));
+        loading_state.used_memory = (uint64_t)bytes;
+    } else if (name.len && name.data[0] == '%') {
+        log_notice("RDB '%.*s': %.*s", (int)name.len, name.data, (int)value.len, value.data);
+    }
+    return true;
+}
+
+static bool load_library(void *context, struct source *source, struct slice code) {
+    const struct rdb_load_params *params = context;
+    bool replace = !params || params->duplicates != RDB_DUPLICATE_REFUSED;
+    const char *error = script_hooks ? script_hooks->load_library(code, replace) : NULL;
+    return !error || source_fail(source, -EINVAL, "Failed loading a function library: %s", error);
+}
+
+/* Does the file begin as an RDB file of a version that can be read? Asked before the data in memory is given up for it.
+ */
+static bool has_magic(int fd) {
+    char magic[RDB_MAGIC_BYTES];
+    ssize_t got = pread(fd, magic, sizeof magic, 0);
+    return got == (ssize_t)sizeof magic && rdb_header_check(magic) == NULL;
+}
+
+static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, bool keep_expired) {
+    return (struct rdb_load_params){.relaxed_version = rdb_settings.version_check == RDB_VERSION_RELAXED,
+                                    .ignore_checksum = !persistence_settings.checksum,
+                                    .skip_expired = !keep_expired,
+                                    .duplicates = duplicates,
+                                    .aux = log_aux,
+                                    .library = load_library,
+                                    .key_loaded = key_loaded};
+}
+
+static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
+                       struct rdb_load_result *result) {
+    struct rdb_load_params params = load_params(duplicates, keep_expired);
+    params.context = &params;
+    int error = rdb_load(source, server.keyspace, &params, result);
+    return error < 0 ? error : 0;
+}
+
+static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rdb_duplicate_key duplicates,
+                    struct rdb_load_result *result) {
+    struct source source;
+    source_init_fd(&source, fd);
+    loading_begin(size, service);
+    loading_attach(&source);
+    int error = read_source(&source, duplicates, role_is_replica(), result); /* its primary deletes what has expired */
+    loading_end();
+    source_free(&source);
+    return error;
+}
+
+static void log_failure(const char *name, int error, const struct rdb_load_result *result) {
+    log_warning("Error in RDB file %s at offset %llu: %s", name, (unsigned long long)result->offset,
+                result->reason[0] ? result->reason : strerror(-error));
+    if (error == -EPROTONOSUPPORT)
+        log_warning("Unknown type or opcode when loading DB. Unrecoverable error, aborting now.");
+    if (error == -EINVAL || error == -ENOMEM)
+        log_warning("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+}
+
+static void loaded(const struct rdb_load_result *result) {
+    loading_state.last_keys = result->keys;
+    loading_state.last_expired = result->expired;
+    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
+               (unsigned long long)result->keys, (unsigned long long)result->expired,
+               (unsigned long long)result->expired_hashes);
+    if (result->empty) log_notice("Empty keys skipped: %llu.", (unsigned long long)result->empty);
+}
+
+int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates) {
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        int error = errno;
+        if (error != ENOENT)
+            log_warning("Fatal error: can't open the RDB file %s for reading: %s", name, strerror(error));
+        return -error;
+    }
+    struct stat status;
+    uint64_t size = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
+    if (flush && has_magic(fd)) {
+        log_notice("RDB signature and version check passed. Flushing old data");
+        for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+            db_flush(keyspace_db(server.keyspace, id), false);
+        if (script_hooks) script_hooks->replace_libraries(NULL, 0);
+    }
+    struct rdb_load_result result = {0};
+    int error = read_rdb(fd, size, service, duplicates, &result);
+    close(fd);
+    if (error < 0) {
+        log_failure(name, error, &result);
+        return error;
+    }
+    loaded(&result);
+    return 0;
+}
+
+int loading_read_base(struct source *source, const char *name) {
+    struct rdb_load_result result = {0};
+    int error = read_source(source, RDB_DUPLICATE_REFUSED, true, &result);
+    if (error < 0) {
+        log_failure(name, error, &result);
+        return error;
+    }
+    if (result.aof_base) log_notice("RDB is base AOF");
+    loaded(&result);
+    return 0;
+}
+
+/* The libraries of a copy replace the present ones when all of it has arrived. */
+static struct {
+    struct slice *items;
+    size_t count;
+} copied;
+
+static bool keep_library(void *context, struct source *source, struct slice code) {
+    copied.items = mem_realloc(copied.items, (copied.count + 1) * sizeof *copied.items);
+    copied.items[copied.count++] = (struct slice){mem_strndup(code.data, code.len), code.len};
+    return true;
+}
+
+static bool install_libraries(bool complete) {
+    const char *error = NULL;
+    if (complete && script_hooks) error = script_hooks->replace_libraries(copied.items, copied.count);
+    if (error) log_warning("Failed loading the function libraries of the primary: %s", error);
+    for (size_t i = 0; i < copied.count; i++) mem_free((void *)(uintptr_t)copied.items[i].data);
+    mem_free(copied.items);
+    copied.items = NULL;
+    copied.count = 0;
+    return !error;
+}
+
+static bool (*copy_aux)(void *context, struct source *source, struct slice name, struct slice value);
+static bool log_copy_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    return log_aux(context, source, name, value) && copy_aux(context, source, name, value);
+}
+
+int loading_read_copy(struct source *source, struct keyspace *into, bool verified,
+                      bool (*aux)(void *context, struct source *source, struct slice name, struct slice value)) {
+    struct rdb_load_result result = {0};
+    struct rdb_load_params params = load_params(RDB_DUPLICATE_REFUSED, true);
+    params.ignore_checksum |= verified;
+    copy_aux = aux;
+    params.aux = log_copy_aux;
+    params.library = keep_library;
+    int error = rdb_load(source, into, &params, &result);
+    if (!install_libraries(error >= 0) && error >= 0) error = -EINVAL;
+    if (error < 0) {
+        if (error == -EINVAL || error == -ENOMEM)
+            log_warning("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+        log_warning(
+            "Internal error in RDB reading offset %llu -> %s. Failure loading the copy of the primary, resuming "
+            "operation.",
+            (unsigned long long)result.offset, result.reason[0] ? result.reason : strerror(-error));
+        return error;
+    }
+    loaded(&result);
+    return 0;
+}
+
+void loading_at_start(void) {
+    if (!save_points_count() && !aof_is_configured())
+        log_notice("Persistence is off: neither save points nor the append-only file are configured. The data set is "
+                   "lost when the server stops.");
+    if (aof_is_configured()) {
+        aof_load_at_start();
+        return;
+    }
+    aof_manifest_find();
+    uint64_t began = clock_monotonic_us();
+    int error = loading_read_rdb(persistence_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
+    if (error == -ENOENT) return;
+    if (error < 0) {
+        log_warning("Fatal error loading the DB, check server logs. Exiting.");
+        exit(1);
+    }
+    log_notice("DB loaded from disk: %.3f seconds", (double)(clock_monotonic_us() - began) / 1000000);
+    server.dirty = 0;
+    snapshot_state.last_save_ms = clock_ms();
+}

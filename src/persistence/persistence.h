@@ -1,0 +1,39 @@
+/* persistence.h: persistence: snapshots (RDB files), the append-only file, and loading them at start.
+ *
+ *   snapshot.h     writes the data set to `dbfilename`, in the server (SAVE) or in a child process (BGSAVE)
+ *   save_points.h  when a snapshot is due
+ *   aof.h          appends each write to the append-only file, rewrites and loads it
+ *   loading.h      loads a file while clients get the error LOADING
+ *
+ * A snapshot never damages the one before it: it is written to temp-PID.rdb, brought to the disk, and then renamed.
+ *
+ * All of it belongs to the main thread. persistence_feature lists its tables and parts. */
+#ifndef PERSISTENCE_PERSISTENCE_H
+#define PERSISTENCE_PERSISTENCE_H
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/debug/debug.h"
+#include "server/server.h"
+#include "server/stats/info.h"
+
+struct persistence_settings {
+    char *file_name; /* dbfilename, in the working directory */
+    bool checksum;   /* rdbchecksum */
+    bool incremental_fsync, stop_writes_on_error;
+    int sanitize;                       /* enum sanitize_level */
+    int key_save_delay, key_load_delay; /* microseconds; negative -n: one microsecond every n keys, on average */
+    int loading_interval;               /* bytes between two looks at clients while loading */
+};
+enum sanitize_level { SANITIZE_NO, SANITIZE_YES, SANITIZE_CLIENTS };
+extern struct persistence_settings persistence_settings;
+
+struct feature;
+extern const struct feature persistence_feature;
+/* Its tables. */
+extern const struct config_option persistence_options[];
+extern const struct command_spec snapshot_commands[];
+extern const struct debug_subcommand debug_reload_subcommands[];
+extern const struct server_part snapshot_part;
+
+void persistence_delay(int microseconds); /* for the settings above */
+#endif

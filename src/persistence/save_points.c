@@ -1,0 +1,44 @@
+/* save_points.c: see save_points.h. */
+#include "persistence/save_points.h"
+#include "lib/text/number.h"
+#include <stdio.h>
+
+enum { SAVE_POINTS_MAX = 256 };
+static struct save_point points[SAVE_POINTS_MAX];
+static int points_count;
+/* The depth of the last line of the files being read; 0: there was none. The first line replaces the default, and a
+ * line after an included file replaces those of that file. Other lines add. */
+static int line_depth;
+
+int save_points_count(void) {
+    return points_count;
+}
+
+const struct save_point *save_point_due(uint64_t changes, int64_t seconds) {
+    for (int i = 0; i < points_count; i++)
+        if (changes >= (uint64_t)points[i].changes && seconds > points[i].seconds) return &points[i];
+    return NULL;
+}
+
+const char *save_points_set(const struct config_option *option, int count, const struct slice *words) {
+    int64_t numbers[2 * SAVE_POINTS_MAX];
+    int depth = config_reading_depth(), start = line_depth && depth >= line_depth ? points_count : 0;
+    if (count % 2 || count / 2 + start > SAVE_POINTS_MAX) return "Invalid save parameters";
+    for (int i = 0; i < count; i++)
+        if (!parse_int64(words[i], &numbers[i]) || numbers[i] < (i % 2 ? 0 : 1) || numbers[i] > INT32_MAX)
+            return "Invalid save parameters";
+    if (!count) start = 0;
+    line_depth = depth;
+    points_count = start + count / 2;
+    for (int i = 0; i < count; i += 2) points[start + i / 2] = (struct save_point){numbers[i], numbers[i + 1]};
+    return NULL;
+}
+
+void save_points_get(const struct config_option *option, struct output *out) {
+    for (int i = 0; i < points_count; i++) {
+        char text[64];
+        int len = snprintf(text, sizeof text, "%s%lld %lld", i ? " " : "", (long long)points[i].seconds,
+                           (long long)points[i].changes);
+        output_write(out, (struct slice){text, (size_t)len});
+    }
+}

@@ -1,0 +1,291 @@
+/* snapshot.c: see snapshot.h. Here are also the cron that starts background saves, and what a snapshot has to do with
+ * SHUTDOWN, FLUSHALL and refused writes. */
+#include "persistence/snapshot.h"
+#include "formats/rdb_file.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/random.h"
+#include "lib/system/ticks.h"
+#include "persistence/persistence.h"
+#include "persistence/save_points.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/config/settings.h"
+#include "server/process/child.h"
+#include "server/process/process.h"
+#include "server/repl_hooks.h"
+#include "server/script_hooks.h"
+#include "server/stats/latency_monitor.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RETRY_MS = 5000 /* after a background save that failed */, SYNC_INTERVAL = 4 << 20, TEMP_NAME_MAX = 64 };
+
+struct snapshot_state snapshot_state = {.last_seconds = -1};
+
+/* --- The file --- */
+
+void persistence_delay(int microseconds) {
+    if (microseconds > 0)
+        usleep((useconds_t)microseconds);
+    else if (microseconds < 0 && random_below(-(int64_t)microseconds) == 0)
+        usleep(1);
+}
+struct saving {
+    struct sink *sink;
+    uint64_t keys;
+    bool streamed;
+};
+static void key_saved(void *context) {
+    struct saving *saving = context;
+    if (saving->streamed && persistence_settings.key_save_delay > 0) sink_flush(saving->sink);
+    persistence_delay(persistence_settings.key_save_delay);
+    child_report(++saving->keys);
+}
+static void progress(void *context, uint64_t keys, uint64_t bytes) {
+    child_report(keys);
+}
+
+/* A file keeps of each key what eviction will ask for. */
+static enum rdb_access kept_access(void) {
+    int policy = server_settings.maxmemory_policy;
+    return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
+}
+
+int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
+    struct rdb_aux aux[REPL_AUX_MAX];
+    struct saving saving = {.sink = sink, .streamed = content->streamed};
+    struct rdb_save_params params = {.aux = aux,
+                                     .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
+                                     .access = kept_access(),
+                                     .progress = progress,
+                                     .key_saved = persistence_settings.key_save_delay ? key_saved : NULL,
+                                     .context = &saving,
+                                     .version = content->version,
+                                     .without_keys = content->without_keys};
+    if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
+    return rdb_save(sink, server.keyspace, &params);
+}
+
+static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {
+    snprintf(name, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
+}
+
+static int write_file(const char *name, const struct snapshot_content *content) {
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        int error = errno;
+        char directory[4096];
+        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", name,
+                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
+        return -error;
+    }
+    struct sink sink;
+    sink_init_fd(&sink, fd);
+    sink.checksum = persistence_settings.checksum;
+    sink.sync_interval = persistence_settings.incremental_fsync ? SYNC_INTERVAL : 0;
+    int result = snapshot_write_to(&sink, content);
+    if (result >= 0) result = sink_sync(&sink);
+    sink_free(&sink);
+    if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems report a full disk only here */
+    if (result < 0) log_warning("Write error while saving DB to the disk: %s", strerror(-result));
+    return result < 0 ? result : 0;
+}
+
+/* A rename is on the disk when its directory is. */
+static int sync_directory(void) {
+    int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    int result = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not know it */
+    close(fd);
+    return result;
+}
+
+static int write_and_rename(const char *name, const struct snapshot_content *content) {
+    static char temp[TEMP_NAME_MAX];
+    char directory[4096];
+    temp_name(temp, getpid());
+    process_unfinished_file(temp);
+    int result = write_file(temp, content);
+    process_unfinished_file(NULL);
+    if (result < 0) {
+        unlink(temp);
+        return result;
+    }
+    if (rename(temp, name) < 0) {
+        result = -errno;
+        log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", temp, name,
+                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(-result));
+        unlink(temp);
+        return result;
+    }
+    result = sync_directory();
+    if (result < 0) {
+        log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-result));
+        return result;
+    }
+    log_notice("DB saved on disk");
+    return 0;
+}
+
+bool snapshot_refuses_writes(void) {
+    return snapshot_state.failed && persistence_settings.stop_writes_on_error && save_points_count();
+}
+
+/* Commands that write are refused while the last background save has failed. The filter is there only then. */
+static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
+                                        const struct slice *argv, const char **error) {
+    if (!snapshot_refuses_writes()) return FILTER_PASS;
+    if (!(dispatch_flags(client, command, argv) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0)
+        return FILTER_PASS;
+#define REASON                                                                                                         \
+    " is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify "    \
+    "the "                                                                                                             \
+    "data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting "   \
+    "fails (stop-writes-on-bgsave-error option). Please check the "
+    *error = server_settings.redis_names ? "MISCONF Redis" REASON "Redis logs for details about the RDB error."
+                                         : "MISCONF Valkey" REASON "Valkey logs for details about the RDB error.";
+    return FILTER_REFUSE;
+}
+static struct command_filter write_filter = {.order = FILTER_DISK, .ask = refuse_writes};
+
+static void set_failed(bool failed) {
+    snapshot_state.failed = failed;
+    dispatch_set_filter(&write_filter, failed);
+}
+
+int snapshot_save(void) {
+    if (snapshot_running()) child_kill_wait(); /* it would replace the file by an older state */
+    int result = write_and_rename(persistence_settings.file_name, &(struct snapshot_content){0});
+    if (result < 0) return result;
+    server.dirty = 0;
+    snapshot_state.last_save_ms = clock_ms();
+    set_failed(false);
+    return 0;
+}
+
+/* --- In the background --- */
+
+static struct snapshot_content saving; /* by the child */
+
+static int run(struct child_job *job) {
+    int result = write_and_rename(persistence_settings.file_name, &saving);
+    if (result < 0) return 1;
+    child_report_end();
+    return 0;
+}
+
+static void remove_temp_file(pid_t pid) {
+    char temp[TEMP_NAME_MAX];
+    temp_name(temp, pid);
+    uint64_t began = ticks_now();
+    unlink(temp);
+    latency_event("rdb-unlink-temp-file", ticks_to_us(ticks_now() - began));
+}
+
+static pid_t saving_pid;
+static struct list listeners = LIST_INIT(listeners);
+
+void snapshot_listen(struct snapshot_listener *listener) {
+    list_add_listener(&listeners, &listener->link);
+}
+
+static void done(struct child_job *job, int status, int signal) {
+    int64_t now = clock_ms();
+    snapshot_state.last_seconds = (now - snapshot_state.started_ms) / 1000;
+    snapshot_state.started_ms = 0;
+    if (signal) {
+        log_warning("Background saving terminated by signal %d", signal);
+        remove_temp_file(saving_pid);
+        if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* which the server sends itself */
+    } else if (status) {
+        log_warning("Background saving error");
+        set_failed(true);
+    } else {
+        log_notice("Background saving terminated with success");
+        /* SAVE and FLUSHALL may have set it back meanwhile. */
+        server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
+        snapshot_state.last_save_ms = now;
+        snapshot_state.last_cow = child_last_cow();
+        set_failed(false);
+    }
+    listeners_call(&listeners, struct snapshot_listener, done, !signal && !status);
+}
+
+static struct child_job job = {
+    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = run, .done = done};
+
+bool snapshot_running(void) {
+    return child_kind() == CHILD_RDB;
+}
+
+int snapshot_start(void) {
+    return snapshot_start_with(&(struct snapshot_content){0});
+}
+
+int snapshot_start_with(const struct snapshot_content *content) {
+    if (child_active()) return -EBUSY;
+    saving = *content;
+    snapshot_state.saves++;
+    snapshot_state.last_try_ms = clock_ms();
+    snapshot_state.changes_before = server.dirty;
+    pid_t pid = child_start(&job);
+    if (pid < 0) {
+        log_warning("Can't save in background: fork: %s", strerror((int)-pid));
+        set_failed(true);
+        return (int)pid;
+    }
+    log_notice("Background saving started by pid %d", (int)pid);
+    snapshot_state.scheduled = false;
+    snapshot_state.started_ms = clock_ms();
+    saving_pid = pid;
+    return 0;
+}
+
+static void cron(void) {
+    if (child_active() || server_is_loading()) return;
+    int64_t now = clock_ms();
+    if (snapshot_state.failed && now - snapshot_state.last_try_ms <= RETRY_MS) return;
+    const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.last_save_ms) / 1000);
+    if (due) {
+        log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
+        snapshot_start();
+    } else if (snapshot_state.scheduled) {
+        snapshot_start();
+    }
+}
+
+/* --- The server's life --- */
+
+static void start(void) {
+    snapshot_state.last_save_ms = clock_ms();
+}
+
+static bool prepare_shutdown(int flags) {
+    if (snapshot_running()) {
+        log_warning("There is a child saving an .rdb. Killing it!");
+        child_kill_wait();
+    }
+    if (server.loading) return true; /* what is there is a part of what the file holds */
+    if (!(flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE || !save_points_count())) return true;
+    log_notice("Saving the final RDB snapshot before exiting.");
+    if (snapshot_save() == 0) return true;
+    if (flags & SHUTDOWN_FORCE)
+        log_warning("Error trying to save the DB. Exit anyway.");
+    else
+        log_warning("Error trying to save the DB, can't exit.");
+    return false;
+}
+
+/* The file must not bring back at the next start what was flushed. */
+static void flushed_all(void) {
+    if (snapshot_running()) child_kill_wait(); /* also where nothing is saved */
+    if (save_points_count()) snapshot_save();
+}
+
+const struct server_part snapshot_part = {
+    .name = "snapshot", .start = start, .cron = cron, .prepare_shutdown = prepare_shutdown, .flushed_all = flushed_all};

@@ -1,0 +1,21 @@
+/* feature.c: registers the tables of all features. */
+#include "server/feature.h"
+
+#define each_table(features, member, register)                                                                         \
+    for (const struct feature *const *at = (features); *at; at++)                                                      \
+        if ((*at)->member)                                                                                             \
+            for (size_t i = 0; (*at)->member[i]; i++) register((*at)->member[i]);
+
+void features_register(const struct feature *const *features) {
+    each_table(features, options, config_register);
+    each_table(features, directives, config_register_directives);
+    each_table(features, commands, commands_register);
+    for (const struct feature *const *at = features; *at; at++)
+        if ((*at)->subcommands.specs)
+            commands_register_subcommands((*at)->subcommands.container, (*at)->subcommands.specs);
+    for (const struct feature *const *at = features; *at; at++)
+        if ((*at)->init) (*at)->init();
+    each_table(features, debug, debug_register);
+    each_table(features, sections, info_register);
+    each_table(features, parts, server_add_part);
+}

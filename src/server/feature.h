@@ -1,0 +1,56 @@
+/* feature.h: what a feature adds to the server.
+ *
+ * A feature has one constant `struct feature`, beside its code, and one line in the list of main.c. Its members are
+ * lists of tables, most of which a feature leaves out:
+ *
+ *     const struct feature role_feature = {
+ *         .name = "role",
+ *         .options = OPTIONS(role_options),
+ *         .commands = COMMANDS(role_commands),
+ *     };
+ *
+ * The features are registered kind by kind: first the options of all features, then the directives, commands,
+ * subcommands, init(), subcommands of DEBUG, sections of INFO, parts. Within a kind, the order is that of the list, and
+ * so the hooks of parts are called in that order. init() finds all commands. */
+#ifndef SERVER_FEATURE_H
+#define SERVER_FEATURE_H
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/debug/debug.h"
+#include "server/server.h"
+#include "server/stats/info.h"
+
+/* Each list ends with NULL, each table with an element without a name. */
+struct feature {
+    const char *name;
+    const struct config_option *const *options;
+    const struct config_directive *const *directives;
+    const struct command_spec *const *commands;
+    struct {
+        const char *container; /* a command of another feature */
+        const struct command_spec *specs;
+    } subcommands;
+    void (*init)(void); /* before the configuration is read */
+    const struct debug_subcommand *const *debug;
+    const struct info_section *const *sections;
+    const struct server_part *const *parts; /* hooks of the server's life, in the order of their calls */
+};
+#define FEATURE_LIST(type, ...)                                                                                        \
+    (const type *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
+#define OPTIONS(...)           FEATURE_LIST(struct config_option, __VA_ARGS__)
+#define DIRECTIVES(...)        FEATURE_LIST(struct config_directive, __VA_ARGS__)
+#define COMMANDS(...)          FEATURE_LIST(struct command_spec, __VA_ARGS__)
+#define DEBUG_SUBCOMMANDS(...) FEATURE_LIST(struct debug_subcommand, __VA_ARGS__)
+#define SECTIONS(...)          FEATURE_LIST(struct info_section, __VA_ARGS__)
+#define PARTS(...)             FEATURE_LIST(struct server_part, __VA_ARGS__)
+
+void features_register(const struct feature *const *features); /* a list that ends with NULL; once */
+
+/* The features of server/ itself. */
+extern const struct feature absent_feature, blocking_feature, clients_feature, command_feature, commandlog_feature,
+    config_feature, debug_feature, defrag_feature, info_feature, io_threads_feature, latency_feature, lolwut_feature,
+    maxmemory_feature, memory_feature, monitor_feature, process_feature, rdma_feature, role_feature, server_feature,
+    stats_feature, tls_feature, transactions_feature;
+#endif

@@ -1,0 +1,21 @@
+/* maxmemory.h: what the server does when the data exceeds `maxmemory`. store/evict.h chooses the keys to evict. */
+#ifndef SERVER_MAXMEMORY_H
+#define SERVER_MAXMEMORY_H
+#include "server/config/config.h"
+#include "server/server.h"
+#include <stddef.h>
+#include <stdint.h>
+/* Memory that does not count against maxmemory (buffers of replicas and of the AOF): the sum over all registered
+ * functions. */
+struct uncounted_memory {
+    struct list_link link;
+    size_t (*bytes)(void);
+};
+void eviction_leave_out(struct uncounted_memory *memory);
+size_t eviction_not_counted(void);
+/* The last command was dispatched while memory was above the limit and nothing could be evicted. For scripts, whose
+ * commands all get this answer. */
+bool eviction_out_of_memory(void);
+uint64_t eviction_exceeded_us(bool total); /* how long the limit has been exceeded: in total, or this time */
+void eviction_reset_stats(void);
+#endif

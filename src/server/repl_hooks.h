@@ -1,0 +1,21 @@
+/* repl_hooks.h: hooks through which the server and persistence reach replication, which is a higher layer (src/repl).
+ * That layer installs them; without them the server is a primary that has no replicas. Main thread only. */
+#ifndef SERVER_REPL_HOOKS_H
+#define SERVER_REPL_HOOKS_H
+#include "formats/rdb_file.h"
+#include "resp/reply.h"
+
+struct memory_report;
+enum { REPL_AUX_MAX = 8 };
+struct repl_hooks {
+    /* The AUX fields of RDB files: writes at most REPL_AUX_MAX fields, whose bytes stay valid, and returns the number.
+     */
+    size_t (*write_aux)(struct rdb_aux *fields);
+    /* Called for each AUX field of an RDB file that is loaded. True: keys that have expired are loaded, as replicas
+     * that continue with this data have them. */
+    bool (*read_aux)(struct slice name, struct slice value);
+    void (*write_replicas)(struct reply *reply); /* the array of replicas in a primary's reply to ROLE */
+    void (*report_memory)(struct memory_report *report);
+};
+extern const struct repl_hooks *repl_hooks; /* NULL: no replication */
+#endif

@@ -1,0 +1,90 @@
+/* keyspace_slots.c: lists, counts and removes the keys of a hash slot, or moves them to another keyspace. */
+#include "lib/system/memory.h"
+#include "store/keyspace_layout.h"
+
+bool db_is_per_slot(const struct db *db) {
+    return db->keys.per_slot;
+}
+
+size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void *context, struct entry *entry),
+                    void *context) {
+    struct key_tables_iterator it;
+    size_t count = 0;
+    key_tables_iterator_open(&it, &db->keys, (int)slot);
+    for (struct entry *e; count < max && (e = key_tables_iterator_next(&it));) {
+        if (!db->keys.per_slot && hash_slot(entry_key_inline(e)) != slot) continue;
+        if (visit) visit(context, e);
+        count++;
+    }
+    key_tables_iterator_close(&it);
+    return count;
+}
+
+static void slot_count_entry(void *context, struct entry *e) {
+    struct db_slot_size *size = context;
+    size->keys++;
+    size->expires += entry_expires(e);
+    size->expiring += entry_is_timed(e);
+}
+
+struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
+    struct db_slot_size size = {0};
+    if (db->keys.per_slot && !db_expiring(db)) {
+        size.keys = key_tables_slot_size(&db->keys, slot);
+        size.expires = key_tables_slot_size(&db->expires, slot);
+    } else {
+        db_slot_keys(db, slot, SIZE_MAX, slot_count_entry, &size);
+    }
+    return size;
+}
+
+/* Values with items that expire are in the heap of their database: moves those of a slot to the heap of another
+ * database, or removes them if `to` is NULL. */
+static void expiring_values_move(struct db *from, struct db *to, unsigned slot) {
+    size_t len = from->expiring_values.len, count = 0;
+    if (!len) return;
+    struct entry **moving = mem_alloc(len * sizeof(*moving));
+    for (size_t i = 0; i < len; i++) {
+        const struct expiring_value *value = from->expiring_values.items[i];
+        if (hash_slot(entry_key_inline(value->entry)) == slot) moving[count++] = value->entry;
+    }
+    for (size_t i = 0; i < count; i++) {
+        db_expiring_leave(from, moving[i]);
+        if (to) db_expiring_join(to, moving[i]);
+    }
+    mem_free(moving);
+}
+
+size_t keyspace_drop_slot(struct keyspace *k, unsigned slot, bool lazy) {
+    size_t count = 0;
+    for (int i = 0; i < k->databases; i++) {
+        struct db *db = &k->db[i];
+        if (!key_tables_slot_size(&db->keys, slot)) continue;
+        k->hooks.slot_left(db, slot);
+        expiring_values_move(db, NULL, slot);
+        struct key_tables keys = key_tables_init(db->keys.type, false), expires = keys;
+        expires.type = db->expires.type;
+        keys.table = key_tables_take_slot(&db->keys, slot);
+        expires.table = key_tables_take_slot(&db->expires, slot);
+        count += key_tables_size(&keys);
+        key_tables_dispose(keys, expires, lazy);
+    }
+    return count;
+}
+
+size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot) {
+    size_t count = 0;
+    for (int i = 0; i < from->databases; i++) {
+        struct db *source = &from->db[i], *target = &to->db[i];
+        struct hashtable *keys, *expires;
+        if (!key_tables_slot_size(&source->keys, slot)) continue;
+        from->hooks.slot_left(source, slot);
+        expiring_values_move(source, target, slot);
+        keys = key_tables_take_slot(&source->keys, slot);
+        expires = key_tables_take_slot(&source->expires, slot);
+        count += hashtable_size(keys);
+        key_tables_give_slot(&target->keys, slot, keys);
+        if (expires) key_tables_give_slot(&target->expires, slot, expires);
+    }
+    return count;
+}

@@ -1,0 +1,39 @@
+/* cli_syntax.h: the arguments of a command as COMMAND DOCS describes them, and what may follow the words that a user
+ * has typed. */
+#ifndef TOOLS_CLI_SYNTAX_H
+#define TOOLS_CLI_SYNTAX_H
+#include "lib/text/output.h"
+#include "resp/reply_reader.h"
+
+enum syntax_kind { SYNTAX_WORD, SYNTAX_INTEGER, SYNTAX_DOUBLE, SYNTAX_TOKEN, SYNTAX_ONEOF, SYNTAX_BLOCK };
+enum syntax_match { SYNTAX_NONE, SYNTAX_PART, SYNTAX_ALL };
+/* What may follow an argument that matches in part: all behind its token, a part of it, or only its repetition. */
+enum syntax_missing { SYNTAX_WHOLE, SYNTAX_REST, SYNTAX_REPETITION };
+struct syntax_argument;
+struct syntax {
+    struct syntax_argument *arguments; /* one after another; of a SYNTAX_ONEOF: the choices */
+    int count;
+};
+struct syntax_argument {
+    enum syntax_kind kind;
+    bool optional, multiple, multiple_token;
+    char *name;  /* as it is shown */
+    char *token; /* the word before it; NULL: none */
+    struct syntax parts;
+    /* How typed words match it: */
+    enum syntax_match match;
+    enum syntax_missing missing;
+    bool skipped; /* the words continue behind it */
+    int chosen;   /* of a SYNTAX_ONEOF that matches in part */
+};
+
+/* `arguments` is the array of that name in COMMAND DOCS; NULL: a command without arguments. */
+void syntax_read(struct syntax *s, const struct resp_value *arguments);
+/* Reads the lines of the table of commands (cli_commands.txt) that describe arguments; *text ends behind them. */
+void syntax_read_text(struct syntax *s, const char **text);
+void syntax_free(struct syntax *s);
+/* "key value [NX|XX] [EX seconds|PX milliseconds]" */
+void syntax_write(struct output *out, const struct syntax *s);
+/* Writes what may follow the words. Writes nothing and returns false if they do not match. */
+bool syntax_hint(struct output *out, struct syntax *s, int argc, const struct slice *argv);
+#endif

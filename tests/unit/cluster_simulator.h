@@ -1,0 +1,753 @@
+/* cluster_simulator.h: a cluster of state machines (src/cluster/protocol/) in one process and in virtual time.
+ *
+ * The network: connections carry bytes in order, late, or not at all while a partition lasts; they break and lose what
+ * is under way. Machines freeze (as by SIGSTOP: their kernel still accepts connections), crash, and restart from their
+ * disk, which has lost what was not durable. Clocks differ. All of it follows from one seed.
+ *
+ * Checked at each step: an epoch has one winner; nobody votes twice in an epoch; nothing that must be durable is told
+ * before it is. sim_check_agreement() asks whether all machines have one view. A violation prints the history and ends
+ * the program. */
+#ifndef TESTS_UNIT_CLUSTER_SIMULATOR_H
+#define TESTS_UNIT_CLUSTER_SIMULATOR_H
+#include "cluster/protocol/configuration.h"
+#include "lib/system/memory.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SIM_MACHINES_MAX = 64, SIM_HISTORY = 10000, SIM_EPOCHS = 8192 };
+
+struct sim_disk { /* what the checks need of the file */
+    bool exists;
+    struct node_id id;
+    uint64_t current_epoch, last_vote_epoch, config_epoch;
+    bool primary;
+    struct slot_bitmap slots;
+    struct memory_output file; /* nodes.conf */
+};
+struct sim_machine {
+    struct sim *sim;
+    unsigned index;
+    struct cluster *cluster; /* NULL: it does not run */
+    struct cluster_settings settings;
+    char address[NODE_ADDRESS_MAX];
+    unsigned life; /* changes with each start: events of an earlier life are dropped */
+    int64_t skew_ms, frozen_until_ms, paused_until_ms;
+    struct sim_disk durable, written; /* what survives a crash for certain, and perhaps */
+    /* Replication */
+    uint64_t offset;
+    int following; /* index; -1: it is a primary */
+    bool link_up, data;
+    int64_t primary_ms;
+    unsigned moved_slots, deleted_slots, published;
+    uint64_t sent[BUS_TYPES];
+    uint64_t last_vote;
+    int64_t lead_ms; /* when it became a primary last */
+};
+struct sim_connection {
+    unsigned a, b; /* a dialled */
+    unsigned life_a, life_b;
+    struct cluster_link *link_a, *link_b; /* NULL: closed at that end, or not yet there */
+    bool accepted, broken;
+    int64_t last_to_a, last_to_b; /* bytes arrive in order */
+    unsigned events;              /* that refer to it */
+};
+enum sim_kind { SIM_TICK, SIM_DIAL, SIM_ACCEPT, SIM_CONNECTED, SIM_CLOSED, SIM_DELIVER };
+struct sim_event {
+    int64_t at_ms;
+    uint64_t sequence;
+    enum sim_kind kind;
+    unsigned machine, life;
+    struct sim_connection *connection;
+    bool to_a, refused;
+    uint8_t *bytes;
+    size_t len;
+};
+struct sim {
+    uint64_t seed, random;
+    int64_t now_ms, start_ms;
+    struct sim_machine machines[SIM_MACHINES_MAX];
+    unsigned count;
+    struct sim_event *events; /* a heap */
+    size_t event_count, event_capacity;
+    uint64_t sequence;
+    unsigned group[SIM_MACHINES_MAX];  /* machines of different groups cannot reach each other */
+    unsigned latency_ms, break_one_in; /* 0: connections do not break */
+    bool writes;
+    unsigned shards; /* at the start: shard i has slot first_slot[i] */
+    unsigned first_slot[SIM_MACHINES_MAX];
+    int64_t double_since_ms[SIM_MACHINES_MAX]; /* since when two primaries serve it that reach each other */
+    int64_t minority_since_ms[SIM_MACHINES_MAX];
+    int64_t checked_ms;
+    int winner[SIM_EPOCHS]; /* of each epoch, plus one */
+    unsigned elections, failovers;
+    char (*history)[200];
+    size_t history_count;
+    bool verbose;
+};
+
+static uint64_t sim_random(struct sim *sim) {
+    uint64_t z = sim->random += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+static unsigned sim_below(struct sim *sim, unsigned bound) {
+    return (unsigned)(sim_random(sim) % bound);
+}
+
+__attribute__((format(printf, 3, 4))) static void sim_note(struct sim *sim, int machine, const char *format, ...) {
+    char *line = sim->history[sim->history_count++ % SIM_HISTORY];
+    int len = snprintf(line, 200, "%9.3f %3d ", (double)(sim->now_ms - sim->start_ms) / 1000, machine);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + len, 200 - (size_t)len, format, arguments);
+    va_end(arguments);
+    if (sim->verbose) puts(line);
+}
+
+__attribute__((format(printf, 2, 3), noreturn)) static void sim_fail(struct sim *sim, const char *format, ...) {
+    size_t from = sim->history_count > SIM_HISTORY ? sim->history_count - SIM_HISTORY : 0;
+    for (size_t i = from; i < sim->history_count && !sim->verbose; i++) puts(sim->history[i % SIM_HISTORY]);
+    printf("seed %llu at %.3f s: ", (unsigned long long)sim->seed, (double)(sim->now_ms - sim->start_ms) / 1000);
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    puts("");
+    fflush(stdout);
+    exit(1);
+}
+
+/* Events */
+static bool event_before(const struct sim_event *a, const struct sim_event *b) {
+    return a->at_ms < b->at_ms || (a->at_ms == b->at_ms && a->sequence < b->sequence);
+}
+static void sim_push(struct sim *sim, struct sim_event event) {
+    if (event.connection) event.connection->events++;
+    if (!event.sequence) event.sequence = ++sim->sequence;
+    if (sim->event_count == sim->event_capacity) {
+        sim->event_capacity = sim->event_capacity ? sim->event_capacity * 2 : 1024;
+        sim->events = realloc(sim->events, sim->event_capacity * sizeof *sim->events);
+    }
+    size_t at = sim->event_count++;
+    for (; at > 0 && event_before(&event, &sim->events[(at - 1) / 2]); at = (at - 1) / 2)
+        sim->events[at] = sim->events[(at - 1) / 2];
+    sim->events[at] = event;
+}
+static struct sim_event sim_pop(struct sim *sim) {
+    struct sim_event first = sim->events[0], last = sim->events[--sim->event_count];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= sim->event_count) break;
+        if (child + 1 < sim->event_count && event_before(&sim->events[child + 1], &sim->events[child])) child++;
+        if (!event_before(&sim->events[child], &last)) break;
+        sim->events[at] = sim->events[child];
+        at = child;
+    }
+    sim->events[at] = last;
+    if (first.connection) first.connection->events--;
+    return first;
+}
+static int64_t sim_latency(struct sim *sim) {
+    return 1 + (sim->latency_ms ? sim_below(sim, sim->latency_ms) : 0);
+}
+static bool sim_reaches(const struct sim *sim, unsigned a, unsigned b) {
+    return sim->group[a] == sim->group[b];
+}
+static int64_t sim_time(const struct sim_machine *machine) {
+    return machine->sim->now_ms + machine->skew_ms;
+}
+
+/* The machine with this address, or -1. A machine that moves adds 100. */
+static int sim_index(const char *address) {
+    unsigned number;
+    return sscanf(address, "10.0.0.%u", &number) == 1 ? (int)(number % 100) : -1;
+}
+
+/* Effects */
+static void effect_facts(void *context, struct cluster_facts *facts) {
+    const struct sim_machine *machine = context;
+    *facts = (struct cluster_facts){.offset = machine->offset,
+                                    .primary_link_up = machine->link_up,
+                                    .primary_ms = machine->primary_ms ? machine->primary_ms + machine->skew_ms : 0,
+                                    .has_keys = machine->data};
+}
+static uint64_t effect_random(void *context) {
+    return sim_random(((struct sim_machine *)context)->sim);
+}
+static size_t effect_keys_in_slot(void *context, unsigned slot) {
+    return ((struct sim_machine *)context)->data;
+}
+static void effect_dial(void *context, struct cluster_link *link) {
+    struct sim_machine *machine = context;
+    struct sim *sim = machine->sim;
+    int target = sim_index(link->node->address);
+    if (target < 0 || target >= (int)sim->count) target = (int)machine->index; /* there is nobody: it dials itself */
+    struct sim_connection *connection = calloc(1, sizeof *connection);
+    *connection =
+        (struct sim_connection){.a = machine->index, .b = (unsigned)target, .life_a = machine->life, .link_a = link};
+    link->host = connection;
+    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_latency(sim),
+                                     .kind = SIM_DIAL,
+                                     .machine = (unsigned)target,
+                                     .connection = connection});
+}
+/* Tells the other end, behind all bytes that were sent before. */
+static void sim_close_end(struct sim *sim, struct sim_connection *connection, bool at_a, bool refused) {
+    if (at_a)
+        connection->link_a = NULL;
+    else
+        connection->link_b = NULL;
+    int64_t *last = at_a ? &connection->last_to_b : &connection->last_to_a;
+    int64_t at_ms = sim->now_ms + sim_latency(sim);
+    if (at_ms < *last) at_ms = *last;
+    *last = at_ms;
+    sim_push(sim, (struct sim_event){.at_ms = at_ms,
+                                     .kind = SIM_CLOSED,
+                                     .machine = at_a ? connection->b : connection->a,
+                                     .life = at_a ? connection->life_b : connection->life_a,
+                                     .connection = connection,
+                                     .to_a = !at_a,
+                                     .refused = refused});
+}
+static void effect_close(void *context, struct cluster_link *link) {
+    struct sim_machine *machine = context;
+    struct sim_connection *connection = link->host;
+    sim_close_end(machine->sim, connection, connection->link_a == link, false);
+}
+static void sim_check_message(struct sim_machine *machine, const struct bus_message *message) {
+    struct sim *sim = machine->sim;
+    const struct sim_disk *disk = &machine->durable;
+    const struct bus_header *header = &message->header;
+    if (!disk->exists || !node_id_equal(&disk->id, &header->sender))
+        sim_fail(sim, "machine %u says an id that is not durable", machine->index);
+    if (header->current_epoch > disk->current_epoch)
+        sim_fail(sim, "machine %u says epoch %llu; durable is %llu", machine->index,
+                 (unsigned long long)header->current_epoch, (unsigned long long)disk->current_epoch);
+    bool primary = node_id_is_zero(&header->primary);
+    if (primary != disk->primary) sim_fail(sim, "machine %u says a role that is not durable", machine->index);
+    if (primary && header->config_epoch != disk->config_epoch)
+        sim_fail(sim, "machine %u says configuration epoch %llu; durable is %llu", machine->index,
+                 (unsigned long long)header->config_epoch, (unsigned long long)disk->config_epoch);
+    if (primary && memcmp(header->slots ? header->slots : &slot_bitmap_empty, &disk->slots, sizeof disk->slots) != 0)
+        sim_fail(sim, "machine %u claims slots that are not durable", machine->index);
+    if (header->type == BUS_AUTH_ACK) {
+        if (disk->last_vote_epoch < header->current_epoch)
+            sim_fail(sim, "machine %u: vote is not durable", machine->index);
+        if (machine->last_vote >= header->current_epoch)
+            sim_fail(sim, "machine %u votes again in epoch %llu", machine->index,
+                     (unsigned long long)header->current_epoch);
+        machine->last_vote = header->current_epoch;
+    }
+}
+static void effect_send(void *context, struct cluster_link *link, const struct bus_message *message) {
+    struct sim_machine *machine = context;
+    struct sim *sim = machine->sim;
+    struct sim_connection *connection = link->host;
+    if (message->header.type < BUS_TYPES) machine->sent[message->header.type]++;
+    sim_check_message(machine, message);
+    if (sim->break_one_in && sim_below(sim, sim->break_one_in) == 0) connection->broken = true;
+    bool to_a = connection->link_b == link;
+    int64_t *last = to_a ? &connection->last_to_a : &connection->last_to_b;
+    int64_t at_ms = sim->now_ms + sim_latency(sim);
+    if (at_ms < *last) at_ms = *last;
+    *last = at_ms;
+    struct sim_event event = {.at_ms = at_ms,
+                              .kind = SIM_DELIVER,
+                              .machine = to_a ? connection->a : connection->b,
+                              .life = to_a ? connection->life_a : connection->life_b,
+                              .connection = connection,
+                              .to_a = to_a,
+                              .len = bus_encoded_size(message)};
+    event.bytes = malloc(event.len);
+    bus_encode(message, event.bytes);
+    sim_push(sim, event);
+}
+static void effect_publish(void *context, struct slice channel, struct slice message, bool shard) {
+    ((struct sim_machine *)context)->published++;
+}
+static void effect_module_message(void *context, const struct cluster_node *sender, const struct bus_message *message) {
+}
+static void sim_erase(struct sim_disk *disk) {
+    if (disk->exists) memory_output_free(&disk->file);
+    *disk = (struct sim_disk){0};
+}
+static void effect_save(void *context, bool durable) {
+    struct sim_machine *machine = context;
+    const struct cluster *cluster = machine->cluster;
+    struct sim_disk disk = {.exists = true,
+                            .id = cluster->myself->id,
+                            .current_epoch = cluster->current_epoch,
+                            .last_vote_epoch = cluster->last_vote_epoch,
+                            .config_epoch = cluster->myself->config_epoch,
+                            .primary = node_is_primary(cluster->myself),
+                            .slots = *node_slots(cluster->myself)};
+    struct sim_disk *to = durable ? &machine->durable : &machine->written;
+    sim_erase(to);
+    memory_output_init(&disk.file);
+    *to = disk;
+    cluster_print_configuration(cluster, &to->file.out);
+    if (durable) sim_erase(&machine->written); /* an older file does not come back */
+}
+static void effect_log(void *context, enum log_level level, const char *text) {
+    struct sim_machine *machine = context;
+    struct sim *sim = machine->sim;
+    if (level >= LOG_LEVEL_NOTICE) sim_note(sim, (int)machine->index, "%s", text);
+    unsigned long long epoch;
+    if (strstr(text, "after successful failover") && sscanf(text, "configEpoch set to %llu", &epoch) == 1) {
+        sim->elections++;
+        if (epoch < SIM_EPOCHS) {
+            if (sim->winner[epoch] && sim->winner[epoch] != (int)machine->index + 1)
+                sim_fail(sim, "epoch %llu has two winners: %d and %u", epoch, sim->winner[epoch] - 1, machine->index);
+            sim->winner[epoch] = (int)machine->index + 1;
+        }
+    }
+}
+static void effect_follow(void *context, const struct cluster_node *primary) {
+    struct sim_machine *machine = context;
+    int target = sim_index(primary->address);
+    if (machine->following == target) return;
+    machine->following = target;
+    machine->link_up = false;
+}
+static void effect_lead(void *context) {
+    struct sim_machine *machine = context;
+    machine->following = -1;
+    machine->lead_ms = machine->sim->now_ms;
+    machine->sim->failovers++;
+}
+static void effect_drop_data(void *context) {
+    struct sim_machine *machine = context;
+    machine->data = false;
+    machine->offset = 0;
+}
+static void effect_slot_moved(void *context, unsigned slot, const struct cluster_node *from,
+                              const struct cluster_node *to) {
+    ((struct sim_machine *)context)->moved_slots++;
+}
+static void effect_delete_keys(void *context, unsigned slot) {
+    ((struct sim_machine *)context)->deleted_slots++;
+}
+static void effect_state_changed(void *context, bool ok) {}
+static void effect_pause_writes(void *context, int64_t until_ms) {
+    struct sim_machine *machine = context;
+    machine->paused_until_ms = until_ms - machine->skew_ms;
+}
+static void effect_resume_writes(void *context) {
+    ((struct sim_machine *)context)->paused_until_ms = 0;
+}
+static const struct cluster_effects sim_effects = {.facts = effect_facts,
+                                                   .random = effect_random,
+                                                   .keys_in_slot = effect_keys_in_slot,
+                                                   .dial = effect_dial,
+                                                   .close = effect_close,
+                                                   .send = effect_send,
+                                                   .publish = effect_publish,
+                                                   .module_message = effect_module_message,
+                                                   .save = effect_save,
+                                                   .log = effect_log,
+                                                   .follow = effect_follow,
+                                                   .lead = effect_lead,
+                                                   .drop_data = effect_drop_data,
+                                                   .slot_moved = effect_slot_moved,
+                                                   .delete_keys = effect_delete_keys,
+                                                   .state_changed = effect_state_changed,
+                                                   .pause_writes = effect_pause_writes,
+                                                   .resume_writes = effect_resume_writes};
+
+static struct cluster_settings sim_settings(int64_t node_timeout_ms) {
+    return (struct cluster_settings){.node_timeout_ms = node_timeout_ms,
+                                     .manual_failover_timeout_ms = 5000,
+                                     .blacklist_ttl_s = 60,
+                                     .repl_ping_period_s = 10,
+                                     .gossip_percent = 10,
+                                     .replica_validity_factor = 10,
+                                     .migration_barrier = 1,
+                                     .allow_replica_migration = true,
+                                     .require_full_coverage = true,
+                                     .address = "",
+                                     .port = 6379,
+                                     .bus_port = 16379,
+                                     .hostname = "",
+                                     .nodename = "",
+                                     .client_ipv4 = "",
+                                     .client_ipv6 = "",
+                                     .availability_zone = ""};
+}
+
+static void sim_start(struct sim_machine *machine) {
+    struct sim *sim = machine->sim;
+    machine->life++;
+    machine->frozen_until_ms = machine->paused_until_ms = 0;
+    machine->following = -1;
+    machine->link_up = false;
+    machine->primary_ms = 0;
+    machine->lead_ms = 0;
+    if (machine->durable.exists) {
+        if (machine->written.exists && sim_below(sim, 2)) { /* it reached the disk */
+            sim_erase(&machine->durable);
+            machine->durable = machine->written;
+            machine->written = (struct sim_disk){0};
+        }
+        sim_note(sim, (int)machine->index, "--- restart");
+        struct nodes_file file;
+        struct nodes_file_error file_error;
+        const char *error = "";
+        if (!nodes_file_parse(memory_output_slice(&machine->durable.file), false, NULL, NULL, &file, &file_error))
+            sim_fail(sim, "machine %u: line %zu: %s", machine->index, file_error.number, file_error.reason);
+        machine->cluster =
+            cluster_new_from(&file, &machine->settings, &sim_effects, machine, sim_time(machine), &error);
+        nodes_file_free(&file);
+        if (!machine->cluster) sim_fail(sim, "machine %u: %s", machine->index, error);
+    } else {
+        machine->cluster = cluster_new(&machine->settings, &sim_effects, machine, sim_time(machine));
+    }
+    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_below(sim, CLUSTER_TICK_MS),
+                                     .kind = SIM_TICK,
+                                     .machine = machine->index,
+                                     .life = machine->life});
+}
+
+static void sim_init(struct sim *sim, uint64_t seed, unsigned count, int64_t node_timeout_ms) {
+    *sim = (struct sim){.seed = seed, .random = seed * 0x2545f4914f6cdd1d + 1, .count = count, .latency_ms = 3};
+    sim->now_ms = sim->start_ms = 1800000000000;
+    sim->history = malloc(sizeof *sim->history * SIM_HISTORY);
+    for (unsigned i = 0; i < count; i++) {
+        struct sim_machine *machine = &sim->machines[i];
+        machine->sim = sim;
+        machine->index = i;
+        snprintf(machine->address, sizeof machine->address, "10.0.0.%u", i);
+        machine->settings = sim_settings(node_timeout_ms);
+        sim_start(machine);
+    }
+}
+
+static void sim_free_connection(struct sim_connection *connection) {
+    if (connection && !connection->events && !connection->link_a && !connection->link_b) free(connection);
+}
+static void sim_free(struct sim *sim) {
+    for (unsigned i = 0; i < sim->count; i++) {
+        struct sim_machine *machine = &sim->machines[i];
+        for (struct cluster_link *link = machine->cluster ? machine->cluster->links : NULL; link; link = link->next) {
+            struct sim_connection *connection = link->host;
+            *(connection->link_a == link ? &connection->link_a : &connection->link_b) = NULL;
+            sim_free_connection(connection);
+        }
+        if (machine->cluster) cluster_free(machine->cluster);
+        sim_erase(&machine->durable);
+        sim_erase(&machine->written);
+    }
+    while (sim->event_count) {
+        struct sim_event event = sim_pop(sim);
+        free(event.bytes);
+        sim_free_connection(event.connection);
+    }
+    free(sim->events);
+    free(sim->history);
+}
+
+static void sim_replicate(struct sim_machine *machine) {
+    struct sim *sim = machine->sim;
+    struct cluster *cluster = machine->cluster;
+    if (machine->following >= 0) {
+        struct sim_machine *primary = &sim->machines[machine->following];
+        machine->link_up = primary->cluster && primary->frozen_until_ms <= sim->now_ms &&
+                           sim_reaches(sim, machine->index, primary->index) &&
+                           node_is_primary(primary->cluster->myself);
+        if (machine->link_up) {
+            machine->offset = primary->offset;
+            machine->data = primary->data;
+            machine->primary_ms = sim->now_ms;
+        }
+    } else if (sim->writes && cluster->ok && cluster->myself->slot_count && machine->paused_until_ms <= sim->now_ms) {
+        machine->offset += sim_below(sim, 100);
+    }
+}
+
+static void sim_handle(struct sim *sim, struct sim_event *event) {
+    struct sim_machine *machine = &sim->machines[event->machine];
+    struct sim_connection *connection = event->connection;
+    switch (event->kind) {
+    case SIM_TICK:
+        sim_replicate(machine);
+        cluster_tick(machine->cluster, sim_time(machine));
+        sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + CLUSTER_TICK_MS,
+                                         .kind = SIM_TICK,
+                                         .machine = machine->index,
+                                         .life = machine->life});
+        break;
+    case SIM_ACCEPT:
+        if (connection->broken) break;
+        connection->link_b = cluster_link_accepted(machine->cluster, sim->machines[connection->a].address,
+                                                   machine->address, sim_time(machine));
+        connection->link_b->host = connection;
+        break;
+    case SIM_CONNECTED:
+        if (connection->link_a)
+            cluster_link_connected(machine->cluster, connection->link_a, machine->address, sim_time(machine));
+        break;
+    case SIM_CLOSED: {
+        struct cluster_link **end = event->to_a ? &connection->link_a : &connection->link_b;
+        struct cluster_link *link = *end;
+        *end = NULL;
+        if (link) cluster_link_closed(machine->cluster, link, event->refused, sim_time(machine));
+        break;
+    }
+    case SIM_DELIVER: {
+        struct cluster_link *link = event->to_a ? connection->link_a : connection->link_b;
+        if (!link) break;
+        if (connection->broken) { /* both ends notice */
+            sim_close_end(sim, connection, event->to_a, false);
+            cluster_link_closed(machine->cluster, link, false, sim_time(machine));
+            break;
+        }
+        struct bus_message message;
+        const uint8_t *bad_id;
+        enum bus_verdict verdict = bus_decode(event->bytes, event->len, &message, &bad_id);
+        if (verdict != BUS_ACCEPTED || bad_id) sim_fail(sim, "a message is not accepted: %d", (int)verdict);
+        cluster_link_heard(machine->cluster, link, sim_time(machine));
+        cluster_receive(machine->cluster, link, &message, sim_time(machine));
+        break;
+    }
+    case SIM_DIAL: break;
+    }
+    /* A loop turn may have several events. */
+    if (event->kind == SIM_TICK || sim_below(sim, 4)) cluster_flush(machine->cluster, sim_time(machine));
+}
+
+/* A connection request reaches a machine, whether its process runs or not. */
+static void sim_dial(struct sim *sim, const struct sim_event *event) {
+    struct sim_connection *connection = event->connection;
+    struct sim_machine *target = &sim->machines[connection->b];
+    if (!connection->link_a) return;
+    if (!sim_reaches(sim, connection->a, connection->b)) { /* the kernel tries again */
+        sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + 500,
+                                         .kind = SIM_DIAL,
+                                         .machine = event->machine,
+                                         .connection = connection});
+        return;
+    }
+    if (!target->cluster) {
+        sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_latency(sim),
+                                         .kind = SIM_CLOSED,
+                                         .machine = connection->a,
+                                         .life = connection->life_a,
+                                         .connection = connection,
+                                         .to_a = true,
+                                         .refused = true});
+        return;
+    }
+    connection->life_b = target->life;
+    connection->accepted = true;
+    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms,
+                                     .kind = SIM_ACCEPT,
+                                     .machine = connection->b,
+                                     .life = connection->life_b,
+                                     .connection = connection});
+    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_latency(sim),
+                                     .kind = SIM_CONNECTED,
+                                     .machine = connection->a,
+                                     .life = connection->life_a,
+                                     .connection = connection,
+                                     .to_a = true});
+}
+
+static bool sim_works(const struct sim *sim, unsigned index) {
+    return sim->machines[index].cluster && sim->machines[index].frozen_until_ms <= sim->now_ms;
+}
+static bool sim_serves(const struct sim *sim, unsigned index, unsigned slot) {
+    const struct cluster *cluster = sim->machines[index].cluster;
+    return sim_works(sim, index) && cluster->ok && cluster_serves(cluster, slot) && node_is_primary(cluster->myself);
+}
+/* Two primaries that can talk to each other do not serve one slot for long, and a primary that reaches no majority
+ * stops. The limits are those of the node timeout and of the ping interval. */
+static void sim_check_service(struct sim *sim) {
+    int64_t limit_ms = 2 * sim->machines[0].settings.node_timeout_ms + 3000;
+    for (unsigned i = 0; i < sim->shards; i++) {
+        bool twice = false;
+        for (unsigned a = 0; a < sim->count; a++)
+            for (unsigned b = 0; sim_serves(sim, a, sim->first_slot[i]) && b < a; b++)
+                twice |= sim_reaches(sim, a, b) && sim_serves(sim, b, sim->first_slot[i]);
+        if (!twice)
+            sim->double_since_ms[i] = 0;
+        else if (!sim->double_since_ms[i])
+            sim->double_since_ms[i] = sim->now_ms;
+        else if (sim->now_ms - sim->double_since_ms[i] > limit_ms)
+            sim_fail(sim, "slot %u is served twice for %lld ms", sim->first_slot[i], (long long)limit_ms);
+    }
+    for (unsigned i = 0; i < sim->count; i++) {
+        const struct cluster *cluster = sim->machines[i].cluster;
+        bool served = sim_works(sim, i) && cluster->ok && cluster->myself->slot_count;
+        unsigned reachable = 0;
+        for (size_t n = 0; served && n < cluster->nodes.count; n++) {
+            const struct cluster_node *node = cluster->nodes.list[n];
+            int index = node == cluster->myself ? (int)i : sim_index(node->address);
+            reachable += node_votes(node) && index >= 0 && sim_works(sim, (unsigned)index) &&
+                         sim_reaches(sim, i, (unsigned)index);
+        }
+        if (!served || reachable > cluster->size / 2)
+            sim->minority_since_ms[i] = 0;
+        else if (!sim->minority_since_ms[i])
+            sim->minority_since_ms[i] = sim->now_ms;
+        else if (sim->now_ms - sim->minority_since_ms[i] > limit_ms)
+            sim_fail(sim, "machine %u serves without a majority for %lld ms", i, (long long)limit_ms);
+    }
+}
+
+static void sim_step(struct sim *sim) {
+    struct sim_event event = sim_pop(sim);
+    struct sim_machine *machine = &sim->machines[event.machine];
+    struct sim_connection *connection = event.connection;
+    sim->now_ms = event.at_ms;
+    if (sim->now_ms - sim->checked_ms >= 200) {
+        sim->checked_ms = sim->now_ms;
+        sim_check_service(sim);
+    }
+    if (event.kind == SIM_DIAL) {
+        sim_dial(sim, &event);
+    } else if (event.life == machine->life && machine->cluster) {
+        bool blocked = connection && !sim_reaches(sim, connection->a, connection->b);
+        if (machine->frozen_until_ms > sim->now_ms || blocked) {
+            /* Bytes wait in the kernel, here or at the other end, and keep their order. */
+            event.at_ms = blocked ? sim->now_ms + 200 : machine->frozen_until_ms;
+            sim_push(sim, event);
+            return;
+        }
+        sim_handle(sim, &event);
+    }
+    free(event.bytes);
+    sim_free_connection(connection);
+}
+
+static inline void sim_run(struct sim *sim, int64_t ms) {
+    int64_t until_ms = sim->now_ms + ms;
+    while (sim->event_count && sim->events[0].at_ms <= until_ms) sim_step(sim);
+    sim->now_ms = until_ms;
+}
+
+/* The process ends. Its kernel closes the connections. */
+static inline void sim_crash(struct sim_machine *machine) {
+    struct sim *sim = machine->sim;
+    if (!machine->cluster) return;
+    sim_note(sim, (int)machine->index, "--- crash");
+    for (struct cluster_link *link = machine->cluster->links; link; link = link->next) {
+        struct sim_connection *connection = link->host;
+        sim_close_end(sim, connection, connection->link_a == link, false);
+    }
+    cluster_free(machine->cluster);
+    machine->cluster = NULL;
+    machine->life++;
+}
+static inline void sim_freeze(struct sim_machine *machine, int64_t ms) {
+    sim_note(machine->sim, (int)machine->index, "--- freeze for %lld ms", (long long)ms);
+    machine->frozen_until_ms = machine->sim->now_ms + ms;
+}
+
+/* Whether a machine (-1: any) has logged a line with this text. */
+static inline bool sim_said(const struct sim *sim, int machine, const char *text) {
+    size_t from = sim->history_count > SIM_HISTORY ? sim->history_count - SIM_HISTORY : 0;
+    for (size_t i = from; i < sim->history_count; i++) {
+        const char *line = sim->history[i % SIM_HISTORY];
+        if ((machine < 0 || atoi(line + 10) == machine) && strstr(line, text)) return true;
+    }
+    return false;
+}
+
+/* All machines that run have one view: members, roles, owners, no failures, state ok. Returns why not, or NULL. */
+static inline const char *sim_disagreement(struct sim *sim) {
+    static char why[200];
+    struct sim_machine *first = NULL;
+    unsigned running = 0;
+    for (unsigned i = 0; i < sim->count; i++) running += sim->machines[i].cluster != NULL;
+    for (unsigned i = 0; i < sim->count; i++) {
+        struct sim_machine *machine = &sim->machines[i];
+        struct cluster *cluster = machine->cluster;
+        if (!cluster) continue;
+        if (cluster->nodes.count != running) {
+            snprintf(why, sizeof why, "machine %u knows %zu nodes of %u", i, cluster->nodes.count, running);
+            return why;
+        }
+        if (!cluster->ok) {
+            snprintf(why, sizeof why, "machine %u is in state fail", i);
+            return why;
+        }
+        if (!first) first = machine;
+        for (size_t n = 0; n < cluster->nodes.count; n++) {
+            struct cluster_node *node = cluster->nodes.list[n];
+            struct cluster_node *other = nodes_find(&first->cluster->nodes, &node->id);
+            const char *problem = NULL;
+            if (!other)
+                problem = "is not known to all";
+            else if (node->flags & (NODE_PFAIL | NODE_FAIL | NODE_HANDSHAKE | NODE_NOADDR))
+                problem = "is failing";
+            else if (node_is_primary(node) != node_is_primary(other))
+                problem = "has two roles";
+            else if (node_is_replica(node) &&
+                     (!node->primary || !other->primary || !node_id_equal(&node->primary->id, &other->primary->id)))
+                problem = "follows two primaries";
+            else if (node->primary && !node_is_primary(node->primary))
+                problem = "follows a replica";
+            else if (!nodes_share_shard(node, other))
+                problem = "is in two shards";
+            else if (node_is_primary(node) && node->config_epoch != other->config_epoch)
+                problem = "has two epochs";
+            else if (memcmp(node_slots(node), node_slots(other), sizeof(struct slot_bitmap)) != 0)
+                problem = "has different slots";
+            for (size_t m = 0; !problem && node_is_primary(node) && m < n; m++)
+                if (node_is_primary(cluster->nodes.list[m]) &&
+                    cluster->nodes.list[m]->config_epoch == node->config_epoch)
+                    problem = "has the epoch of another primary";
+            if (problem) {
+                snprintf(why, sizeof why, "machine %u: node %.40s (%s) %s", i, node->id.text, node->address, problem);
+                return why;
+            }
+        }
+    }
+    return NULL;
+}
+/* Runs until all agree; returns the time that it took. Fails after `limit_ms`. */
+static inline int64_t sim_agree(struct sim *sim, int64_t limit_ms) {
+    int64_t start_ms = sim->now_ms;
+    for (;;) {
+        const char *why = sim_disagreement(sim);
+        if (!why) return sim->now_ms - start_ms;
+        if (sim->now_ms - start_ms >= limit_ms)
+            sim_fail(sim, "no agreement after %lld ms: %s", (long long)limit_ms, why);
+        sim_run(sim, 50);
+    }
+}
+
+/* Joins all machines; the first `primaries` share the slots, the others follow them in turn. */
+static inline void sim_build(struct sim *sim, unsigned primaries, int64_t limit_ms) {
+    for (unsigned i = 0; i < primaries; i++) {
+        struct slot_bitmap slots = {0};
+        sim->shards = primaries;
+        sim->first_slot[i] = HASH_SLOTS * i / primaries;
+        for (unsigned slot = HASH_SLOTS * i / primaries; slot < HASH_SLOTS * (i + 1) / primaries; slot++)
+            slot_bitmap_set(&slots, slot);
+        struct sim_machine *machine = &sim->machines[i];
+        const char *error = cluster_add_slots(machine->cluster, &slots, sim_time(machine));
+        if (!error) error = cluster_set_config_epoch(machine->cluster, i + 1, sim_time(machine));
+        if (error) sim_fail(sim, "%s", error);
+    }
+    for (unsigned i = 1; i < sim->count; i++)
+        cluster_meet(sim->machines[0].cluster, sim->machines[i].address, 6379, 16379, "test",
+                     sim_time(&sim->machines[0]));
+    sim_agree(sim, limit_ms);
+    for (unsigned i = primaries; i < sim->count; i++) {
+        struct sim_machine *machine = &sim->machines[i];
+        const struct node_id *id = &sim->machines[i % primaries].cluster->myself->id;
+        const char *error = cluster_replicate(machine->cluster, id, sim_time(machine));
+        if (error) sim_fail(sim, "%s", error);
+    }
+    sim->writes = true;
+    sim_run(sim, 1000);
+    sim_agree(sim, limit_ms);
+}
+static inline struct sim_machine *sim_owner(struct sim *sim, unsigned observer, unsigned slot) {
+    struct cluster_node *owner = sim->machines[observer].cluster->slots.owner[slot];
+    int index = owner ? sim_index(owner->address[0] ? owner->address : sim->machines[observer].address) : -1;
+    return index < 0 ? NULL : &sim->machines[index];
+}
+#endif
