@@ -1,0 +1,47 @@
+/* this_node.h: the server as a node of a cluster: it drives the state machine of protocol/cluster.h.
+ *
+ * In cluster mode the server has one `struct cluster`. This directory feeds it with links, messages, the time and
+ * commands, and carries out its decisions. Everything runs on the main thread, except for the writes of nodes.conf.
+ *
+ * Files
+ *     this_node.c    life: start, the timer, the end of each turn, shutdown
+ *     effects.c      what the machine decides, carried out: struct cluster_effects
+ *     nodes_conf.c   nodes.conf: lock, load, save; holds back messages until the file is on disk
+ *     options.c      options cluster-*
+ *     links.c        between bus.h and the machine
+ *     endpoint.c     the address of a node for a client, by the kind of its connection
+ *     views.c        CLUSTER NODES, SLOTS, SHARDS, LINKS, REPLICAS, from caches
+ *     commands.c     CLUSTER, except the subcommands for slots
+ *     slot_commands.c  ADDSLOTS, DELSLOTS, SETSLOT, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
+ *     redirect.c     which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
+ *     slot_stats.c   CLUSTER SLOT-STATS
+ *     cluster_scan.c CLUSTERSCAN
+ *     publish.c      PUBLISH and SPUBLISH between nodes, shard channels of a slot that leaves
+ *     info.c         CLUSTER INFO, INFO
+ *     debug.c        DEBUG subcommands */
+#ifndef CLUSTER_THIS_NODE_H
+#define CLUSTER_THIS_NODE_H
+#include "cluster/protocol/cluster.h"
+#include "lib/structures/linked_list.h"
+
+/* The state machine; NULL: cluster mode is off. It is created before the data set is loaded and never replaced. */
+extern struct cluster *this_cluster;
+/* The time for inputs of the machine: the cached wall clock of this turn, in ms. */
+int64_t cluster_now(void);
+/* "user request from 'id=... addr=...'": the client, for log lines of commands. Valid until the next call. */
+struct client;
+const char *cluster_requester(const struct client *client);
+
+/* Called after a decision of the machine has been carried out in the server. NULL members are not called. */
+struct cluster_listener {
+    struct list_link link;
+    /* `slot` has another owner, or none. this_cluster has the new owner already. Keys are still there. */
+    void (*slot_moved)(unsigned slot, const struct cluster_node *from, const struct cluster_node *to);
+    void (*state_changed)(bool ok);
+    void (*role_changed)(void); /* this node became a primary, a replica, or a replica of another primary */
+};
+void cluster_listen(struct cluster_listener *listener);
+
+struct feature;
+extern const struct feature cluster_feature;
+#endif
