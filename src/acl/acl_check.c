@@ -330,7 +330,10 @@ static enum filter_answer filter_ask(struct client *client, const struct command
     *error = user_refusal(client, command, argc, argv);
     return *error ? FILTER_REFUSE : FILTER_PASS;
 }
-static struct command_filter filter = {.order = FILTER_ACL, .passes = takes_shortcut, .ask = filter_ask};
+static bool filter_passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
+    return takes_shortcut(client, command, argc, argv);
+}
+static struct command_filter filter = {.order = FILTER_ACL, .passes = filter_passes, .ask = filter_ask};
 
 static void filter_update(void) {
     bool wanted = false;

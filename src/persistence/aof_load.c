@@ -84,7 +84,7 @@ static bool execute(struct loader *loader, int argc, const struct slice *argv) {
     if (!command_arity_ok(command, argc))
         return source_fail(loader->source, -EINVAL, "wrong number of arguments for '%s' command", command->full_name);
     loading_state.commands++;
-    dispatch_call(loader->client, command, argc, argv);
+    dispatch_call(loader->client, command, argc, argv, -1);
     if (!loader->client->reply.failed) return true;
     loader->client->reply.failed = 0;
     if (!loader->errors++)

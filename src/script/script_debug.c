@@ -305,7 +305,7 @@ static uint64_t start_in_server(struct event_timer *timer) {
     log_notice("Valkey synchronous debugging eval session started");
     client->flags |= CLIENT_CALLED_AGAIN;
     dispatch_ticks = ticks_now();
-    dispatch_call(client, session->command, session->call->argc, session->call->argv);
+    dispatch_call(client, session->command, session->call->argc, session->call->argv, -1);
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
     log_notice("Valkey synchronous debugging eval session ended");
     session_end(session);

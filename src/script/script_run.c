@@ -221,6 +221,7 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     static char text[512];
     struct script_run *run = script_running;
     uint32_t flags = command->spec->flags;
+    caller->slot = -1;
     const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
         while (*error && *error != ' ') error++; /* the script's own error has another code */
@@ -282,7 +283,7 @@ const char *script_call(int argc, const struct slice *argv, struct slice *reply)
     }
     if (command->spec->flags & CMD_WRITE) script_running->wrote = true;
     memory_output_clear(&replies);
-    dispatch_call(caller, command, argc, argv);
+    dispatch_call(caller, command, argc, argv, caller->slot);
     *reply = memory_output_slice(&replies);
     return NULL;
 }

@@ -7,6 +7,8 @@
 #include "lib/system/random.h"
 
 enum { WORD_BITS = 64 };
+struct known_slot key_slot_of_call;
+struct known_slots key_slots_ahead;
 
 struct slot_tables {
     size_t sums[HASH_SLOTS + 1];                /* a Fenwick tree of the numbers of keys */
@@ -204,7 +206,7 @@ static struct hashtable *table_at(const struct key_tables *tables, const struct 
 
 void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
                                        struct key_position *position) {
-    position->slot = tables->per_slot ? hash_slot(key) : 0;
+    position->slot = tables->per_slot ? key_slot(key) : 0;
     struct hashtable *table = table_at(tables, position);
     if (table) return hashtable_find_or_prepare(table, key, &position->hash);
     hashtable_locate(tables->type, key, &position->hash);
@@ -225,7 +227,7 @@ void key_tables_slow_add_at(struct key_tables *tables, struct key_position *posi
 
 void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
     struct slot_tables *slots = tables->slots;
-    unsigned slot = slots ? hash_slot(key) : 0;
+    unsigned slot = slots ? key_slot(key) : 0;
     struct hashtable *table = slots ? slots->tables[slot] : NULL;
     if (!table) return NULL;
     size_t before = hashtable_memory(table);
@@ -240,7 +242,7 @@ void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
 /* --- Prefetching --- */
 
 void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position) {
-    position->slot = tables->per_slot ? hash_slot(key) : 0;
+    position->slot = tables->per_slot ? key_slot(key) : 0;
     struct hashtable *table = table_at(tables, position);
     if (table)
         hashtable_prepare(table, key, &position->hash);
@@ -257,14 +259,21 @@ void **key_tables_find_at(const struct key_tables *tables, struct slice key, con
 }
 
 /* Prefetches in steps, each for all keys: the tables, their buckets, the entries. */
-void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count) {
+void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count, bool ahead) {
     struct hashtable *of_keys[HASHTABLE_PREFETCH_MAX];
     struct hashtable_position positions[HASHTABLE_PREFETCH_MAX];
     if (!tables->slots) return;
     if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
     for (size_t i = 0; i < count; i++) {
-        of_keys[i] = tables->slots->tables[hash_slot(keys[i])];
+        unsigned slot = hash_slot(keys[i]);
+        of_keys[i] = tables->slots->tables[slot];
         __builtin_prefetch(of_keys[i]);
+        if (ahead && i < KEY_SLOTS_AHEAD_MAX)
+            key_slots_ahead.keys[i] = (struct known_slot){keys[i].data, keys[i].len, slot};
+    }
+    if (ahead) {
+        key_slots_ahead.count = count < KEY_SLOTS_AHEAD_MAX ? count : KEY_SLOTS_AHEAD_MAX;
+        key_slots_ahead.next = 0;
     }
     for (size_t i = 0; i < count; i++)
         if (of_keys[i]) hashtable_prepare(of_keys[i], keys[i], &positions[i]);

@@ -12,8 +12,8 @@
  * The entries are those of keyspace.h. Functions without a comment work as in lib/structures/hashtable.h. */
 #ifndef STORE_KEY_TABLES_H
 #define STORE_KEY_TABLES_H
-#include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
+#include "store/key_slot.h"
 
 struct slot_tables; /* private */
 struct key_tables {
@@ -83,7 +83,7 @@ void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct s
                                        struct key_position *position);
 void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry);
 void *key_tables_slow_pop(struct key_tables *tables, struct slice key);
-void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count);
+void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count, bool ahead);
 
 static inline bool key_tables_is_single(const struct key_tables *tables) {
     return __builtin_expect(tables->table != NULL, 1);
@@ -95,7 +95,7 @@ static inline size_t key_tables_size(const struct key_tables *tables) {
 /* The table in which the key would be; NULL: it does not exist yet. */
 static inline struct hashtable *key_tables_table(const struct key_tables *tables, struct slice key) {
     if (key_tables_is_single(tables)) return tables->table;
-    return tables->slots ? slot_tables_table(tables->slots, hash_slot(key)) : NULL;
+    return tables->slots ? slot_tables_table(tables->slots, key_slot(key)) : NULL;
 }
 
 /* Lookup and changes. */
@@ -133,10 +133,12 @@ static inline void *key_tables_pop(struct key_tables *tables, struct slice key) 
 void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position);
 void key_tables_prefetch_position(const struct key_tables *tables, const struct key_position *position);
 void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct key_position *position);
-static inline void key_tables_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count) {
+/* ahead: the keys are those of the next requests (key_slot.h). */
+static inline void key_tables_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count,
+                                       bool ahead) {
     if (key_tables_is_single(tables))
         hashtable_prefetch(tables->table, keys, count);
     else
-        key_tables_slow_prefetch(tables, keys, count);
+        key_tables_slow_prefetch(tables, keys, count, ahead);
 }
 #endif

@@ -208,7 +208,13 @@ bool db_prefetch_pays(const struct db *db) {
 }
 
 void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
-    if (count > 1 && db_prefetch_pays(db)) key_tables_prefetch(&db->keys, keys, count);
+    if (count > 1 && db_prefetch_pays(db)) key_tables_prefetch(&db->keys, keys, count, false);
+}
+void db_prefetch_requests(struct db *db, const struct slice *keys, size_t count) {
+    if (count > 1) key_tables_prefetch(&db->keys, keys, count, true);
+}
+void db_prefetch_requests_end(void) {
+    key_slots_ahead_end();
 }
 
 /* --- Insertion, deletion, moves --- */

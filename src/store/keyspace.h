@@ -97,6 +97,10 @@ struct entry *db_find(struct db *db, struct slice key, int flags);
  * one cache miss per key, so it pays unless the database fits into the CPU cache. */
 bool db_prefetch_pays(const struct db *db);
 void db_prefetch(struct db *db, const struct slice *keys, size_t count);
+/* The same for the keys of the next requests, in their order, if it pays. Their slots are kept (key_slot.h) until the
+ * next call, or until the requests are executed or their memory is used for something else: then the caller ends it. */
+void db_prefetch_requests(struct db *db, const struct slice *keys, size_t count);
+void db_prefetch_requests_end(void);
 
 /* Changes. Each function calls hooks->changed unless it says otherwise, and returns the entry's new address. */
 /* Sets a string and replaces a value of any type. `blob` may hold the same bytes: the call always takes over its

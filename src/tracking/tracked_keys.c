@@ -8,6 +8,7 @@
  * Rejected: ids of clients instead of pointers. A message would look up the client of each id, and the ids of clients
  * that have disconnected would fill the set of a key that never changes. */
 #include "tracking/tracked_keys.h"
+#include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
@@ -153,6 +154,27 @@ void tracked_keys_changed(struct slice name, const struct client *origin) {
     if (!key) return;
     counts_update();
     key_invalidate(key, origin);
+}
+
+void tracked_keys_slot_left(unsigned slot) {
+    if (!keys) return;
+    size_t count = 0, capacity = 0;
+    struct tracked_key **left = NULL;
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, keys);
+    for (struct tracked_key *key; (key = hashtable_iterator_next(&it));) {
+        if (hash_slot(key_name(key)) != slot) continue;
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 16;
+            left = mem_realloc(left, capacity * sizeof(*left));
+        }
+        left[count++] = key;
+    }
+    hashtable_iterator_close(&it);
+    for (size_t i = 0; i < count; i++) hashtable_pop(keys, key_name(left[i]));
+    counts_update();
+    for (size_t i = 0; i < count; i++) key_invalidate(left[i], NULL);
+    mem_free(left);
 }
 
 void tracked_keys_limit(size_t max) {

@@ -16,6 +16,8 @@ void tracked_keys_add(struct tracker *tracker, struct slice key);
 /* Removes the key and sends its readers the message. `origin`: the client whose request made the change, also by
  * a script, NULL: none. It does not get the message if it has NOLOOP. */
 void tracked_keys_changed(struct slice key, const struct client *origin);
+/* The same for all keys of a hash slot, in every database. */
+void tracked_keys_slot_left(unsigned slot);
 void tracked_keys_clear(void); /* without messages */
 /* Evicts keys above the limit, at most `max` of them. */
 void tracked_keys_limit(size_t max);

@@ -111,10 +111,20 @@ static void dbs_swapped(struct db *a, struct db *b) {
     if (a == b) db_flushed(a, 0); /* its contents were replaced */
 }
 
+static void entry_left(void *context, struct entry *entry) {
+    broadcast_changed(entry_key(entry), NULL, false);
+}
+
+static void slot_left(struct db *db, unsigned slot) {
+    if (tracking_stats.keys) tracked_keys_slot_left(slot);
+    if (tracking_stats.prefixes) db_slot_keys(db, slot, SIZE_MAX, entry_left, NULL);
+}
+
 static struct store_listener listener = {.hooks = {.changed = key_changed,
                                                    .expired = key_expires,
                                                    .evicted = key_expires,
                                                    .flushed = db_flushed,
+                                                   .slot_left = slot_left,
                                                    .swapped = dbs_swapped}};
 
 static void cron(void) {

@@ -539,8 +539,8 @@ static void commands_can_be_removed_and_registered_again(void **state) {
         assert_string_equal(run("passing x"), "-ERR unknown command 'passing', with args beginning with: 'x' \r\n");
         /* A caller that kept a pointer to the command cannot call it any more. */
         memory_output_clear(&replies);
-        dispatch_call(client, held, 1, (struct slice[]){SLICE("passing")});
-        dispatch_call(client, held_sub, 1, (struct slice[]){SLICE("passing-many")});
+        dispatch_call(client, held, 1, (struct slice[]){SLICE("passing")}, -1);
+        dispatch_call(client, held_sub, 1, (struct slice[]){SLICE("passing-many")}, -1);
         *output_reserve(&replies.out, 1) = 0;
         assert_string_equal(replies.data,
                             "-ERR unknown command 'passing'\r\n-ERR unknown command 'passing-many|sub'\r\n");

@@ -4,6 +4,7 @@
  * store reports which keys change; changed keys that are in the table go on a list, which is served when the command
  * has finished. */
 #include "server/clients/blocking.h"
+#include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
 #include "lib/system/ticks.h"
@@ -39,6 +40,7 @@ struct blocked {
     struct event_timer timer;
     uint64_t ticks;      /* that the command ran before it blocked */
     size_t request_size; /* bytes on the wire */
+    int slot;            /* see struct call */
     int wait_count;
     struct wait *waits;
     int argc;
@@ -90,13 +92,15 @@ static void key_changed(struct db *db, struct slice name) {
     if (key) key_ready(key, find_without_expiry(db, name));
 }
 
-/* A whole database is replaced by another one, or emptied (NULL): checks each key. */
-static void db_becomes(struct db *db, struct db *other) {
+/* A whole database is replaced by another one, or emptied (NULL): checks each key. slot: only the keys of this one are
+ * concerned; -1: all. */
+static void db_becomes(struct db *db, struct db *other, int slot) {
     struct hashtable_iterator it;
     hashtable_iterator_open(&it, keys);
     for (struct blocked_key *key; (key = hashtable_iterator_next(&it));) {
         struct slice full = key_name(key);
         if (db_key_db(full) != db) continue;
+        if (slot >= 0 && hash_slot(db_key_name(full)) != (unsigned)slot) continue;
         struct entry *entry = other ? find_without_expiry(other, db_key_name(full)) : NULL;
         int64_t at = entry ? entry_expire_at(entry) : -1;
         key_ready(key, at >= 0 && at <= clock_ms() ? NULL : entry); /* an expired key serves no client */
@@ -104,14 +108,17 @@ static void db_becomes(struct db *db, struct db *other) {
     hashtable_iterator_close(&it);
 }
 static void db_flushed(struct db *db, size_t count) {
-    db_becomes(db, NULL);
+    db_becomes(db, NULL, -1);
+}
+static void slot_left(struct db *db, unsigned slot) {
+    db_becomes(db, NULL, (int)slot);
 }
 static void dbs_swapped(struct db *a, struct db *b) {
-    db_becomes(a, b);
-    db_becomes(b, a);
+    db_becomes(a, b, -1);
+    db_becomes(b, a, -1);
 }
 static struct store_listener listener = {
-    .hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
+    .hooks = {.changed = key_changed, .flushed = db_flushed, .slot_left = slot_left, .swapped = dbs_swapped}};
 
 void blocking_changed_quietly(struct db *db, struct slice key) {
     quiet = true;
@@ -237,6 +244,7 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
                                 .timed_out = how->timed_out,
                                 .ticks = ticks_now() - dispatch_ticks,
                                 .request_size = request_wire_size(&call->client->reader),
+                                .slot = call->slot,
                                 .argc = call->argc};
     char *at = (char *)&blocked->argv[call->argc];
     for (int i = 0; i < call->argc; i++) {
@@ -299,7 +307,7 @@ static void call_again(struct blocked *blocked) {
         blocked->command->rejected++;
         reply_error(&client->reply, refusal);
     } else {
-        dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
+        dispatch_call(client, blocked->command, blocked->argc, blocked->argv, blocked->slot);
     }
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
     called = NULL;

@@ -340,7 +340,7 @@ static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, st
     struct slice keys[AHEAD];
     size_t seen;
     if (!db_prefetch_pays(client->db)) return input.len;
-    db_prefetch(client->db, keys, requests_ahead(input, keys, AHEAD, &seen));
+    db_prefetch_requests(client->db, keys, requests_ahead(input, keys, AHEAD, &seen));
     return seen ? seen : input.len;
 }
 
@@ -427,9 +427,15 @@ static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn
 
 static enum turn_end turn_execute(struct client *client) {
     struct turn turn = {.client = client, .limits = client_limits(client), .fetched = 1};
-    if (__builtin_expect(!client->threaded, 1)) return turn_loop(&turn, false);
-    turn.batch = io_batch_of(client->conn);
-    return turn_loop(&turn, true);
+    enum turn_end end;
+    if (__builtin_expect(!client->threaded, 1)) {
+        end = turn_loop(&turn, false);
+    } else {
+        turn.batch = io_batch_of(client->conn);
+        end = turn_loop(&turn, true);
+    }
+    db_prefetch_requests_end();
+    return end;
 }
 
 /* Whether the client executes nothing until something happens that may never happen: it is blocked, or paused. A reply

@@ -60,6 +60,8 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
+    int16_t slot; /* the hash slot of the request that filters are asked about, set by that of cluster mode; -1: see
+                     struct call */
     uint32_t redacted;   /* arguments of the last call that are secret (call_redact): use client_hides_argument */
     bool threaded;       /* an I/O thread owns its connection and delivers parsed batches */
     bool held;           /* the reader holds a whole request that waits for client_release() */

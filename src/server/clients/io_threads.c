@@ -597,7 +597,7 @@ void io_batch_prefetch(struct io_batch *batch, struct db *db) {
     for (; i < batch->count && i - batch->next < FETCH_AHEAD; argv += batch->requests[i++].argc)
         if (batch->requests[i].argc > 1) keys[count++] = argv[1];
     batch->fetched = i;
-    if (db_prefetch_pays(db)) db_prefetch(db, keys, count);
+    if (db_prefetch_pays(db)) db_prefetch_requests(db, keys, count);
 }
 
 static const struct config_option io_threads_options[] = {

@@ -17,6 +17,7 @@ struct queued {
     struct command *command;
     int argc;
     uint32_t blob_count;
+    int slot;         /* see struct call */
     size_t wire_size; /* bytes of the request */
     struct queued_blob {
         int index;
@@ -101,8 +102,10 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     for (int i = 0; i < argc; i++) bytes += argv[i].len < REQUEST_LARGE_MIN ? argv[i].len : 0;
     struct queued *queued = mem_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
     char *at = (char *)&queued->argv[argc];
-    *queued = (struct queued){
-        .command = command, .argc = argc, .wire_size = own ? request_wire_size(&client->reader) : bytes};
+    *queued = (struct queued){.command = command,
+                              .argc = argc,
+                              .slot = client->slot,
+                              .wire_size = own ? request_wire_size(&client->reader) : bytes};
     for (int i = 0; i < argc; i++) {
         struct slice word = argv[i];
         if (word.len >= REQUEST_LARGE_MIN) {
@@ -260,7 +263,7 @@ static void run_queued(struct call *call, struct transaction *t) {
             queued->command->rejected++;
             reply_error(call->reply, refusal);
         } else {
-            dispatch_call(client, queued->command, queued->argc, queued->argv);
+            dispatch_call(client, queued->command, queued->argc, queued->argv, queued->slot);
         }
         client_call_ends(client, &start, queued->argc, queued->argv, queued->wire_size);
     }

@@ -1,9 +1,10 @@
 /* watch.c: the keys that clients watch. See transactions.h.
  *
- * A key counts as changed when the store reports it. For an emptied database, or two swapped ones, the store reports
- * one event for all keys: those that exist before or after count as changed. A key that had already expired when the
- * client began to watch it counts as missing: removing it is no change. A client with a changed key needs no more
- * watches, since its transaction fails in any case. */
+ * A key counts as changed when the store reports it. For an emptied database, two swapped ones, or a slot that leaves
+ * with its keys, the store reports one event for all keys: those that exist before or after count as changed. A key
+ * that had already expired when the client began to watch it counts as missing: removing it is no change. A client with
+ * a changed key needs no more watches, since its transaction fails in any case. */
+#include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
@@ -116,8 +117,21 @@ static void dbs_swapped(struct db *a, struct db *b) {
     dbs_move(a, b);
 }
 
-static struct store_listener listener = {
-    .hooks = {.changed = key_changed, .expired = key_expires, .flushed = db_flushed, .swapped = dbs_swapped}};
+static void slot_left(struct db *db, unsigned slot) {
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, watched);
+    for (struct watched_key *key; (key = hashtable_iterator_next(&it));) {
+        struct slice full = watched_name(key);
+        if (db_key_db(full) == db && hash_slot(db_key_name(full)) == slot) key_moves(key, db, NULL);
+    }
+    hashtable_iterator_close(&it);
+}
+
+static struct store_listener listener = {.hooks = {.changed = key_changed,
+                                                   .expired = key_expires,
+                                                   .flushed = db_flushed,
+                                                   .slot_left = slot_left,
+                                                   .swapped = dbs_swapped}};
 
 /* --- Watching --- */
 

@@ -184,6 +184,16 @@ static bool only_letters(const char *name) {
     return true;
 }
 
+/* Most commands have a single key at a fixed position, or none: whoever wants it needs no search. */
+static void find_simple_keys(struct command *command) {
+    const struct key_spec *keys = command->spec->keys;
+    if (command->spec->find_keys || command->spec->subcommands) return;
+    command->keyless = keys[0].begin == BEGIN_NONE;
+    bool simple = keys[0].begin == BEGIN_INDEX && keys[0].find == FIND_RANGE && keys[0].a == 0;
+    if (simple && keys[1].begin == BEGIN_NONE && !(keys[0].flags & KEY_NOT_KEY) && keys[0].index < UINT8_MAX)
+        command->only_key = (uint8_t)keys[0].index;
+}
+
 static struct command *command_add(const struct command_spec *spec, struct command *parent) {
     spec_check(spec, parent);
     struct command *command = mem_calloc(1, sizeof *command);
@@ -194,6 +204,7 @@ static struct command *command_add(const struct command_spec *spec, struct comma
     command->name = mem_strdup(spec->name);
     command->key = key_of(slice_of(spec->name));
     command->key.exact = command->key.len <= 16 && only_letters(spec->name);
+    find_simple_keys(command);
     if (parent) {
         size_t size = strlen(parent->spec->name) + strlen(spec->name) + 2;
         char *full = mem_alloc(size);

@@ -30,6 +30,7 @@ struct call {
     uint64_t dirty;  /* changes made by this call */
     bool propagated; /* call_propagate or call_propagate_nothing was used */
     bool blocked;    /* no reply was written, the client waits (blocking.h) */
+    int slot;        /* the hash slot of its keys, in cluster mode; -1: it has no keys, or the slot is not known */
 };
 /* The blob that argument `index` was received into, with its reference; NULL if the argument is a slice of the receive
  * buffer. */
@@ -190,6 +191,8 @@ struct command {
         uint32_t len;
         bool exact;
     } key;
+    uint8_t only_key;         /* the position of its key if it always has just this one; 0 otherwise */
+    bool keyless;             /* it never has keys */
     char *name;               /* current one: spec->name unless rename-command changed it */
     struct command *next_all; /* of all commands, subcommands included */
 };

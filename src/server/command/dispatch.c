@@ -22,6 +22,7 @@
 #include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include "server/stats/latency_monitor.h"
+#include "store/key_slot.h"
 #include <stdio.h>
 
 enum {
@@ -248,13 +249,24 @@ static __attribute__((noinline)) void run_with_expired(struct call *call) {
     store_settings.show_expired = shown;
 }
 
-static void call_run(struct client *client, struct command *command, int argc, const struct slice *argv) {
+/* A call whose slot is known: nested calls have their own. */
+static inline void slot_begin(const struct call *call) {
+    propagation_slot = call->slot;
+    if (likely(call->command->only_key)) key_slot_announce(call->argv[call->command->only_key], (unsigned)call->slot);
+}
+static inline void slot_end(const struct running *self) {
+    key_slot_withdraw();
+    propagation_slot = self->outer ? self->outer->call.slot : -1;
+}
+
+static void call_run(struct client *client, struct command *command, int argc, const struct slice *argv, int slot) {
     struct running self = {.call = {.command = command,
                                     .argc = argc,
                                     .argv = argv,
                                     .reply = &client->reply,
                                     .client = client,
-                                    .db = client->db},
+                                    .db = client->db,
+                                    .slot = slot},
                            .outer = running};
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
@@ -267,6 +279,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     client->redacted = 0;
     if (unlikely(listeners_of_all) && !(client->flags & CLIENT_CALLED_AGAIN)) listeners_before(&self.call);
     clock_freeze();
+    if (unlikely(slot >= 0)) slot_begin(&self.call);
     /* Keys that the command finds expired are propagated in one group with the command, unless it visits all keys. */
     if (unlikely(together)) propagate_begin();
 
@@ -280,6 +293,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when the command finishes */
         call_changes(&self, db_id(db), repeated, together);
+        if (slot >= 0) slot_end(&self);
         if (listeners.len) listeners_after(&self.call, ticks);
         running = self.outer;
         if (!running) client_pushes_write(client);
@@ -294,6 +308,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     else if (client->flags & CLIENT_INTERNAL)
         dispatch_requester()->commands++; /* a command of a script counts for its caller */
     call_changes(&self, db_id(db), repeated, together);
+    if (unlikely(slot >= 0)) slot_end(&self);
     if (unlikely(ticks >= latency_threshold_ticks))
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
     if (unlikely(listeners.len) && (listeners_of_all || client->states || self.outer))
@@ -306,14 +321,14 @@ static void call_run(struct client *client, struct command *command, int argc, c
     if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
 }
 
-void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv, int slot) {
     if (likely(!client_must_be_obeyed(client))) {
-        call_run(client, command, argc, argv);
+        call_run(client, command, argc, argv, slot);
         return;
     }
     enum propagation_origin before =
         propagation_set_origin(client->flags & CLIENT_LOADER ? PROPAGATION_LOADING : PROPAGATION_PRIMARY);
-    call_run(client, command, argc, argv);
+    call_run(client, command, argc, argv, slot);
     propagation_set_origin(before);
 }
 
@@ -426,8 +441,7 @@ const char *dispatch_ask(struct client *client, const struct command *command, u
 }
 
 /* True: all filters pass the request, and none of them has to be asked. */
-static bool filters_pass(const struct client *client, const struct command *command, int argc,
-                         const struct slice *argv) {
+static bool filters_pass(struct client *client, const struct command *command, int argc, const struct slice *argv) {
     uint32_t flags = command->spec->flags;
     if (unlikely(flags & (CMD_RUNS_QUEUED | CMD_RUNS_SCRIPT))) return false; /* dispatch_flags() has more */
     for (const struct list_link *link = filters.head.next; link != &filters.head; link = link->next) {
@@ -487,10 +501,15 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         refuse_arity(client, command);
         return true;
     }
-    if (unlikely(filters.len) && !filters_pass(client, command, argc, argv)) {
-        bool held = false;
-        if (filters_apply(client, command, argc, argv, &held)) return !held;
+    int slot = -1;
+    if (unlikely(filters.len)) {
+        client->slot = -1;
+        if (!filters_pass(client, command, argc, argv)) {
+            bool held = false;
+            if (filters_apply(client, command, argc, argv, &held)) return !held;
+        }
+        slot = client->slot;
     }
-    dispatch_call(client, command, argc, argv);
+    dispatch_call(client, command, argc, argv, slot);
     return true;
 }

@@ -41,8 +41,8 @@ struct command_filter {
     int order;
     uint32_t flags;   /* called for commands that have one of these; 0: for all */
     bool asks_obeyed; /* called for clients that must be obeyed (client.h), too: it limits nobody, but keeps order */
-    /* True: ask() would pass the request and do nothing else. Must be cheap, and has no effects. May be NULL. */
-    bool (*passes)(const struct client *client, const struct command *command, int argc, const struct slice *argv);
+    /* True: ask() would pass the request and do nothing else. Must be cheap. May be NULL. */
+    bool (*passes)(struct client *client, const struct command *command, int argc, const struct slice *argv);
     enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error);
 };
@@ -62,8 +62,8 @@ void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, co
                            const struct command *parent);
 /* Replies with an error to a request before its lookup; an open transaction becomes dirty. */
 void dispatch_refuse(struct client *client, const char *error);
-/* Runs a command that was already checked (EXEC, scripts). */
-void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
+/* Runs a command that was already checked (EXEC, scripts). slot: see struct call. */
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv, int slot);
 
 /* Asks the filters of some kinds, a set of 1u << (order / 10), about a command that has the given flags, and does not
  * run it. Returns the error of the first filter that refuses it, NULL: none. For commands of scripts. */

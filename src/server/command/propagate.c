@@ -9,6 +9,7 @@ static int depth;
 static enum propagation_origin origin;
 static uint64_t offset;
 static int targets = PROPAGATE_ALL;
+int propagation_slot = -1;
 
 void propagate_listen(struct propagation_listener *listener) {
     if (list_add_listener(&listeners, &listener->link)) listener->begun = false;
@@ -39,6 +40,7 @@ static void hand_out(struct propagation *propagation) {
     if (!propagate_wanted()) return;
     propagation->origin = origin;
     propagation->offset = ++offset;
+    propagation->slot = propagation_slot;
     list_each(&listeners, link) {
         struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
         if (propagation->is_message && listener->changes_only) continue;

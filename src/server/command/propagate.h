@@ -30,6 +30,7 @@ struct propagation {
     struct blob *const *blobs; /* one for each argument, NULL for an argument without one; NULL: no argument has one */
     enum propagation_origin origin;
     bool is_message; /* changes no data: PUBLISH and the like */
+    int slot;        /* of the call that it comes from (struct call); -1: not known */
     uint64_t offset; /* propagation_offset() with this command */
 };
 static inline struct blob *propagation_blob(const struct propagation *propagation, int index) {
@@ -62,6 +63,8 @@ void propagate(int db, int argc, const struct slice *argv, struct blob *const *b
 void propagate_message(int db, int argc, const struct slice *argv);
 void propagate_begin(void);
 void propagate_end(void);
+/* The slot of the call that runs; -1: not known. Dispatch sets it. */
+extern int propagation_slot;
 /* Commands propagated since the start of the server; never decreases. A caller that notes it after a write can check
  * later whether a listener has reached it. */
 uint64_t propagation_offset(void);
