@@ -30,8 +30,10 @@ enum {
     BULK_MAX_DEFAULT = 512 * 1024 * 1024,
 };
 
-static enum request_status request_fail(struct request_reader *reader, const char *text) {
+static __attribute__((cold)) enum request_status request_fail(struct request_reader *reader, struct slice input,
+                                                              const char *text) {
     snprintf(reader->error, sizeof reader->error, "ERR Protocol error: %s", text);
+    reader->unread = slice_make(input.data + reader->offset, input.len - reader->offset);
     return REQUEST_FAILED;
 }
 
@@ -122,8 +124,8 @@ static inline bool argv_add(struct request_reader *reader, const char *data, siz
     return true;
 }
 
-static enum request_status no_memory(struct request_reader *reader) {
-    return request_fail(reader, "not enough memory for the arguments");
+static enum request_status no_memory(struct request_reader *reader, struct slice input) {
+    return request_fail(reader, input, "not enough memory for the arguments");
 }
 
 /* Reserves `len` more bytes in the detached memory and adjusts arguments that point into it. False: out of memory. */
@@ -182,7 +184,7 @@ void request_release_argv(struct request_reader *reader) {
 
 bool request_hand_over(struct request_reader *from, struct request_reader *to) {
     if (!arguments_detach(from)) {
-        no_memory(from);
+        no_memory(from, slice_make(from->base, from->offset));
         return false;
     }
     if (to->argv != to->argv_inline) mem_free(to->argv);
@@ -202,8 +204,8 @@ bool request_hand_over(struct request_reader *from, struct request_reader *to) {
 /* A length line: `*123\r\n` without its first byte. */
 enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG, LINE_BAD_END };
 
-static enum request_status bad_line_end(struct request_reader *reader) {
-    return request_fail(reader, "invalid CRLF in request");
+static enum request_status bad_line_end(struct request_reader *reader, struct slice input) {
+    return request_fail(reader, input, "invalid CRLF in request");
 }
 
 static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input,
@@ -244,14 +246,14 @@ static enum request_status head_read(struct request_reader *reader, struct slice
     size_t next;
     switch (length_read(reader, input, &count, &next)) {
     case LINE_PARTIAL: return REQUEST_PARTIAL;
-    case LINE_TOO_LONG: return request_fail(reader, "too big mbulk count string");
-    case LINE_BAD: return request_fail(reader, "invalid multibulk length");
-    case LINE_BAD_END: return bad_line_end(reader);
+    case LINE_TOO_LONG: return request_fail(reader, input, "too big mbulk count string");
+    case LINE_BAD: return request_fail(reader, input, "invalid multibulk length");
+    case LINE_BAD_END: return bad_line_end(reader, input);
     case LINE_VALUE: break;
     }
-    if (count > INT_MAX) return request_fail(reader, "invalid multibulk length");
+    if (count > INT_MAX) return request_fail(reader, input, "invalid multibulk length");
     if (count > limits->multibulk_max) {
-        return request_fail(reader,
+        return request_fail(reader, input,
                             limits->unauthenticated ? "unauthenticated multibulk length" : "invalid multibulk length");
     }
     reader->offset = next;
@@ -265,18 +267,19 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
     size_t next;
     enum line line = length_read(reader, input, &len, &next);
     if (line == LINE_PARTIAL) return REQUEST_PARTIAL;
-    if (line == LINE_TOO_LONG) return request_fail(reader, "too big bulk count string");
+    if (line == LINE_TOO_LONG) return request_fail(reader, input, "too big bulk count string");
     char first = input.data[reader->offset];
     if (first != '$') {
         char text[] = "expected '$', got 'x'";
         text[sizeof text - 3] = first == '\r' || first == '\n' || first == '\0' ? ' ' : first;
-        return request_fail(reader, text);
+        return request_fail(reader, input, text);
     }
-    if (line == LINE_BAD_END) return bad_line_end(reader);
-    if (line == LINE_BAD || len < 0) return request_fail(reader, "invalid bulk length");
+    if (line == LINE_BAD_END) return bad_line_end(reader, input);
+    if (line == LINE_BAD || len < 0) return request_fail(reader, input, "invalid bulk length");
     if (len > limits->bulk_max) {
-        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
-                                                                                       : "invalid bulk length");
+        return request_fail(reader, input,
+                            limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
+                                                                               : "invalid bulk length");
     }
     reader->offset = next;
     reader->bulk_len = len;
@@ -297,10 +300,10 @@ static bool larges_reserve(struct request_reader *reader) {
 /* Called for an argument that is large and incomplete: the rest is received into a blob. */
 static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
-    if (!blob) return request_fail(reader, "not enough memory for the argument");
+    if (!blob) return request_fail(reader, input, "not enough memory for the argument");
     if (!arguments_detach(reader) || !larges_reserve(reader) || !argv_add(reader, blob->data, blob->len)) {
         blob_release(blob);
-        return no_memory(reader);
+        return no_memory(reader, input);
     }
     reader->large_have = input.len - reader->offset;
     if (reader->large_have) memcpy(blob->data, input.data + reader->offset, reader->large_have);
@@ -330,15 +333,17 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
         size_t left = input.len - reader->offset;
         if (__builtin_expect(reader->bulk_len == BULK_TAIL, 0)) {
             if (left < 2) return REQUEST_PARTIAL;
-            if (!is_line_end(input.data + reader->offset)) return bad_line_end(reader);
+            if (!is_line_end(input.data + reader->offset)) return bad_line_end(reader, input);
             reader->large = NULL;
             reader->offset += 2;
         } else {
             size_t len = (size_t)reader->bulk_len;
             if (left < len && len >= REQUEST_LARGE_MIN && !limits->unauthenticated) return large_begin(reader, input);
             if (left < len + 2) return REQUEST_PARTIAL;
-            if (__builtin_expect(!is_line_end(input.data + reader->offset + len), 0)) return bad_line_end(reader);
-            if (__builtin_expect(!argv_add(reader, input.data + reader->offset, len), 0)) return no_memory(reader);
+            if (__builtin_expect(!is_line_end(input.data + reader->offset + len), 0))
+                return bad_line_end(reader, input);
+            if (__builtin_expect(!argv_add(reader, input.data + reader->offset, len), 0))
+                return no_memory(reader, input);
             reader->offset += len + 2;
         }
         reader->bulk_len = BULK_UNKNOWN;
@@ -433,21 +438,21 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     const char *newline = memchr(input.data + reader->scanned, '\n', input.len - reader->scanned);
     if (!newline) {
         reader->scanned = input.len;
-        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request") : REQUEST_PARTIAL;
+        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, input, "too big inline request") : REQUEST_PARTIAL;
     }
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;
     /* Decoded words never need more space than their line, so the memory does not move while they are collected. */
     bool quotes = memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at));
-    if (quotes && !detached_reserve(reader, (size_t)(end - at))) return no_memory(reader);
+    if (quotes && !detached_reserve(reader, (size_t)(end - at))) return no_memory(reader, input);
     reader->is_inline = true;
     struct slice word;
     int found;
     while ((found = word_next(&at, end, reader->detached + reader->detached_len, true, &word)) > 0) {
         if (word.data == reader->detached + reader->detached_len) reader->detached_len += word.len;
-        if (!argv_add(reader, word.data, word.len)) return no_memory(reader);
+        if (!argv_add(reader, word.data, word.len)) return no_memory(reader, input);
     }
-    if (found < 0) return request_fail(reader, "unbalanced quotes in request");
+    if (found < 0) return request_fail(reader, input, "unbalanced quotes in request");
     reader->size = (size_t)(newline + 1 - input.data);
     return REQUEST_READY;
 }
@@ -458,16 +463,13 @@ enum request_status request_read(struct request_reader *reader, struct slice inp
         if (reader->argc > reader->args_detached) arguments_move(reader, input.data);
         reader->base = input.data;
     }
-    enum request_status status = REQUEST_READY;
     if (reader->args_left == 0) {
         if (input.len == 0) return REQUEST_PARTIAL;
-        status = input.data[0] != '*' ? inline_read(reader, input) : head_read(reader, input, limits);
-        if (status == REQUEST_READY && input.data[0] != '*') return status;
+        if (input.data[0] != '*') return inline_read(reader, input);
+        enum request_status status = head_read(reader, input, limits);
+        if (status != REQUEST_READY) return status;
     }
-    if (status == REQUEST_READY) status = arguments_read(reader, input, limits);
-    if (__builtin_expect(status == REQUEST_FAILED, 0))
-        reader->unread = slice_make(input.data + reader->offset, input.len - reader->offset);
-    return status;
+    return arguments_read(reader, input, limits);
 }
 
 static size_t digits_of(size_t value) {

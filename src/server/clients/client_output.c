@@ -87,13 +87,19 @@ void client_flush_pushes(struct client *client) {
     flush_now(client);
 }
 
-/* A client whose own call is on the stack stays in the list until a turn after the call. */
-static struct client *next_to_flush(void) {
+static __attribute__((noinline)) struct client *next_without_call(void) {
     list_each(&flushes, link) {
         struct client *client = container_of(link, struct client, flush_link);
-        if (__builtin_expect(!dispatch_replies_to(client), 1)) return client;
+        if (!dispatch_replies_to(client)) return client;
     }
     return NULL;
+}
+
+/* A client whose own call is on the stack stays in the list until a turn after the call. */
+static inline struct client *next_to_flush(void) {
+    if (__builtin_expect(dispatch_running() != NULL, 0)) return next_without_call();
+    struct list_link *first = list_first(&flushes);
+    return first ? container_of(first, struct client, flush_link) : NULL;
 }
 
 void clients_flush(void) {
