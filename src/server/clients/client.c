@@ -352,7 +352,6 @@ struct turn {
     const struct request_limits *limits;
     size_t fetched; /* bytes of the input whose keys are being fetched; a single request has nothing to gain */
     struct io_batch *batch;
-    size_t sent_at; /* client->used when replies were last sent; only with output limits */
 };
 
 static inline enum request_status input_next(struct turn *turn) {
@@ -370,10 +369,10 @@ static enum request_status batch_next(struct turn *turn, size_t *size) {
     return io_batch_next(turn->batch, &turn->client->reader, size);
 }
 
-static inline void request_executed(struct turn *turn) {
+static inline void request_executed(struct turn *turn, bool threaded) {
     struct client *client = turn->client;
     client->used += client->reader.size;
-    if (turn->batch)
+    if (threaded && turn->batch)
         io_batch_done(turn->batch, &client->reader);
     else
         request_done(&client->reader);
@@ -383,22 +382,23 @@ static inline void request_executed(struct turn *turn) {
 
 /* The limits count the replies to INPUT_PIECE bytes of requests together, as a server does that reads no more at once.
  * Then they are sent, so that a longer pipeline of a peer that reads its replies exceeds no limit. Returns false if the
- * client is freed. */
-static __attribute__((noinline)) bool replies_limit(struct turn *turn) {
-    struct client *client = turn->client;
+ * client is freed. `sent_at` is client->used when replies were last sent. */
+static __attribute__((noinline)) bool replies_limit(struct client *client, size_t *sent_at) {
     if (!client_check_replies(client)) return false;
-    if (client->used - turn->sent_at < INPUT_PIECE || reply_barrier_replies(client)) return true;
-    turn->sent_at = client->used;
+    if (client->used - *sent_at < INPUT_PIECE || reply_barrier_replies(client)) return true;
+    *sent_at = client->used;
     conn_flush(client->conn);
     produced_start(client);
     return true;
 }
 
 /* Executes requests until there is none left; client->used is what of the input is to be consumed. The compiler makes
- * two functions of it, so that a client without an I/O thread pays nothing for the other kind. */
+ * two functions of it, so that a client without an I/O thread pays nothing for the other kind. No pointer to the turn
+ * leaves this file's inline functions: its members stay in registers. */
 static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn *turn, bool threaded) {
     struct client *client = turn->client;
     uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
+    size_t sent_at = 0;
     for (;;) {
         size_t size = 0;
         switch (threaded ? batch_next(turn, &size) : input_next(turn)) {
@@ -417,10 +417,10 @@ static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn
             if (threaded) io_batch_hold(turn->batch, &client->reader);
             return TURN_HELD;
         }
-        request_executed(turn);
+        request_executed(turn, threaded);
         if (__builtin_expect(client->flags & CLIENT_STOPS || client->holds, 0)) return TURN_DONE;
         bool limited = client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0 || client_replies_are_lists;
-        if (__builtin_expect(limited, 0) && !replies_limit(turn)) return TURN_DONE;
+        if (__builtin_expect(limited, 0) && !replies_limit(client, &sent_at)) return TURN_DONE;
         if (__builtin_expect(dispatch_ticks > limit, 0)) return TURN_OVER;
     }
 }

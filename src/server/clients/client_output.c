@@ -27,7 +27,7 @@ uint64_t client_bytes_out(const struct client *client) {
 
 void client_count_bytes(struct client *client) {
     const struct connection *conn = client->conn;
-    uint64_t out = client_bytes_out(client);
+    uint64_t out = __builtin_expect(client->threaded, 0) ? remote_bytes_out(conn) : conn->bytes_out;
     client_stats.bytes_in += conn->bytes_in - client->net_in;
     client_stats.bytes_out += out - client->net_out;
     client->net_in = conn->bytes_in;
@@ -47,7 +47,7 @@ static __attribute__((noinline)) void reply_peak_note(struct client *client, siz
     if (size > client->reply_peak) client->reply_peak = (uint32_t)size;
 }
 
-static void flush_now(struct client *client) {
+static inline __attribute__((always_inline)) void flush_inline(struct client *client) {
     bool held = __builtin_expect(reply_barrier_replies(client) != NULL, 0) && reply_barrier_holds(client);
     if (__builtin_expect(client->conn->state != CONN_OPEN, 0) && !client_has_turn(client))
         client->flags |= CLIENT_CLOSE_AFTER_REPLY; /* the peer sends nothing more */
@@ -62,6 +62,10 @@ static void flush_now(struct client *client) {
     if (!client_check_output(client)) return;
     if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
     if (closes && conn_pending(client->conn) == 0) client_free(client);
+}
+
+static void flush_now(struct client *client) {
+    flush_inline(client);
 }
 
 static inline bool replies_wait(const struct client *client) {
@@ -106,7 +110,7 @@ void clients_flush(void) {
     /* Closing a client may write to other clients; they are appended to the list and flushed too. */
     for (struct client *client = next_to_flush(); client; client = next_to_flush()) {
         list_remove(&flushes, &client->flush_link);
-        flush_now(client);
+        flush_inline(client);
     }
 }
 
