@@ -1,8 +1,8 @@
 /* client.h: a client issues commands. It is the peer of a connection, or (conn NULL) a part of the server itself.
  *
- * The connection provides bytes, resp/request.c parses requests in them, client.c executes the requests one after the
- * other and flushes the replies when the input is used up. client-output-buffer-limit bounds the output. Main thread
- * only. */
+ * The connection provides bytes, resp/request.c parses requests in them, client_turn.c executes the requests one after
+ * the other and flushes the replies when the input is used up. client-output-buffer-limit bounds the output. Main
+ * thread only. */
 #ifndef SERVER_CLIENTS_CLIENT_H
 #define SERVER_CLIENTS_CLIENT_H
 #include "lib/structures/linked_list.h"
@@ -68,7 +68,7 @@ struct client {
     bool waits_for_turn; /* its turn ended with input left; reading is off */
     uint8_t holds;       /* client_hold() calls without client_release() */
     void (*resume)(struct client *client); /* called after the release, in place of the client's turn: the client's
-                                              owner executes its requests. NULL: client.c does */
+                                              owner executes its requests. NULL: client_turn.c does */
     struct request_reader reader;
     size_t used;                 /* bytes of the input executed in this turn and not consumed yet */
     struct list_link turn_link;  /* in the queue for its next turn */

@@ -25,6 +25,12 @@ uint64_t client_bytes_out(const struct client *client) {
     return client->threaded ? remote_bytes_out(client->conn) : client->conn->bytes_out;
 }
 
+struct output *client_output(struct client *client) {
+    if (client->flags & CLIENT_REPLICA) return client->reply.out;
+    struct held_replies *held = reply_barrier_replies(client);
+    return held ? held_replies_output(held) : &client->conn->out;
+}
+
 void client_count_bytes(struct client *client) {
     const struct connection *conn = client->conn;
     uint64_t out = __builtin_expect(client->threaded, 0) ? remote_bytes_out(conn) : conn->bytes_out;

@@ -25,8 +25,20 @@ struct call_start {
 void client_call_starts(struct client *client, struct call_start *start);
 void client_call_ends(struct client *client, const struct call_start *start, int argc, const struct slice *argv,
                       size_t request_size);
+/* A client with one of these flags executes no further request. */
+enum { CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY | CLIENT_PROTECTED };
+void client_turn(struct client *client); /* executes the requests in its input */
+void client_turn_forget(struct client *client);
+void client_turns_detach(void);                    /* in a forked child: no client has a turn any more */
+void client_produced_start(struct client *client); /* the client's connection or its position has changed */
 /* Whether the client will execute requests that it has received, at the latest when a reply barrier releases it. */
 bool client_has_turn(const struct client *client);
+/* Whether the client executes nothing until something happens that may never happen: it is blocked, or paused. A reply
+ * barrier does not count. */
+bool client_waits(const struct client *client);
+/* Frees a client that waits for an event and whose peer has closed the connection. Returns whether it did. */
+bool client_free_if_peer_gone(struct client *client);
+void client_closed_by_peer(struct client *client); /* frees the client, if need be after its last replies */
 void client_cron_forget(struct client *client);
 void client_pause_forget(struct client *client);
 extern bool client_memory_bounded; /* maxmemory-clients is set: keep client->memory_noted up to date */
