@@ -40,7 +40,7 @@ start_server {overrides {rdma-busy-poll-us 50000}} {
             dict set load -n [scaled [dict get $load -n] 200]
             busy_load {*}$load -t set,get
         }
-        assert_equal 0 [info_field rdma rdma_protocol_errors]
+        assert_equal 0 [info_field rdma rdma_errors_protocol]
     }
 
     test "large messages go by immediates while small ones are polled" -needs [list file $bench] {
@@ -112,7 +112,7 @@ start_server [list overrides {rdma-busy-poll-us 50000} env $out_of_order] {
             }
         }
         assert_morethan [info_field rdma rdma_polled_words_reread] $reread
-        assert_equal 0 [info_field rdma rdma_protocol_errors]
+        assert_equal 0 [info_field rdma rdma_errors_protocol]
         kill_process KILL $pid
     }
 
@@ -125,6 +125,6 @@ start_server [list overrides {rdma-busy-poll-us 50000} env $out_of_order] {
             assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
             assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
         }
-        assert_equal 0 [info_field rdma rdma_protocol_errors]
+        assert_equal 0 [info_field rdma rdma_errors_protocol]
     }
 }

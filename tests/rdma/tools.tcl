@@ -126,7 +126,7 @@ start_server {} {
         r config set rdma-features none
         assert_equal none [features_seen]
         tools_work
-        assert_equal 0 [info_field rdma rdma_protocol_errors]
+        assert_equal 0 [info_field rdma rdma_errors_protocol]
         r config set rdma-features "ring polled"
         assert_equal ring,polled [features_seen]
     }

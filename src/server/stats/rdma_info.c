@@ -49,7 +49,6 @@ static void rdma_write(struct output *out) {
         {"rdma_accepted_connections", s->accepted},
         {"rdma_refused_connections", s->refused},
         {"rdma_failed_connections", s->failed},
-        {"rdma_protocol_errors", s->errors[RDMA_ERROR_PROTOCOL]},
         {"rdma_registered_bytes", s->registered_bytes},
         {"rdma_registered_receive_bytes", s->registered[RDMA_MEMORY_RECEIVE]},
         {"rdma_registered_send_bytes", s->registered[RDMA_MEMORY_SEND]},
