@@ -1,5 +1,6 @@
 /* main.c: the list of features, and the start of the server. Adding a feature takes one line in `features`. */
 #include "acl/acl.h"
+#include "cluster/this_node.h"
 #include "commands/commands.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -32,6 +33,8 @@
 /* The hooks of parts (server.h) are called in the order of this list. The order matters for these features:
  *   - tracking and io_threads come before persistence and replication: their hooks run before the writes of a turn
  *     reach the append-only file and the replicas.
+ *   - cluster comes before replication: nodes.conf gives the role that replication starts with. A message may also
+ *     decide about keys; what follows from it is written and sent in the same turn.
  *   - persistence comes before replication. The append-only file is written first, so that what a replica acknowledges
  *     is on the way to the disk.
  *   - persistence and replication have several parts, and say in their own lists why these have their order. */
@@ -65,6 +68,7 @@ static const struct feature *const features[] = {
     &data_feature,
     &pubsub_feature,
     &script_feature,
+    &cluster_feature,
     &persistence_feature,
     &repl_feature,
     NULL,
@@ -147,6 +151,7 @@ int main(int argc, char **argv) {
     features_register(features);
 
     config_load(argc - 1, argv + 1);
+    server_configured();
     role_start();
     process_daemonize();
     process_check_system_warnings();

@@ -12,6 +12,7 @@
 #include "server/clients/client.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/config.h"
 #include "server/feature.h"
@@ -28,6 +29,7 @@
 enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
 
 struct server server = {.mode = "standalone"};
+const struct cluster_hooks *cluster_hooks;
 struct turn_stats turn_stats;
 static const struct server_part **parts; /* ends with NULL */
 static struct event_timer cron_timer;
@@ -138,11 +140,19 @@ static void seed_tables(void) {
     hashtable_set_seed(digest);
 }
 
+void server_configured(void) {
+    call_parts(configured);
+}
+
 void server_start(void) {
     seed_tables();
     server.loop = event_loop_new(); /* after daemonizing, which changes the descriptors */
-    server.keyspace =
-        keyspace_per_slot ? keyspace_new_per_slot(databases, &store_events) : keyspace_new(databases, &store_events);
+    if (server.cluster_enabled)
+        server.keyspace = keyspace_new_per_slot((int)config_number("cluster-databases"), &store_events);
+    else if (keyspace_per_slot)
+        server.keyspace = keyspace_new_per_slot(databases, &store_events);
+    else
+        server.keyspace = keyspace_new(databases, &store_events);
     apply_hz();
     client_eviction_start();
     call_parts(start);
@@ -180,7 +190,7 @@ static const struct config_option server_options[] = {
      .initial = "16",
      .min = 1,
      .max = INT32_MAX},
-    {.name = "keyspace-per-slot", /* for tests, until there is a cluster mode */
+    {.name = "keyspace-per-slot", /* for tests: nodes of a cluster always have it */
      .type = CONFIG_BOOL,
      .flags = CONFIG_IMMUTABLE | CONFIG_HIDDEN,
      .value = &keyspace_per_slot,

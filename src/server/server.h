@@ -18,11 +18,12 @@ struct server {
     const char *executable; /* absolute path */
     const char *git_commit; /* lib/system/version.h; NULL in tests */
     int git_dirty;
-    const char *mode;   /* "standalone" */
-    bool loading;       /* a data set is being loaded; clients cannot use the data */
-    bool async_loading; /* a data set is being loaded into other databases; clients use the old data. Code that
-                           asks whether a data set is being loaded at all calls server_is_loading() */
-    bool cron_paused;   /* DEBUG PAUSE-CRON */
+    const char *mode;     /* "standalone" or "cluster" */
+    bool cluster_enabled; /* this server is a node of a cluster; constant once the configuration has been read */
+    bool loading;         /* a data set is being loaded; clients cannot use the data */
+    bool async_loading;   /* a data set is being loaded into other databases; clients use the old data. Code that
+                             asks whether a data set is being loaded at all calls server_is_loading() */
+    bool cron_paused;     /* DEBUG PAUSE-CRON */
     int hz;
     uint64_t dirty; /* changes since the last save */
 };
@@ -53,10 +54,11 @@ bool server_shutdown_abort(void);                           /* SHUTDOWN ABORT; f
 /* Hooks of other modules into the server's life cycle, registered by features (server/feature.h). Any may be NULL. */
 struct server_part {
     const char *name;
-    void (*start)(void);                 /* after configuration, before listening */
-    void (*cron)(void);                  /* hz times a second */
-    void (*before_wait)(void);           /* each loop turn */
-    bool in_call;                        /* before_wait is also called in turns within a call (nested_turn.h) */
+    void (*configured)(void);  /* the configuration has been read; nothing else has happened. May refuse it and exit */
+    void (*start)(void);       /* after configuration, before listening */
+    void (*cron)(void);        /* hz times a second */
+    void (*before_wait)(void); /* each loop turn */
+    bool in_call;              /* before_wait is also called in turns within a call (nested_turn.h) */
     bool (*prepare_shutdown)(int flags); /* false: refuses the shutdown */
     bool (*ready_to_stop)(void);         /* false: not yet (replicas lag behind); called again until shutdown-timeout */
     void (*stop)(void);
@@ -78,6 +80,7 @@ bool server_deletion_paused_for(int reasons); /* true if any of them holds */
 
 /* Start-up, in this order; main calls these once everything is registered and the configuration has been read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
+void server_configured(void);             /* the configuration has been read */
 void server_start(void);                  /* loop, keyspace, parts, cron: the loop may run from here on */
 void server_run(void);                    /* until the server stops; does not return */
 /* Runs a task once this turn of the loop is over, outside of it. The task may turn the loop itself, and these turns are

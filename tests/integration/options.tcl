@@ -58,7 +58,7 @@ set options {
     cluster-enabled                           no                   no  -         -                          8.0
     cluster-link-sendbuf-limit                0                    yes memory    -                          8.0
     cluster-manual-failover-timeout           5000                 -   -         -                          9.0
-    cluster-message-gossip-perc               10                   -   -         -                          gone
+    cluster-message-gossip-perc               10                   yes integer   1..100                     hidden
     cluster-migration-barrier                 1                    yes integer   0..2147483647              8.0
     cluster-node-timeout                      15000                yes integer   0..9223372036854775807     8.0
     cluster-ping-interval                     0                    yes integer   0..9223372036854775807     hidden

@@ -29,7 +29,6 @@ test "a line with an unknown option is refused, with its number" {
 
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
     foreach {line why} {
-        {cluster-enabled yes} {This build has no cluster mode; *}
         {loadmodule x.so} {This build cannot load modules}
         {loadmodule /lib/valkey-tls.so x} {This build cannot load modules}
         {loadmodule valkey-rdma.so port} {Arguments of valkey-rdma.so are NAME=VALUE}

@@ -13,6 +13,7 @@
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
 #include "server/clients/user.h"
+#include "server/cluster_hooks.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
 
@@ -203,8 +204,9 @@ static void connection_refuse(struct connection *conn, const char *error) {
 void client_accept(struct listener *listener, struct connection *conn) {
     static const struct connection_events refused_events = {.readable = conn_close, .closed = conn_close};
     conn->events = &refused_events;
-    if ((int64_t)clients.len >= client_settings.maxclients) {
-        connection_refuse(conn, "ERR max number of clients reached");
+    if ((int64_t)(clients.len + cluster_connections()) >= client_settings.maxclients) {
+        connection_refuse(conn, cluster_hooks ? "ERR max number of clients + cluster connections reached"
+                                              : "ERR max number of clients reached");
         return;
     }
     const char *refusal = auth_protected_refusal(conn);

@@ -13,6 +13,7 @@
 #include "net/socket.h"
 #include "server/clients/client.h"
 #include "server/clients/io_threads.h"
+#include "server/cluster_hooks.h"
 #include "server/config/settings.h"
 #include "server/server.h"
 #include "server/stats/info.h"
@@ -58,7 +59,8 @@ static bool error_means_absent(int error) {
 }
 
 static bool has_capacity(struct listener *listener) {
-    bool available = (int64_t)(clients_count() + socket_stats.handshakes) < client_settings.maxclients;
+    size_t used = clients_count() + socket_stats.handshakes + cluster_connections();
+    bool available = (int64_t)used < client_settings.maxclients;
     if (!available && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
     return available;
 }
@@ -232,6 +234,9 @@ int listeners_rdma_port(void) {
 }
 int listeners_port(void) {
     return port ? port : tls_port;
+}
+const struct config_strings *listeners_bind(void) {
+    return &bind_addresses;
 }
 int listeners_tls_port(void) {
     return tls_port;

@@ -10,6 +10,7 @@ void listeners_stop(void);                                    /* closes all, bef
 void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
 void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
 int listeners_port(void);                                     /* of TCP, or if it has none, of TLS */
+const struct config_strings *listeners_bind(void);            /* the addresses of TCP and TLS */
 int listeners_tls_port(void);                                 /* 0: none */
 int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */

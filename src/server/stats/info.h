@@ -20,5 +20,5 @@ void info_line(struct output *out, const char *format, ...)
 /* Writes the sections that INFO with these arguments shows. */
 void info_write(struct output *out, int count, const struct slice *names);
 void info_reset(void);                                  /* calls all sections' reset */
-extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace */
+extern const struct info_section info_sections_basic[]; /* memory, modules, keyspace */
 #endif

@@ -1,7 +1,8 @@
-/* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules,
- * cluster). A change that adds a feature registers its section and removes the one here. */
+/* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules). A
+ * change that adds a feature registers its section and removes the one here. */
 #include "lib/system/background.h"
 #include "lib/text/number.h"
+#include "server/cluster_hooks.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
 #include "server/defrag.h"
@@ -69,7 +70,8 @@ static void write_memory(struct output *out) {
     line_size(out, "mem_replicas_repl_buffer", r.received_ahead);
     line_size(out, "mem_clients_slaves", r.clients_replicas);
     line_size(out, "mem_clients_normal", r.clients_normal);
-    info_line(out, "mem_cluster_links:0\r\nmem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
+    line_size(out, "mem_cluster_links", cluster_hooks ? cluster_hooks->link_memory() : 0);
+    info_line(out, "mem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
     info_line(out, "mem_allocator:%s", mem_allocator());
     line_size(out, "mem_overhead_db_hashtable_rehashing", r.tables_rehashing);
     info_line(out, "active_defrag_running:%d", defrag_stats().running);
@@ -90,10 +92,6 @@ static void write_modules(struct output *out) {
               "options=[handle-repl-async-load|handle-atomic-slot-migration]",
               SCRIPT_MODULE_VERSION);
 }
-static void write_nothing(struct output *out) {}
-static void write_cluster(struct output *out) {
-    info_line(out, "cluster_enabled:0");
-}
 static void write_keyspace(struct output *out) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
@@ -106,8 +104,6 @@ static void write_keyspace(struct output *out) {
 const struct info_section info_sections_basic[] = {
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_modules},
-    {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},
-    {.name = "cluster_info", .title = "Cluster Info", .order = 121, .when = INFO_ALL_ONLY, .write = write_nothing},
     {.name = "scriptingengines",
      .title = "Scripting Engines",
      .order = 125,

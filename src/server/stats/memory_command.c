@@ -2,6 +2,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/cluster_hooks.h"
 #include "server/command/command.h"
 #include "server/command/help.h"
 #include "server/script_hooks.h"
@@ -79,7 +80,7 @@ static void run_stats(struct call *call) {
     integer_field(reply, "replicas.repl.buffer", (int64_t)r.received_ahead);
     integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
     integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
-    integer_field(reply, "cluster.links", 0);
+    integer_field(reply, "cluster.links", cluster_hooks ? (int64_t)cluster_hooks->link_memory() : 0);
     integer_field(reply, "cluster.slot_import", 0);
     integer_field(reply, "cluster.slot_export", 0);
     integer_field(reply, "aof.buffer", 0);

@@ -15,6 +15,7 @@
 #include "server/clients/io_threads.h"
 #include "server/clients/listeners.h"
 #include "server/clients/transactions.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/defrag.h"
@@ -143,7 +144,7 @@ static void clients_write(struct output *out) {
         blocked += client->holds != 0;
     }
     line(out, "connected_clients:%zu", clients_count());
-    line(out, "cluster_connections:0");
+    line(out, "cluster_connections:%zu", cluster_connections());
     line(out, "maxclients:%lld", (long long)client_settings.maxclients);
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
     line(out, "client_recent_max_output_buffer:%zu", client_stats.recent_max_output);

@@ -1,0 +1,241 @@
+/* effects.c: see effects.h.
+ *
+ * The loop may turn within a script or while a data set is loaded, and messages of other nodes arrive then, too. The
+ * machine answers them at once, so that nobody takes this node for dead. But the keys and the role must not change in
+ * the middle of a script or a load: these effects are noted and carried out when it is over (effects_settle). Of
+ * several changes of the role only the last one counts then. */
+#include "cluster/effects.h"
+#include "cluster/links.h"
+#include "cluster/node_private.h"
+#include "cluster/nodes_conf.h"
+#include "lib/system/memory.h"
+#include "lib/system/random.h"
+#include "pubsub/pubsub.h"
+#include "repl/primary.h"
+#include "repl/repl.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/command/propagate.h"
+#include "server/config/tls_options.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { DELETED_AT_ONCE = 128 /* keys of one DEL */ };
+
+static struct {
+    bool any, role, data;
+    struct slot_bitmap slots; /* whose keys are to be deleted */
+} waiting;
+static bool starting;
+
+static bool must_wait(void) {
+    return server_is_loading() || dispatch_is_nested() || (cluster_in_event() && dispatch_running());
+}
+
+/* Questions */
+
+static bool has_keys(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        if (db_size(keyspace_db(server.keyspace, id))) return true;
+    return false;
+}
+
+static void facts(void *context, struct cluster_facts *facts) {
+    *facts = (struct cluster_facts){.offset = (uint64_t)role->position.offset,
+                                    .primary_link_up = role->is_replica && role->link == ROLE_LINK_CONNECTED,
+                                    .loading = server_is_loading(),
+                                    .has_keys = has_keys()};
+    facts->primary_ms = facts->primary_link_up ? role->heard_ms : role->link_since_ms;
+}
+
+static uint64_t random_number(void *context) {
+    uint64_t number;
+    random_bytes(&number, sizeof number); /* ids of nodes come from it */
+    return number;
+}
+
+static size_t keys_in_slot(void *context, unsigned slot) {
+    size_t keys = 0;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        keys += db_slot_size(keyspace_db(server.keyspace, id), slot).keys;
+    return keys;
+}
+
+/* Data */
+
+/* All replicas know CLUSTER FLUSHSLOT. */
+static bool replicas_are_new(void) {
+    list_each(&replicas, link) {
+        if (container_of(link, struct replica, link)->version < 0x090000) return false;
+    }
+    return true;
+}
+
+struct deletion {
+    int db, count;
+    struct slice argv[1 + DELETED_AT_ONCE];
+};
+static void deletion_send(struct deletion *deletion) {
+    if (deletion->count) propagate(deletion->db, 1 + deletion->count, deletion->argv, NULL);
+    deletion->count = 0;
+}
+static void deletion_add(void *context, struct entry *entry) {
+    struct deletion *deletion = context;
+    deletion->argv[1 + deletion->count++] = entry_key(entry);
+    if (deletion->count == DELETED_AT_ONCE) deletion_send(deletion);
+}
+
+static void propagate_deletion(unsigned slot) {
+    char text[8];
+    if (!propagate_wanted()) return;
+    propagate_begin();
+    if (replicas_are_new()) {
+        snprintf(text, sizeof text, "%u", slot);
+        propagate(0, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("FLUSHSLOT"), slice_of(text), SLICE("ASYNC")}, NULL);
+    } else {
+        for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
+            struct deletion deletion = {.db = id, .argv = {SLICE("DEL")}};
+            db_slot_keys(keyspace_db(server.keyspace, id), slot, SIZE_MAX, deletion_add, &deletion);
+            deletion_send(&deletion);
+        }
+    }
+    propagate_end();
+}
+
+static void delete_now(unsigned slot) {
+    if (!keys_in_slot(NULL, slot)) return;
+    if (!role_is_replica()) propagate_deletion(slot);
+    server.dirty += keyspace_drop_slot(server.keyspace, slot, true);
+}
+
+static void delete_keys(void *context, unsigned slot) {
+    if (!must_wait()) {
+        delete_now(slot);
+        return;
+    }
+    slot_bitmap_set(&waiting.slots, slot);
+    waiting.any = true;
+}
+
+/* This server leads now. The append-only file must not bring the keys back. */
+static void drop_now(void) {
+    if (!has_keys()) return;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        server.dirty += db_flush(keyspace_db(server.keyspace, id), true);
+    server_flushed_all();
+    propagate_begin();
+    propagate(0, 1, (struct slice[]){SLICE("FLUSHALL")}, NULL);
+    propagate_end();
+}
+
+static void drop_data(void *context) {
+    if (must_wait())
+        waiting.any = waiting.data = true;
+    else
+        drop_now();
+}
+
+/* The role */
+
+static void follow_now(const struct cluster_node *primary) {
+    int port = tls_for_replication() ? primary->tls_port : primary->port;
+    struct slice host = slice_of(primary->address);
+    if (!host.len || !port) return; /* its address comes with a message */
+    if (role->is_replica && slice_is(host, role->host) && role->port == port) return;
+    if (starting)
+        role_follow(host, port);
+    else
+        repl_follow(host, port, false);
+}
+
+static void role_now(void) {
+    const struct cluster_node *myself = this_cluster->myself;
+    if (node_is_primary(myself))
+        repl_lead();
+    else if (myself->primary)
+        follow_now(myself->primary);
+    cluster_role_changed();
+}
+
+static void follow(void *context, const struct cluster_node *primary) {
+    if (!this_cluster) return; /* nodes.conf is being read: effects_start() */
+    if (must_wait()) {
+        waiting.any = waiting.role = true;
+        return;
+    }
+    follow_now(primary);
+    cluster_role_changed();
+}
+
+static void lead(void *context) {
+    if (must_wait()) {
+        waiting.any = waiting.role = true;
+        return;
+    }
+    repl_lead();
+    cluster_role_changed();
+}
+
+void effects_start(void) {
+    starting = true;
+    if (node_is_replica(this_cluster->myself)) role_now();
+    starting = false;
+}
+
+void effects_settle(void) {
+    if (__builtin_expect(!waiting.any, 1) || must_wait()) return;
+    waiting.any = false;
+    if (waiting.role) role_now();
+    if (waiting.data) drop_now();
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&waiting.slots, slot) && !cluster_serves(this_cluster, slot)) delete_now(slot);
+    memset(&waiting, 0, sizeof waiting);
+}
+
+static void pause_writes(void *context, int64_t until_ms) {
+    clients_pause(PAUSE_FAILOVER, PAUSE_WRITE, until_ms);
+}
+static void resume_writes(void *context) {
+    clients_unpause(PAUSE_FAILOVER);
+}
+
+/* The rest */
+
+static void publish(void *context, struct slice channel, struct slice message, bool shard) {
+    pubsub_publish(channel, message, shard);
+}
+/* There are no modules: nobody receives it. */
+static void module_message(void *context, const struct cluster_node *sender, const struct bus_message *message) {}
+
+static void save(void *context, bool durable) {
+    if (this_cluster) nodes_conf_save(this_cluster, durable);
+}
+static void write_log(void *context, enum log_level level, const char *text) {
+    LOG(level, "%s", text);
+}
+static void slot_moved(void *context, unsigned slot, const struct cluster_node *from, const struct cluster_node *to) {
+    cluster_slot_moved(slot, from, to);
+}
+static void state_changed(void *context, bool ok) {
+    cluster_state_changed(ok);
+}
+
+const struct cluster_effects node_effects = {.facts = facts,
+                                             .random = random_number,
+                                             .keys_in_slot = keys_in_slot,
+                                             .dial = links_dial,
+                                             .close = links_close,
+                                             .send = links_send,
+                                             .publish = publish,
+                                             .module_message = module_message,
+                                             .save = save,
+                                             .log = write_log,
+                                             .follow = follow,
+                                             .lead = lead,
+                                             .drop_data = drop_data,
+                                             .slot_moved = slot_moved,
+                                             .delete_keys = delete_keys,
+                                             .state_changed = state_changed,
+                                             .pause_writes = pause_writes,
+                                             .resume_writes = resume_writes};

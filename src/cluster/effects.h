@@ -1,0 +1,11 @@
+/* effects.h: what the machine decides, carried out in the server. */
+#ifndef CLUSTER_EFFECTS_H
+#define CLUSTER_EFFECTS_H
+#include "cluster/protocol/cluster.h"
+
+extern const struct cluster_effects node_effects;
+/* Outside of commands and loads: carries out what had to wait for their end. */
+void effects_settle(void);
+/* At start, before the data set is loaded: the role that nodes.conf gives. Replication connects after the load. */
+void effects_start(void);
+#endif

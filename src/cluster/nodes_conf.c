@@ -1,0 +1,181 @@
+/* nodes_conf.c: see nodes_conf.h. */
+#include "cluster/nodes_conf.h"
+#include "cluster/links.h"
+#include "cluster/options.h"
+#include "lib/system/file.h"
+#include "lib/system/file_lock.h"
+#include "lib/system/file_writer.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "net/event_loop.h"
+#include "server/server.h"
+#include "server/stats/latency_monitor.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_MODE = 0644, FILE_MAX = 1024 * 1024 * 1024 };
+
+static char *path; /* absolute */
+static struct file_lock lock;
+static struct file_writer *writer;
+static struct event_post post;
+static uint64_t unsafe_ticket;
+static int last_error; /* of the last content that was written */
+
+/* The writer */
+
+static void deliver(struct event_post *done) {
+    file_writer_deliver(writer);
+}
+static void post_from_writer(void *context) {
+    post.run = deliver;
+    event_loop_post(server.loop, &post);
+}
+
+static void note_latency(const struct file_written *written) {
+    static const char *const events[FILE_STEPS] = {
+        [FILE_STEP_OPEN] = "cluster-config-open",     [FILE_STEP_WRITE] = "cluster-config-write",
+        [FILE_STEP_FSYNC] = "cluster-config-fsync",   [FILE_STEP_CLOSE] = "cluster-config-close",
+        [FILE_STEP_RENAME] = "cluster-config-rename", [FILE_STEP_DIR_FSYNC] = "cluster-config-dir-fsync",
+        [FILE_STEP_UNLINK] = "cluster-config-unlink",
+    };
+    for (int step = 0; step < FILE_STEPS; step++)
+        if (written->step_us[step]) latency_event(events[step], written->step_us[step]);
+}
+
+static void log_failure(const struct file_written *written) {
+    static struct log_limit limit = {.interval_us = 30 * 1000000};
+    char reason[NODES_FILE_TEXT_MAX];
+    nodes_file_failure_text(written, reason);
+    if (cluster_options.save_behavior == SAVE_SYNC) {
+        log_warning("%s", reason);
+        log_warning("Fatal: can't update cluster config file.");
+        exit(1);
+    }
+    log_limited(&limit, LOG_LEVEL_WARNING,
+                "Cluster config updated even though writing the cluster config file to disk failed. %s", reason);
+}
+
+static void written(void *context, const struct file_written *written) {
+    last_error = written->error;
+    note_latency(written);
+    if (written->error) log_failure(written);
+    if (unsafe_ticket && written->ticket >= unsafe_ticket) unsafe_ticket = 0;
+    links_saved(written->ticket);
+}
+
+void nodes_conf_save(const struct cluster *cluster, bool durable) {
+    struct memory_output text;
+    memory_output_init(&text);
+    cluster_print_configuration(cluster, &text.out);
+    uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&text), durable);
+    memory_output_free(&text);
+    if (durable) unsafe_ticket = ticket;
+}
+
+uint64_t nodes_conf_unsafe_ticket(void) {
+    return unsafe_ticket;
+}
+
+int nodes_conf_save_now(const struct cluster *cluster) {
+    nodes_conf_save(cluster, true);
+    file_writer_wait(writer, unsafe_ticket);
+    return last_error;
+}
+
+/* Start */
+
+static void find_path(void) {
+    char directory[PATH_MAX];
+    const char *name = cluster_options.config_file;
+    if (name[0] == '/' || !getcwd(directory, sizeof directory)) {
+        path = mem_strdup(name);
+        return;
+    }
+    size_t size = strlen(directory) + strlen(name) + 2;
+    path = mem_alloc(size);
+    snprintf(path, size, "%s/%s", directory, name);
+}
+
+static void take_lock(void) {
+    int error = file_lock_take(&lock, path);
+    if (!error) return;
+    if (error == -EWOULDBLOCK) {
+        char text[NODES_FILE_TEXT_MAX];
+        nodes_file_in_use_text(cluster_options.config_file, text);
+        log_warning("%s", text);
+    } else {
+        log_warning("Can't open %s in order to acquire a lock: %s", cluster_options.config_file, strerror(-error));
+    }
+    exit(1);
+}
+
+static void start_writer(void) {
+    event_loop_take_posts(server.loop);
+    struct file_writer_options options = {
+        .mode = FILE_MODE, .thread_name = "nodes-conf", .post = post_from_writer, .done = written, .lock = &lock};
+    writer = file_writer_new(&options);
+    if (writer) return;
+    log_warning("Can't start the thread that writes the cluster config file: %s", strerror(errno));
+    exit(1);
+}
+
+static void note_ignored(void *context, const char *text) {
+    log_warning("The cluster config file %s: %s", cluster_options.config_file, text);
+}
+
+static _Noreturn void refuse_file(const struct nodes_file_error *error) {
+    struct memory_output text;
+    memory_output_init(&text);
+    nodes_file_print_error(&text.out, error);
+    struct slice line = memory_output_slice(&text);
+    log_warning("%.*s", (int)(line.len > 900 ? 900 : line.len), line.data);
+    log_warning("The server does not start with a damaged cluster config file: %s", path);
+    exit(1);
+}
+
+struct cluster *nodes_conf_start(const struct cluster_settings *settings, const struct cluster_effects *effects,
+                                 void *context, int64_t now_ms) {
+    struct memory_output text;
+    struct nodes_file file;
+    struct nodes_file_error error;
+    struct cluster *cluster;
+    find_path();
+    take_lock();
+    memory_output_init(&text);
+    int failed = file_read(path, FILE_MAX, &text.out);
+    if (failed) {
+        log_warning("Loading the cluster node config from %s: %s", path, strerror(-failed));
+        exit(1);
+    }
+    struct slice content = memory_output_slice(&text);
+    if (!nodes_file_parse(content, settings->tls, note_ignored, NULL, &file, &error)) refuse_file(&error);
+    if (file.count == 0) {
+        cluster = cluster_new(settings, effects, context, now_ms);
+        log_notice("No cluster configuration found, I'm %.40s", cluster->myself->id.text);
+    } else {
+        const char *reason;
+        cluster = cluster_new_from(&file, settings, effects, context, now_ms, &reason);
+        if (!cluster) {
+            error = (struct nodes_file_error){.line = content};
+            snprintf(error.reason, sizeof error.reason, "%s", reason);
+            refuse_file(&error);
+        }
+        log_notice("Node configuration loaded, I'm %.40s", cluster->myself->id.text);
+    }
+    nodes_file_free(&file);
+    memory_output_free(&text);
+    start_writer();
+    return cluster;
+}
+
+void nodes_conf_stop(void) {
+    if (!writer) return;
+    file_writer_free(writer);
+    writer = NULL;
+    file_lock_release(&lock);
+}

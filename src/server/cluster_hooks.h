@@ -1,0 +1,16 @@
+/* cluster_hooks.h: hooks through which lower layers reach the cluster (src/cluster). They are installed at start, where
+ * this server is a node of a cluster. Main thread only, but for describe(). */
+#ifndef SERVER_CLUSTER_HOOKS_H
+#define SERVER_CLUSTER_HOOKS_H
+#include "lib/text/output.h"
+
+struct cluster_hooks {
+    size_t (*connections)(void); /* of the cluster bus, when all nodes are linked: they count against maxclients */
+    size_t (*link_memory)(void); /* bytes of these connections */
+};
+extern const struct cluster_hooks *cluster_hooks; /* NULL: not a node of a cluster */
+
+static inline size_t cluster_connections(void) {
+    return __builtin_expect(cluster_hooks != NULL, 0) ? cluster_hooks->connections() : 0;
+}
+#endif
