@@ -2,6 +2,7 @@
 #include "cluster/debug.h"
 #include "cluster/links.h"
 #include "cluster/this_node.h"
+#include "lib/system/log.h"
 #include "lib/text/number.h"
 
 struct cluster_debug cluster_debug;
@@ -67,6 +68,8 @@ static void link_run(struct call *call) {
                            direction.data);
         return;
     }
+    log_notice("Closing links %.*s node %.40s (%s)", (int)direction.len, direction.data, node->id.text,
+               cluster_requester(call->client));
     if (to || all) kill_link(node->link);
     if (from || all) kill_link(node->inbound);
     reply_ok(call->reply);

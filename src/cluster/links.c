@@ -202,6 +202,8 @@ static bool listen_on_bus(void) {
 }
 
 bool links_start(int port) {
+    static struct cluster_listener listener = {.role_changed = links_configure};
+    cluster_listen(&listener);
     bus_port = port;
     bus_init(&cluster_bus, server.loop, transport_find(config_number("tls-cluster") ? "tls" : "tcp"), &events, NULL);
     links_configure();

@@ -108,9 +108,20 @@ static size_t connections(void) {
     return (this_cluster->nodes.count - 1) * 2;
 }
 static size_t link_memory(void) {
-    return bus_memory(&cluster_bus);
+    return bus_memory(&cluster_bus) + links_held();
 }
-static const struct cluster_hooks hooks = {.connections = connections, .link_memory = link_memory};
+static void write_nodes(struct output *out) {
+    for (size_t i = 0; i < this_cluster->nodes.count; i++) {
+        struct node_line line;
+        cluster_describe_node(this_cluster, this_cluster->nodes.list[i], &line);
+        node_line_print(out, &line, NODE_LINE_CLIENT);
+        output_write(out, SLICE("\n"));
+    }
+}
+static const struct cluster_hooks hooks = {.connections = connections,
+                                           .link_memory = link_memory,
+                                           .write_info = cluster_info_write,
+                                           .write_nodes = write_nodes};
 
 static void configured(void) {
     if (!server.cluster_enabled) return;

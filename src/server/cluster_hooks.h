@@ -1,5 +1,5 @@
 /* cluster_hooks.h: hooks through which lower layers reach the cluster (src/cluster). They are installed at start, where
- * this server is a node of a cluster. Main thread only, but for describe(). */
+ * this server is a node of a cluster. Main thread only. */
 #ifndef SERVER_CLUSTER_HOOKS_H
 #define SERVER_CLUSTER_HOOKS_H
 #include "lib/text/output.h"
@@ -7,6 +7,9 @@
 struct cluster_hooks {
     size_t (*connections)(void); /* of the cluster bus, when all nodes are linked: they count against maxclients */
     size_t (*link_memory)(void); /* bytes of these connections */
+    /* For a crash report: allocates nothing. */
+    void (*write_info)(struct output *out);  /* CLUSTER INFO */
+    void (*write_nodes)(struct output *out); /* CLUSTER NODES */
 };
 extern const struct cluster_hooks *cluster_hooks; /* NULL: not a node of a cluster */
 

@@ -90,3 +90,12 @@ test "a crash report takes no lock, and the process ends by the signal" -needs {
             "*=== VALKEY BUG REPORT END*"] {assert_match $part $report}
     }
 }
+
+test "a crash report of a node of a cluster shows the cluster" -needs {ours 1} {
+    if {[has_sanitizer]} {skip_test "the sanitizer reports crashes"}
+    lassign [serve -- --port PORT --cluster-enabled yes --set-proc-title no] process port
+    kill_process SEGV [spawn_pid $process]
+    set report [dict get [spawn_wait $process 60000] out]
+    assert_match "*CLUSTER INFO OUTPUT ------\ncluster_state:fail*CLUSTER NODES OUTPUT\
+        ------\n*:$port@* myself,master - 0 0 0 connected*=== VALKEY BUG REPORT END*" $report
+}

@@ -11,6 +11,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/server.h"
@@ -233,6 +234,26 @@ static void report_state(void) {
     }
 }
 
+/* An output that writes to the log. */
+static char log_bytes[OUTPUT_RESERVE_MAX + 1];
+static void log_bytes_write(struct output *out, size_t len) {
+    *out->pos = 0;
+    if (out->pos != log_bytes) log_write_raw(log_bytes);
+    out->pos = log_bytes;
+}
+static const struct output_ops log_output_ops = {.make_space = log_bytes_write};
+
+static void report_cluster(void) {
+    struct output out = {.pos = log_bytes, .end = log_bytes + OUTPUT_RESERVE_MAX, .ops = &log_output_ops};
+    if (!cluster_hooks) return;
+    put_title("CLUSTER INFO OUTPUT");
+    cluster_hooks->write_info(&out);
+    log_bytes_write(&out, 0);
+    put_title("CLUSTER NODES OUTPUT");
+    cluster_hooks->write_nodes(&out);
+    log_bytes_write(&out, 0);
+}
+
 static void report_call(void) {
     const struct call *call = dispatch_running();
     if (!call) return;
@@ -281,6 +302,7 @@ static void crashed(int number, siginfo_t *info, void *data) {
     report_registers(context);
     report_state();
     report_call();
+    report_cluster();
     log_write_raw("\n=== VALKEY BUG REPORT END. Make sure to include from START to END. ===\n\n"
                   "       Please report the crash, with this text, what was being done, and the version of the "
                   "operating system.\n\n");
