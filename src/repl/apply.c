@@ -1,20 +1,20 @@
-/* apply.c: follows the stream of the primary: executes its commands, passes its bytes on, and acknowledges them.
+/* apply.c: follows the primary's stream: executes its commands, forwards its bytes, and acknowledges them.
  *
- * The stream's client (CLIENT_PRIMARY) has the link's connection. Requests are executed from where they were received,
- * large arguments in the blobs they were received into. The client gets no replies; the server logs errors, because the
- * data may differ from the primary's after one.
+ * The stream's client (CLIENT_PRIMARY) owns the link's connection. Requests are executed in the receive buffer; large
+ * arguments are in the blobs into which they were received. The client gets no replies. The server logs error replies,
+ * because after one the data may differ from the primary's.
  *
- * The bytes of each request go unchanged to the stream of this server (repl_stream.h), for its own replicas and its
- * backlog, once the request has been executed. That advances role->position.offset. A transaction counts as executed
- * when its EXEC is: until then its bytes are kept here, so a link that breaks within a transaction resumes before it.
+ * After a request has been executed, its bytes are appended unchanged to the stream of this server (repl_stream.h), for
+ * its sub-replicas and its backlog. That advances role->position.offset. The bytes of a transaction are kept here until
+ * its EXEC has been executed, so a link that breaks within a transaction resumes before its MULTI.
  *
- * When the connection ends, the client is freed, and role->position is where the next PSYNC continues. A stream that is
- * no sequence of commands that this server can execute (a request without RESP, an unknown command) has no such
- * position: the link ends, and the full copy is made again.
+ * When the connection ends, the client is freed, and the next PSYNC continues at role->position. If the stream contains
+ * a request that this server cannot execute (an inline request, an unknown command), the position is discarded: the
+ * link ends, and a full synchronization follows.
  *
- * While a command runs that turns the loop (a busy script, a debugging session), the stream waits: its bytes stay in
- * the connection, and the replica sends acknowledgements, so that neither side takes the other for dead. It waits
- * in the same way while the clients of this server are paused (CLIENT PAUSE), whose requests would find other data. */
+ * While a command that turns the loop runs (a busy script, a debugging session), the stream waits: its bytes stay in
+ * the connection, and the replica keeps sending acknowledgements, so that the link does not time out. The stream also
+ * waits during CLIENT PAUSE, so that paused clients find the data unchanged. */
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -38,41 +38,43 @@
 enum { IN_LIMIT = 64 * 1024 * 1024, LOG_INTERVAL_US = 10 * 1000 * 1000 };
 static const struct request_limits limits = {.multibulk_max = 1024 * 1024 * 1024, .bulk_max = INT64_MAX / 4};
 
-/* Bytes that were received and belong to a request, or to a transaction, that is not executed yet. */
+/* A large argument of a request or transaction that is not executed yet; the other bytes are in apply.kept. */
 struct kept_blob {
-    size_t at; /* place in `bytes` before which the blob's bytes go */
+    size_t at; /* its position among the bytes of apply.kept */
     struct blob *blob;
 };
 
-/* Up to which offset the append-only file has reached a state. The file counts commands, the stream bytes: the offset
- * at which the file has some number of commands is noted, and counts once all of these have reached the state. */
+/* The stream offset up to which the append-only file is on disk (fsynced_mark), or up to which appendfsync would
+ * release replies (safe_mark). The file counts commands and the stream counts bytes, so file_offset() notes pairs of
+ * both. */
 struct file_mark {
-    uint64_t command;        /* noted */
-    int64_t offset, reached; /* noted; of the one noted before */
+    uint64_t command; /* commands in the file when `offset` was noted */
+    int64_t offset;   /* the noted offset: reached when `command` commands are done */
+    int64_t reached;  /* the highest offset that was reached; -1: none */
 };
 
 static struct {
     struct client *client; /* NULL: the stream is not followed */
     bool running;          /* apply_input() is on the stack */
-    bool waits;            /* input came while a command ran: apply_before_wait() executes it */
-    bool refused;          /* the last request was refused before it ran */
+    bool waits;            /* input arrived while a command ran: apply_before_wait() executes it */
+    bool refused;          /* dispatch refused the last request before it ran */
     bool held;             /* a filter held back the request in the reader */
     struct event_timer alive;
-    uint64_t counted; /* bytes of the connection in replication_stats */
-    size_t used;      /* bytes of the input that were executed and are not consumed */
+    uint64_t counted; /* bytes of the connection already in replication_stats */
+    size_t used;      /* bytes of the input that were executed but not yet consumed */
     struct memory_output kept;
     struct kept_blob *blobs;
     size_t blob_count, blob_capacity, blob_bytes;
-    bool ack_due;         /* the primary asked for an acknowledgement: it waits for the file to be on the disk */
-    bool ack_now;         /* one is to be sent before the loop waits */
-    uint64_t asked_us;    /* when it last did; 0: never */
+    bool ack_due;         /* after GETACK, until the append-only file has everything on disk: acknowledge then */
+    bool ack_now;         /* send an acknowledgement before the loop waits */
+    uint64_t asked_us;    /* time of the last GETACK; 0: none */
     int64_t acked;        /* last offset acknowledged */
     int64_t fsynced_sent; /* last offset acknowledged as being on disk */
-    /* Of this link: a position of another link may belong to another history. */
+    /* Valid for this link only: the next one may continue another history. */
     struct file_mark safe_mark, fsynced_mark;
 } apply;
 
-/* --- What is kept --- */
+/* --- Kept bytes of an open transaction --- */
 
 static size_t kept_len(void) {
     return memory_output_slice(&apply.kept).len + apply.blob_bytes;
@@ -118,12 +120,12 @@ static void kept_pass_on(void) {
 
 /* Acknowledgements
  *
- * The primary gets one each second and when it asks (GETACK), because a client waits (WAIT). For EAGER_US after it has
- * asked, the replica acknowledges without being asked again: the next WAIT often finds the acknowledgement there.
+ * The replica acknowledges each second, and when the primary asks (GETACK) because a client waits (WAIT). For EAGER_US
+ * after a GETACK it acknowledges without being asked again, so that the next WAIT often need not wait.
  *
- * An acknowledgement is a reply to writes: with an append-only file the offset is that of the commands whose replies
- * could leave (appendfsync), so that it survives the end of this process. It is sent before the loop waits, when what a
- * turn has executed is written. */
+ * An acknowledgement promises what a reply to a write promises. With an append-only file its offset covers only
+ * commands whose replies appendfsync would release. It is sent before the loop waits, after the commands of the turn
+ * are written to the file. */
 enum { EAGER_US = 1000 * 1000, ALIVE_US = 1000 * 1000 };
 
 static int64_t file_offset(struct file_mark *mark, uint64_t appended, uint64_t done) {
@@ -136,14 +138,15 @@ static int64_t file_offset(struct file_mark *mark, uint64_t appended, uint64_t d
     return mark->reached < 0 ? 0 : mark->reached;
 }
 
-/* The offset up to which the stream's commands are in the append-only file on the disk; -1: the file is off. */
+/* The offset up to which the append-only file on disk has the stream's commands; -1: the file is off. */
 static int64_t fsynced_offset(void) {
     struct aof_progress file;
     if (aof_progress(&file)) return file_offset(&apply.fsynced_mark, file.appended, file.synced);
     return apply.fsynced_mark.offset = apply.fsynced_mark.reached = -1;
 }
 
-/* The offset to acknowledge. A replica that goes on without its disk acknowledges what it has in memory. */
+/* The offset to acknowledge. With replica-ignore-disk-write-errors, a replica that cannot write to its disk
+ * acknowledges what it has in memory. */
 static int64_t safe_offset(void) {
     struct aof_progress file;
     bool without_disk = replica_settings.ignore_disk_errors && aof_refuses_writes();
@@ -165,13 +168,13 @@ static void send_ack(void) {
     client_flush_later(client);
 }
 
-/* At once, or when what this turn has executed is written. */
+/* Acknowledges now, or, if the append-only file is behind, before the loop waits. */
 static void acknowledge(void) {
     apply.ack_now = true;
     if (safe_offset() == role->position.offset) send_ack();
 }
 
-/* The cron does not run while a command turns the loop. */
+/* A timer, because the cron does not run while a command turns the loop. */
 static uint64_t keep_alive(struct event_timer *timer) {
     if (!apply.client) return 0;
     if (dispatch_running() && conn_is_open(apply.client->conn)) send_ack();
@@ -180,7 +183,7 @@ static uint64_t keep_alive(struct event_timer *timer) {
 
 /* --- Errors --- */
 
-/* Where clients may write, the data may differ from the primary's, and errors are to be expected. */
+/* On a writable replica errors are expected: its data may differ from the primary's. */
 static bool panics(void) {
     if (!role_is_read_only()) return false;
     return replica_settings.error_behavior == ERRORS_PANIC ||
@@ -209,10 +212,10 @@ static bool is_getack(const struct request_reader *reader) {
     return reader->argc == 3 && slice_is(reader->argv[0], "replconf") && slice_is(reader->argv[1], "getack");
 }
 
-/* A request was executed: its bytes are `raw`, behind what is kept of it. */
+/* A request was executed. Its bytes are those in apply.kept, if any, followed by `raw`. */
 static void executed(struct slice raw) {
     struct client *client = apply.client;
-    if (transaction_queued(client) >= 0) { /* counts when EXEC is executed */
+    if (transaction_queued(client) >= 0) { /* until EXEC */
         keep(raw);
         return;
     }
@@ -231,7 +234,7 @@ static bool execute(void) {
     apply.refused = false;
     if (reader->argc == 0 || reader->is_inline) return true;
     if (is_getack(reader)) {
-        repl_stream_written(); /* the offset includes the requests before it that came in the same bytes */
+        repl_stream_written(); /* so that the offset includes the requests before this one */
         apply.ack_due = true;
         acknowledge();
         apply.asked_us = clock_mono();
@@ -250,7 +253,7 @@ static void receive_large(struct slice input) {
     conn_receive_into(conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
 }
 
-/* A replica that went on without its disk would lose, at its next start, changes that its primary counts on. */
+/* The server cannot write to its disk. If it continued, its next start would lose changes that it has acknowledged. */
 static void check_disk(void) {
     static struct log_limit limit = {.interval_us = LOG_INTERVAL_US};
     if (!replica_settings.ignore_disk_errors) {
@@ -260,19 +263,19 @@ static void check_disk(void) {
     log_limited(&limit, LOG_LEVEL_WARNING, "Replica is applying a command it is unable to write to disk.");
 }
 
-/* Nobody knows which data the rest of the stream is for: the link ends without a position. */
+/* Ends the link and discards the position: the rest of the stream does not fit the data. */
 static void give_up(const char *why) {
     log_warning("%s. Closing the primary connection and discarding the cached primary.", why);
     replica_stream_refused();
     client_free(apply.client);
 }
 
-/* A file of which only a part could be loaded has replaced the data (DEBUG RELOAD, DEBUG LOADAOF). */
+/* DEBUG RELOAD or DEBUG LOADAOF has replaced the data, perhaps with a part of a file. */
 static void give_up_other_data(void) {
     give_up("The data are no longer those of the primary's stream");
 }
 
-/* Whether the stream can go on behind the request in the reader, which was executed. */
+/* Whether the stream can continue after the request in the reader, which was executed. If not, ends the link. */
 static bool can_go_on(void) {
     if (apply.refused)
         give_up("The primary sent a command that this server cannot execute");
@@ -287,8 +290,8 @@ static void note_read_ahead(void) {
     role_sync.read_ahead = (int64_t)(kept_len() + apply.client->conn->in_len);
 }
 
-/* The input is bounded, so that a stream that waits takes no more memory than this; but a request has no bound, and one
- * that fills the input could never end. The bound follows the bytes that have really arrived. */
+/* The input buffer is limited to IN_LIMIT, so that a waiting stream takes no more memory. A request may be larger than
+ * the limit, which is therefore doubled whenever a partial request fills the buffer. */
 static void bound_input(struct connection *conn, bool is_partial) {
     if (is_partial && conn->in_len >= conn->in_limit)
         conn_set_in_limit(conn, conn->in_limit * 2);
@@ -296,8 +299,8 @@ static void bound_input(struct connection *conn, bool is_partial) {
         conn_set_in_limit(conn, IN_LIMIT);
 }
 
-/* A request that a filter held back is in the reader, complete; the input may have moved since. The bytes that come
- * next may be noticed before its release is. */
+/* If a filter has held a request back, it is complete in the reader, but the input may have moved since. This may run
+ * for new input before the filter releases the request. */
 static enum request_status read_request(struct slice input) {
     struct request_reader *reader = &apply.client->reader;
     if (!apply.held) return request_read(reader, input, &limits);
@@ -362,7 +365,7 @@ static void readable(struct connection *conn) {
     replication_stats.bytes_in += conn->bytes_in - apply.counted;
     apply.counted = conn->bytes_in;
     role_heard();
-    if (apply.client->holds) note_read_ahead(); /* a paused server executes nothing */
+    if (apply.client->holds) note_read_ahead(); /* apply_input() does nothing while the client is paused */
     apply_input();
 }
 
@@ -412,7 +415,7 @@ void apply_start(struct connection *conn) {
     apply.counted = conn->bytes_in;
     apply.ack_now = apply.ack_due = false;
     apply.fsynced_mark = (struct file_mark){.offset = -1, .reached = -1};
-    apply.safe_mark = (struct file_mark){.offset = -1, .reached = -1}; /* the file may be behind the position */
+    apply.safe_mark = (struct file_mark){.offset = -1, .reached = -1}; /* the file may be behind role->position */
     event_timer_set(server.loop, &apply.alive, ALIVE_US, keep_alive);
     client->db = keyspace_db(server.keyspace, db < 0 ? 0 : db);
     client->user = &superuser;
@@ -432,7 +435,7 @@ void apply_start(struct connection *conn) {
     if (!conn_is_open(conn))
         client_free(client);
     else if (conn_peek(conn).len)
-        apply_input(); /* bytes that came with the answer to PSYNC */
+        apply_input(); /* bytes that arrived with the reply to PSYNC */
 }
 
 void apply_stop(void) {
@@ -447,11 +450,11 @@ void apply_cron(void) {
         give_up_other_data();
 }
 
-/* What came while a command ran is executed. The primary that waits for acknowledgements gets one as soon as the file
- * is written, and when it is on disk. */
+/* Executes the input that arrived while a command ran. After GETACK, acknowledges as soon as the append-only file is
+ * written, and again when it is on disk. */
 void apply_before_wait(void) {
     if (apply.client && apply.waits && !dispatch_running()) {
-        role_heard(); /* the clock of the running command stood still */
+        role_heard(); /* the cached clock did not advance while the command ran */
         apply_input();
     }
     if (!apply.client || !conn_is_open(apply.client->conn)) return;

@@ -1,10 +1,10 @@
 /* direct_transfer.c: see direct_transfer.h.
  *
- * The sockets do not block, since they share this flag with the server's descriptors. The child polls those that have
- * not taken all bytes yet.
+ * The sockets are non-blocking, because they share this flag with the server's descriptors. The child polls those that
+ * have not accepted all bytes yet.
  *
- * Rejected: a thread for each replica, so that a slow one would not hold up the others. Each of them would need the
- * snapshot's bytes for itself, and the slowest one decides how long the child lives in any case. */
+ * Rejected: a thread for each replica, so that a slow one does not hold up the others. Each thread would need a copy of
+ * the snapshot's bytes, and the slowest one decides how long the child lives in any case. */
 #include "repl/direct_transfer.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -16,12 +16,12 @@
 
 enum { REPORT_US = 1000 * 1000 };
 
-/* Shorter than PIPE_BUF: written and read in one piece. */
+/* Smaller than PIPE_BUF, so writes are atomic. */
 struct note {
     uint64_t event, value;
 };
 
-/* False: the server is stopped and its pipe is full. */
+/* False: the pipe is full, because the server is stopped. */
 static bool write_note(const struct direct_writer *writer, enum direct_event event, uint64_t value) {
     struct note note = {event, value};
     ssize_t written;
@@ -43,7 +43,7 @@ static void lose(const struct direct_writer *writer, struct direct_target *targe
     write_note(writer, DIRECT_LOST, target->client_id);
 }
 
-/* Sends what the socket takes. True: it has not taken all. */
+/* Sends as much as the socket accepts. True: some bytes are left. */
 static bool send_some(struct direct_writer *writer, struct direct_target *target, const char *bytes, size_t len) {
     while (target->sent < len) {
         ssize_t sent = send(target->fd, bytes + target->sent, len - target->sent, MSG_NOSIGNAL | MSG_DONTWAIT);

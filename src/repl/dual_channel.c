@@ -1,7 +1,7 @@
-/* dual_channel.c: the full copy on a connection of its own, on the replica.
+/* dual_channel.c: the full synchronization on two connections, on the replica.
  *
- * With dual-channel-replication-enabled on both sides, the primary sends the full copy and the stream at the same time,
- * on two connections, and need not keep the stream for the replica meanwhile:
+ * With dual-channel-replication-enabled on both servers, the primary sends the full copy and the stream at the same
+ * time on two connections, and need not keep the stream for the replica during the transfer:
  *
  *     main channel                                  RDB channel
  *     PSYNC ? -1
@@ -11,13 +11,13 @@
  *     PSYNC <history> <offset + 1>
  *     <- +CONTINUE, the stream                      <- $EOF:<mark>, the copy
  *
- * Both use the transport of the link. Where RDMA is refused for the second one, it uses TCP: the primary may have
- * memory for one connection only.
+ * Both channels use the transport of the link. If an RDMA connect for the RDB channel fails, it uses TCP: the primary
+ * may not have memory for a second RDMA connection.
  *
- * The stream waits in the receive buffer of the main channel, up to the hard limit of client-output-buffer-limit
- * replica; above that the primary has to wait. When the copy is loaded, the stream continues from its offset. A small
- * copy can be loaded before the primary has answered on the main channel. A primary that has given the main channel up
- * meanwhile does not know the client id any more; its answer to PSYNC says whether it can continue all the same. */
+ * Until the copy is loaded, the stream waits in the receive buffer of the main channel, up to the hard limit of
+ * client-output-buffer-limit replica; the primary keeps the rest. A small copy may be loaded before the primary replies
+ * on the main channel. If the primary has given up the main channel in the meantime, it does not know the client id any
+ * more; its reply to PSYNC decides whether the synchronization can continue. */
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
@@ -32,11 +32,11 @@
 enum { BUFFER_DEFAULT = 256 * 1024 * 1024, FREE_LATER_MIN = 64 * 1024 };
 
 static struct {
-    bool running, full; /* full: the buffer was, since the synchronization began */
+    bool running, full; /* full: the receive buffer has reached its limit, which was logged */
     struct connection *main, *rdb;
     void (*done)(bool synchronized);
     uint64_t heard_us;
-    int answers; /* to REPLCONF on the RDB channel, still to come */
+    int answers; /* replies still to come on the RDB channel: to AUTH and REPLCONF */
     enum { MAIN_WAITS, MAIN_ID, MAIN_PSYNC, MAIN_STREAM } main_state;
     enum { RDB_CONNECT, RDB_REPLCONF, RDB_END_OFFSET, RDB_HEADER, RDB_COPY, RDB_LOADED, RDB_FAILED } rdb_state;
     char client_id[24], header[REPLICA_LINE_MAX];
@@ -48,7 +48,7 @@ static void close_rdb(void) {
     dual.rdb = NULL;
 }
 
-/* What is kept of the stream is of no use without the copy. Freeing a large buffer takes the kernel a while. */
+/* Discards the buffered part of the stream, which is useless without the copy; a large one on another thread. */
 static void end_in_vain(void) {
     dual.running = false;
     role_sync.buffer = 0;
@@ -64,7 +64,7 @@ void dual_channel_cancel(void) {
 }
 
 static void fail(const char *what, const char *text) {
-    if (dual.rdb_state == RDB_COPY) { /* perhaps it is being loaded, which ends in copied() */
+    if (dual.rdb_state == RDB_COPY) { /* sync_load.c ends the copy and calls copied() */
         char reason[200];
         snprintf(reason, sizeof reason, "Dual channel replication: %s%s%.100s", what, *text ? ": " : "", text);
         sync_broken(reason);
@@ -76,8 +76,8 @@ static void fail(const char *what, const char *text) {
     dual.done(false);
 }
 
-/* There is no copy. If the main channel still waits for an answer, this ends with it: a primary that has given the
- * synchronization up says why, and logs why. */
+/* The RDB channel failed. If a reply is due on the main channel, waits for it before giving up: a primary that has
+ * given up the synchronization replies with the reason, and fail() logs it. */
 static void rdb_failed(void) {
     bool asks = dual.main_state == MAIN_ID || dual.main_state == MAIN_PSYNC;
     close_rdb();
@@ -91,7 +91,7 @@ static void rdb_failed(void) {
     dual.done(false);
 }
 
-/* The copy is loaded, and the main channel has the stream from there on. */
+/* The copy is loaded, and the main channel has the stream from its offset on. */
 static void finish(void) {
     struct connection *conn = dual.main;
     void (*done)(bool synchronized) = dual.done;
@@ -242,7 +242,7 @@ static void rdb_line(const char *line) {
             fail("the primary does not announce the end offset of the copy", line);
             return;
         }
-        child_pause_after_fork(); /* the primary's child writes the copy: what if the stream is not fetched? */
+        child_pause_after_fork(); /* DEBUG: tests delay the main channel here, as in Valkey */
         replica_send(dual.main, 3,
                      (struct slice[]){SLICE("REPLCONF"), SLICE("set-rdb-client-id"), slice_of(dual.client_id)});
         dual.main_state = MAIN_ID;

@@ -1,13 +1,13 @@
 /* failover.c: FAILOVER: a primary hands its role to one of its replicas, without losing a write.
  *
- *     waiting-for-sync       writes of clients are paused until the replica (or any replica, if none is named) has
+ *     waiting-for-sync       clients' writes are paused until the named replica (or any, if none is named) has
  *                            acknowledged the whole stream
- *     failover-in-progress   this server follows the replica: its PSYNC carries the argument FAILOVER, at which the
- *                            replica becomes the primary, in the same history
- *     no-failover            the link is up; writes are answered again (with an error: this server is a replica)
+ *     failover-in-progress   this server has become a replica of it. Its PSYNC has the argument FAILOVER, on which the
+ *                            replica becomes the primary and continues the history
+ *     no-failover            the link is up; paused writes get an error, because this server is a replica
  *
- * A timeout, FAILOVER ABORT, or a replica that refuses ends a failover; this server is a primary again. With FORCE the
- * timeout makes the replica the primary although it lacks writes, which are lost. */
+ * A timeout, FAILOVER ABORT, or a refusal of the replica ends a failover, and this server is the primary again. With
+ * FORCE, the replica becomes the primary at the timeout although it lacks writes, which are lost. */
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -26,7 +26,7 @@ static struct {
     int port;
     bool force;
     int64_t deadline_ms; /* 0: none */
-    int64_t ask_ms;      /* when replicas are asked to acknowledge again */
+    int64_t ask_ms;      /* time of the next REPLCONF GETACK */
 } failover;
 
 bool repl_failover_running(void) {
@@ -47,7 +47,7 @@ static const char *target_text(void) {
     return text;
 }
 
-/* Waits end before the requests that were held back are answered: that is the order in which they came. */
+/* Blocked clients get their error before the paused requests are executed: they came first. */
 static void end(void) {
     mem_free(failover.host);
     failover.host = NULL;
@@ -80,7 +80,7 @@ static bool has_all(const struct replica *replica) {
     return replica_is_online(replica) && !replica->awaits_ack && replica->acked == role->position.offset;
 }
 
-/* A replica that has the whole stream; NULL: not yet. */
+/* The target, or any replica, if it has acknowledged the whole stream. NULL: none has. */
 static struct replica *target_synced(void) {
     if (failover.host) {
         struct replica *replica = replica_at(slice_of(failover.host), failover.port);
@@ -130,7 +130,7 @@ static void before_wait(void) {
         end();
 }
 
-/* The loop may sleep until a replica acknowledges; the cron looks at the timeout. */
+/* before_wait() runs only when the loop wakes up; the cron checks the timeout. */
 static void cron(void) {
     if (failover.state == FAILOVER_WAITS) check_target();
 }
@@ -175,7 +175,7 @@ static bool options_read(struct call *call, struct request *request) {
     return true;
 }
 
-/* NULL: the failover may begin. */
+/* The error, or NULL if the failover may begin. */
 static const char *request_refusal(const struct request *request) {
     if (failover.state != FAILOVER_NONE) return "ERR FAILOVER already in progress.";
     if (role_is_replica()) return "ERR FAILOVER is not valid when server is a replica.";

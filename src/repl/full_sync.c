@@ -1,20 +1,19 @@
 /* full_sync.c: the full synchronization on the primary.
  *
- * From a file (repl-diskless-sync no, or a replica that does not understand an end marker): a background save writes
- * dbfilename. When it is complete, each replica that waits for it gets "$<length>" and the file. Replicas that connect
- * while the file is being written take part, from the same stream position as the replicas that already wait.
+ * From a file (repl-diskless-sync no, or a replica without the capability "eof"): a background save writes dbfilename.
+ * When the file is complete, each waiting replica gets "$<length>" and the file. A replica that connects while the file
+ * is being written joins, at the stream position of the replicas that already wait.
  *
- * Through a pipe: a child process writes the snapshot into a pipe. The server reads it in pieces and passes each piece,
- * by reference, to all replicas that take part. "$EOF:<mark>" precedes the snapshot and the mark follows it, both
- * written by the child. The server stops reading while one replica has REPLICA_SEND_AHEAD bytes queued, so memory stays
- * bounded; a replica that accepts no bytes for repl-timeout is closed. The child never uses a connection, so the same
- * code serves every transport.
+ * Through a pipe: a child process writes "$EOF:<mark>", the snapshot and the mark into a pipe. The server reads the
+ * pipe in pieces and passes each piece, by reference, to all replicas that take part. It stops reading while one
+ * replica has REPLICA_SEND_AHEAD bytes queued, so memory is bounded. A replica that accepts no bytes for repl-timeout
+ * is closed. The child uses no connection, so this works with every transport.
  *
- * On two channels: the replica's RDB channel takes part in such a transfer. The primary sends it the offset of the
- * snapshot ("$ENDOFF:<offset> <id> <db> <client>"), and its main channel asks for the stream from there on by PSYNC
- * while the snapshot is still being sent. The primary keeps the stream for it until then. The child writes the snapshot
- * straight to RDB channels that are plain sockets (direct_transfer.h); those over TLS and RDMA get it through the pipe.
- */
+ * On two channels (dual-channel-replication-enabled): the replica opens a second connection, its RDB channel. The
+ * primary sends the offset of the snapshot there ("$ENDOFF:<offset> <id> <db> <client>"), and then the snapshot. While
+ * it is still being sent, the replica's main channel asks for the stream from that offset on by PSYNC; the primary
+ * keeps the stream until then. If all RDB channels are plain sockets, the child writes to them itself
+ * (direct_transfer.h). Otherwise (TLS, RDMA) the pipe is used. */
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -50,7 +49,7 @@ struct awaited_channel {
     int64_t offset;
     char name[REPLICA_NAME_MAX]; /* of the replica, for the log */
     struct repl_stream_reader reader;
-    int64_t rdb_done_ms; /* when the RDB channel ended; 0: it is there */
+    int64_t rdb_done_ms; /* when the RDB channel was closed; 0: it is open */
 };
 int full_sync_grace_s = 60;
 static struct list awaited = LIST_INIT(awaited);
@@ -110,7 +109,7 @@ uint64_t full_sync_kept_for(const struct replica *replica) {
     return channel ? repl_stream_reader_lag(&channel->reader) : 0;
 }
 
-/* While its RDB channel is there, that is the client whose output is limited. */
+/* While the RDB channel is open, its client's output limit covers the kept stream: see replica_report(). */
 void full_sync_limit_kept(void) {
     const struct client_limit *limit = &client_settings.limits[CLIENT_CLASS_REPLICA];
     list_each(&awaited, link) {
@@ -138,7 +137,7 @@ static void awaited_expire(int64_t now) {
     }
 }
 
-/* --- Beginning --- */
+/* --- Announcing the position --- */
 
 void full_sync_announce(struct replica *replica) {
     char line[REPL_ID_LEN + 48];
@@ -155,7 +154,7 @@ void full_sync_announce(struct replica *replica) {
         return;
     }
     if (!replica->rdb_only) repl_stream_attach_end(&replica->reader);
-    if (!replica->psync) return; /* SYNC: the file follows at once */
+    if (!replica->psync) return; /* the reply to SYNC is the file itself */
     len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", role->position.id, (long long)role->position.offset);
     replica_write(replica, (struct slice){line, (size_t)len});
 }
@@ -202,8 +201,8 @@ static bool file_open(struct replica *replica) {
     return false;
 }
 
-/* A command that ends a child (FLUSHALL) may be in the middle of a transaction, where no copy can begin: the cron is
- * there soon. */
+/* A command that kills the child (FLUSHALL) may be part of a transaction, where no snapshot can begin; the cron starts
+ * it then. */
 static void serve_next(void) {
     if (!dispatch_running()) full_sync_cron();
 }
@@ -226,14 +225,14 @@ static void file_saved(bool success) {
     serve_next();
 }
 
-/* The version that a replica reads for sure: Redis 7 does not tell its own. */
+/* The highest RDB version that the replica is known to load. Replicas older than Valkey 8 do not announce a version. */
 static int snapshot_version(const struct replica *replica) {
     return replica->version >= VERSION_9 ? RDB_VERSION : replica->version ? RDB_VERSION_COMMON : RDB_VERSION_OLD;
 }
 
 static int file_version; /* of the file that is being written */
 
-/* Nobody waits for the file, and the next start of this server does not need it either. */
+/* Kills the child that writes the file if no replica waits for it any more and no save points are configured. */
 static void file_left(void) {
     if (!snapshot_running() || save_points_count()) return;
     list_each(&replicas, link) if (replica_of(link)->state == REPLICA_FILE) return;
@@ -251,7 +250,7 @@ static struct replica *waiting_for_file(const struct replica *like) {
     return NULL;
 }
 
-/* The snapshot of `other` serves this one, too: the stream continues for it from the same position. */
+/* The replica uses the snapshot of `other`, and continues the stream from the same position. */
 static void file_join(struct replica *replica, const struct replica *other) {
     char line[REPL_ID_LEN + 48];
     int64_t offset = repl_stream_reader_offset(&other->reader);
@@ -268,21 +267,22 @@ static void file_join(struct replica *replica, const struct replica *other) {
 /* --- Through a pipe --- */
 
 static struct {
-    bool running, dual; /* dual: to RDB channels */
-    bool direct;        /* the child writes to their sockets; the pipe brings its notes */
+    bool running, dual; /* dual: the receivers are RDB channels */
+    bool direct;        /* the child writes to their sockets; the pipe carries its reports (direct_transfer.h) */
     struct direct_writer writer;
     struct child_job job;
     struct snapshot_content content;
     char mark[MARK_LEN + 1];
-    /* The write end, and a pipe that ends when the server has read everything, or the sockets; the child has them. */
+    /* Descriptors for the child: the pipe's write end; then the read end of the release pipe, or (direct) the
+     * sockets. The server closes its end of the release pipe when it has read everything. */
     int child_fds[DIRECT_MAX + 1];
-    int release_fd; /* the server's end of the second one */
+    int release_fd; /* the server's end of the release pipe */
     struct event_io pipe;
-    bool ended;           /* the pipe */
-    bool exited, success; /* the child */
+    bool ended;           /* the pipe was read to its end */
+    bool exited, success; /* the child has exited; with status 0 */
 } transfer = {.pipe.fd = -1};
 
-/* The save is in progress until its last byte is read: the child stays, and the pipe ends. */
+/* Closes the pipe and waits until the server has read it, so that INFO shows the save as running until then. */
 static void wait_for_reader(int fd) {
     char byte;
     ssize_t got;
@@ -408,7 +408,8 @@ static struct replica *transfer_receiver(uint64_t client_id) {
     return NULL;
 }
 
-/* Takes down what the child has said. `leaving` has left the list of replicas. False: the child has ended. */
+/* Reads the child's reports. `leaving` is a replica that has left the list already; or NULL. False: the child has
+ * exited. */
 static bool direct_read_notes(struct replica *leaving) {
     uint64_t value;
     enum direct_event event;
@@ -441,7 +442,7 @@ static void transfer_resume(void) {
 static void transfer_done(struct child_job *job, int status, int signal) {
     transfer.exited = true;
     transfer.success = !status && !signal;
-    bool dropped = signal == CHILD_KILL_SIGNAL && transfer.dual; /* the channel's connection is lost */
+    bool dropped = signal == CHILD_KILL_SIGNAL && transfer.dual; /* killed because the RDB channel was closed */
     if (signal && !dropped)
         log_warning("Background RDB transfer terminated by signal %d", signal);
     else if (status || dropped)
@@ -449,10 +450,10 @@ static void transfer_done(struct child_job *job, int status, int signal) {
     else
         log_notice("Background RDB transfer terminated with success");
     if (transfer.direct && !transfer.ended) {
-        direct_ready(&transfer.pipe, EVENT_READ); /* the pipe ends with the child, and the transfer with both */
+        direct_ready(&transfer.pipe, EVENT_READ); /* reads the last reports up to the end of the pipe */
         return;
     }
-    if (!transfer.success && !transfer.ended) { /* what it still holds is part of a copy that ends nowhere */
+    if (!transfer.success && !transfer.ended) { /* the rest in the pipe belongs to an incomplete copy */
         if (transfer_receivers())
             log_notice("Diskless rdb transfer, done reading from pipe, %zu replicas still up.", transfer_receivers());
         transfer_end_pipe();
@@ -460,7 +461,7 @@ static void transfer_done(struct child_job *job, int status, int signal) {
     transfer_finish();
 }
 
-/* The child can write to the RDB channels itself. Collects their sockets. */
+/* Collects the sockets of the RDB channels. False: the child cannot write to all of them itself. */
 static bool direct_prepare(void) {
     struct direct_writer *writer = &transfer.writer;
     *writer = (struct direct_writer){.timeout_us = (uint64_t)repl_settings.timeout * 1000000};
@@ -476,7 +477,7 @@ static bool direct_prepare(void) {
     return writer->count;
 }
 
-/* The pipe of the snapshot's bytes, and the one that ends when the server has read them; or the pipe of the notes. */
+/* Creates the pipe for the snapshot and the release pipe; or (direct) only the pipe for the child's reports. */
 static int transfer_pipes(int ends[2], int release[2]) {
     release[0] = release[1] = -1;
     if (pipe2(ends, O_CLOEXEC) < 0) return -errno;
@@ -498,7 +499,7 @@ static int transfer_pipes(int ends[2], int release[2]) {
     return 0;
 }
 
-/* `dual`: to RDB channels, which know already where the copy begins. */
+/* `dual`: to RDB channels, which have already received the position of the copy. */
 static int transfer_start(const struct snapshot_content *content, bool dual) {
     int ends[2], release[2], result;
     if (transfer.running) return -EBUSY;
@@ -533,9 +534,9 @@ static int transfer_start(const struct snapshot_content *content, bool dual) {
     return 0;
 }
 
-/* --- Which replicas a snapshot is for --- */
+/* --- Which replicas share a snapshot --- */
 
-/* Those that would fetch a snapshot wait as long as another one is held. */
+/* While a snapshot is held for RDMA READ, replicas that would fetch the next one wait. */
 static struct replica *first_waiting(void) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
@@ -548,8 +549,8 @@ static bool snapshot_is_for(const struct replica *replica, const struct replica 
     return replica->state == REPLICA_WAITS && same_snapshot(replica, first);
 }
 
-/* Genuine replicas try again as soon as they are refused. The error is delayed so that they do so once a second, as
- * they do with a primary that they cannot reach. */
+/* A Valkey replica retries immediately after an error. The error is delayed by REFUSAL_DELAY_MS, so that the replica
+ * retries once a second, as it does when the primary is unreachable. */
 static void refuse(struct replica *replica, const char *error) {
     replica->state = REPLICA_REFUSED;
     replica->refusal = error;
@@ -588,7 +589,7 @@ static void log_refusal(const struct replica *replica, int version) {
     static struct {
         char name[REPLICA_NAME_MAX];
         struct log_limit limit;
-    } refused[REFUSALS_KNOWN]; /* the last ones */
+    } refused[REFUSALS_KNOWN]; /* the replicas refused last */
     static unsigned next;
     const char *name = replica_name(replica);
     unsigned i = 0;
@@ -604,7 +605,7 @@ static void log_refusal(const struct replica *replica, int version) {
                 version);
 }
 
-/* Only the newest format holds hash fields with an expiry. A snapshot in an older one would fail each time. */
+/* Only the newest RDB version can hold hash fields with an expiration. A snapshot in an older one would always fail. */
 static void refuse_old_replicas(void) {
     bool needs_newest = has_expiring_fields();
     list_each(&replicas, link) {
@@ -629,8 +630,8 @@ static void take_part(const struct replica *like, enum replica_state state) {
     }
 }
 
-/* Starts a snapshot for the replica that has waited longest and all that can share it. RDB channels learn the offset
- * before the child exists, which writes to their sockets. */
+/* Starts a snapshot for the first waiting replica and all that can share it. RDB channels get the offset before the
+ * fork, because the child then writes to their sockets. */
 static void start_snapshot(void) {
     refuse_old_replicas();
     struct replica *first = first_waiting();
@@ -688,7 +689,7 @@ void full_sync_request(struct replica *replica) {
     }
 }
 
-/* More replicas may come, which share the snapshot: it is delayed for them. */
+/* repl-diskless-sync-delay: the snapshot is delayed, so that more replicas can share it. */
 static bool delay_is_over(int64_t now) {
     int64_t longest = 0;
     int waiting = 0;
@@ -747,7 +748,7 @@ void full_sync_forget(struct replica *replica) {
         transfer_resume();
         return;
     }
-    if (replica->last_sent) return; /* the child is about to end */
+    if (replica->last_sent) return; /* the child is about to exit */
     log_notice("Diskless rdb transfer, last replica dropped, killing fork child.");
     child_kill();
 }

@@ -1,5 +1,5 @@
-/* full_sync_pull.c: the full synchronization that replicas fetch by RDMA READ, as one of the ways in full_sync.c: which
- * replicas can fetch, when they take part, and what happens to them at the end. pull_primary.h does the work. */
+/* full_sync_pull.c: connects the full synchronization by RDMA READ (pull_primary.h) with full_sync.c: decides which
+ * replicas can fetch a snapshot, when they join one, and what follows when they are done. */
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -37,8 +37,8 @@ static void failed(void *owner, const char *reason) {
     replica_close(replica);
 }
 
-/* Replicas that came too late to join. They are started by the loop's next turn: the caller may be in the middle of
- * something. */
+/* Starts the next snapshot for replicas that could not join this one. Deferred to the loop's next turn, because the
+ * caller may be iterating over replicas. */
 static uint64_t start_next(struct event_timer *timer) {
     full_sync_cron();
     return 0;
@@ -59,7 +59,7 @@ static bool awaited(void) {
 static const struct pull_events events = {
     .save = save, .delivered = delivered, .failed = failed, .ended = ended, .awaited = awaited};
 
-/* The memory must be registered before +FULLRESYNC is sent: after it there is no way back to an ordinary copy. */
+/* The memory is registered before +FULLRESYNC is sent: after it, an ordinary copy is no longer possible. */
 static bool take_part(struct replica *replica, const struct repl_stream_reader *position) {
     const char *error;
     replica->pull = pull_join(replica->client, replica, &error);

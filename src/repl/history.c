@@ -1,8 +1,8 @@
 /* history.c: the ids of this server's history. See repl.h.
  *
- * A server starts with a random id. RDB files name the position of the data in them (struct stream_position, AUX fields
- * repl-id, repl-offset and repl-stream-db), so a server that restarts can continue: a replica asks its primary for the
- * stream from there on, and a primary keeps the old id as its second id, so that its replicas need no full
+ * A server starts with a random id. An RDB file holds the position of its data (struct stream_position, AUX fields
+ * repl-id, repl-offset and repl-stream-db), so that a restarted server can continue. A replica asks its primary for the
+ * stream from that position on. A primary keeps the old id as its second id, so that its replicas need no full
  * synchronization. */
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -40,7 +40,7 @@ static void second_from_id(void) {
     history.second_offset = role->position.offset;
 }
 
-/* A history of this server's own begins at the present offset. */
+/* Begins a new history at the current offset. */
 static void begin_history(void) {
     struct stream_position position = role->position;
     random_hex(position.id, REPL_ID_LEN);
@@ -63,7 +63,7 @@ void repl_history_branch(void) {
 void repl_history_adopt(const struct stream_position *position) {
     repl_disconnect_replicas("the data set was replaced");
     repl_stream_free_backlog();
-    /* Bytes that are left would be continued at their own offset, whatever the primary says. */
+    /* Otherwise the stream would continue at the offset of its own last byte, not at the primary's. */
     assert(!repl_stream_active());
     second_clear();
     role_set_position(position);
@@ -99,8 +99,8 @@ static size_t delete_expired(struct db *db) {
     return count;
 }
 
-/* The replicas that come back still have the keys that expired while this primary was away: so they are loaded, and
- * deleted through the stream. */
+/* Deletes keys that expired while this primary was down. They were loaded so that their deletion goes through the
+ * stream: reconnecting replicas still have them. */
 static void delete_all_expired(void) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
@@ -108,14 +108,14 @@ static void delete_all_expired(void) {
     }
 }
 
-/* The data loaded at start are those of this position. */
+/* The data loaded at start belong to this position. */
 static void restore(const struct stream_position *position) {
     role_set_position(position);
     second_clear();
     if (role_is_replica()) return;
     second_from_id();
     begin_history();
-    repl_stream_create_backlog(); /* what changes from here on must reach the replicas that come back */
+    repl_stream_create_backlog(); /* later changes must reach reconnecting replicas */
     delete_all_expired();
 }
 
@@ -131,9 +131,9 @@ static struct stream_position loaded;
 static bool has_id, has_offset;
 static bool reads_aux; /* the data set is being loaded at start */
 
-/* Whether the data are those of the position. A replica's are as long as it can ask for it, connected or not. Without a
- * backlog a primary's changes are in no stream. In the middle of a group of commands (FLUSHALL in a transaction) MULTI
- * may still have to be inserted in front of it. */
+/* Whether an RDB file of the current data may name role->position. On a replica: while the position is known, connected
+ * or not. On a primary: while there is a backlog, since otherwise its changes are in no stream; and not within a group
+ * of commands (FLUSHALL in a transaction), where a MULTI may still be inserted before the position. */
 static bool position_holds(void) {
     if (role_is_replica()) return role->position.known;
     return repl_stream_has_backlog() && !repl_stream_is_marked();
@@ -176,6 +176,6 @@ void repl_history_start(void) {
 
 void repl_history_loaded(void) {
     reads_aux = false;
-    /* The base of an append-only file tells where it stands; no offset is known behind the commands that follow it. */
+    /* The base of an append-only file has a position, but commands loaded after it have none. */
     if (has_id && has_offset && !loading_state.commands) restore(&loaded);
 }

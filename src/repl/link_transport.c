@@ -1,5 +1,5 @@
-/* link_transport.c: see link_transport.h. It also has the options of replication over RDMA; a build without RDMA knows
- * them, too, so that the same configuration file loads. */
+/* link_transport.c: see link_transport.h. Defines the options of replication over RDMA, also in builds without RDMA, so
+ * that the same configuration file loads. */
 #include "repl/link_transport.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
@@ -21,10 +21,10 @@ static bool rdma_replication, mptcp;
 static int announce_rdma_port;
 
 static struct {
-    bool listens;   /* for changes of the role */
+    bool listens;   /* the listener for role changes is registered */
     bool tcp_next;  /* RDMA has just failed */
-    bool fell_back; /* the present link is TCP because of that */
-    int known_port; /* the primary's RDMA port, as it reported; 0: the port of REPLICAOF */
+    bool fell_back; /* the current link uses TCP because RDMA failed */
+    int known_port; /* the RDMA port that the primary reported; 0: use the port of REPLICAOF */
     int tried_port; /* of the last connect by RDMA */
     char reason[REASON_MAX];
 } next;
@@ -35,7 +35,7 @@ static void primary_changed(void) {
     next.reason[0] = 0;
 }
 
-/* RDMA is not encrypted: a server that is to replicate by TLS never uses it. */
+/* RDMA is not encrypted, so tls-replication excludes it. */
 static bool wants_rdma(void) {
     return rdma_replication && !tls_for_replication() && transport_find("rdma");
 }
@@ -78,12 +78,12 @@ struct connection *link_connect_beside(const struct connection *link, const stru
 
 bool link_connect_failed(const struct connection *conn, const char *error) {
     if (conn->transport != transport_find("rdma")) return false;
-    if (strcmp(next.reason, error) != 0) /* once for each reason: the attempt is repeated with each connect */
+    if (strcmp(next.reason, error) != 0) /* log each reason once: every connect tries RDMA again */
         log_warning("PRIMARY <-> REPLICA sync: No RDMA connection to %s:%d (%s). Using TCP", role->host,
                     next.tried_port, error);
     snprintf(next.reason, sizeof next.reason, "%s", error);
     next.tcp_next = true;
-    next.known_port = 0; /* the primary may have another one by now */
+    next.known_port = 0; /* the primary's RDMA port may have changed */
     return true;
 }
 
@@ -114,7 +114,7 @@ bool link_learn_port(const struct connection *conn, struct slice answer) {
 int link_announced_port(void) {
     return announce_rdma_port ? announce_rdma_port : listeners_rdma_port();
 }
-/* INFO */
+/* --- INFO --- */
 
 static void write_replica_info(struct output *out) {
     struct pull_progress progress;

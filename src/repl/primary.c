@@ -1,9 +1,10 @@
-/* primary.c: the replicas of this server: sending the stream, acknowledgements, and periodic work: PING, timeouts,
- * releasing the backlog. See primary.h and repl.h.
+/* primary.c: the replicas of this server: sends the stream, takes acknowledgements, and does periodic work (PING,
+ * timeouts, freeing the backlog). See primary.h and repl.h.
  *
- * Replicas receive the stream before the loop waits: each reader writes to its connection until the connection has
- * REPLICA_SEND_AHEAD bytes queued, and goes on when they are sent. The bytes that a slow replica has not read
- * stay in the shared stream, once, and client-output-buffer-limit bounds the distance. */
+ * Each turn of the loop sends the stream to all replicas before it waits. A reader writes to its connection until
+ * REPLICA_SEND_AHEAD bytes are queued there, and continues when they are sent. Bytes that slow replicas have not read
+ * are in memory once, in the shared stream; client-output-buffer-limit replica bounds a replica's distance to its end.
+ */
 #include "repl/primary.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -21,7 +22,7 @@ enum { SEND_STEP = 256 * 1024, SEND_TURN = 8 * 1024 * 1024, CRON_MS = 1000 };
 enum { REPLICA_SEND_AHEAD = 1024 * 1024 }; /* bytes in a connection's queue beyond which nothing is added */
 
 struct list replicas = LIST_INIT(replicas);
-static int64_t alone_since_ms; /* 0: there are replicas */
+static int64_t alone_since_ms; /* since when there are no replicas; 0: there are some */
 static struct event_timer again;
 
 /* --- State of a client --- */
@@ -58,8 +59,8 @@ static void replica_free(struct replica *replica) {
     mem_free(replica);
 }
 
-/* Replies to a replica would be taken for the stream: they go nowhere, and a replica that caused one is disconnected.
- */
+/* A replica would read replies as part of the stream. They are discarded, and a replica that caused one is
+ * disconnected. */
 static void replica_requested(struct client *client) {
     struct replica *replica = replica_find(client);
     if (!list_is_linked(&replica->link) || replica->replies.out.pos == replica->replies.scratch) return;
@@ -84,7 +85,7 @@ static void replica_error(struct reply *reply, struct slice text) {
                    container_of(reply, struct client, reply)->current);
 }
 
-/* A replica must not touch the data. */
+/* Refuses commands on data from a replica. */
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     if (!(client->flags & CLIENT_REPLICA)) return FILTER_PASS;
@@ -134,10 +135,10 @@ static void replica_reset(struct client *client) {
 static void replica_report(const struct client *client, struct client_report *report) {
     const struct replica *replica = replica_find(client);
     report->memory += mem_size(replica);
-    /* The backlog keeps as much in any case, and the replica would continue there when it comes back. */
+    /* The backlog keeps this much in any case: closing the client would free nothing. */
     report->output_least = (size_t)repl_settings.backlog_size;
     bool copies = replica->state == REPLICA_TRANSFER || replica->state == REPLICA_FILE_TRANSFER;
-    if (copies && client->conn) report->output_least += conn_pending(client->conn); /* the limit is for the stream */
+    if (copies && client->conn) report->output_least += conn_pending(client->conn); /* the limit is on the stream */
     if (replica->reader.block) report->held_output += repl_stream_reader_lag(&replica->reader);
     report->held_output += full_sync_kept_for(replica);
 }
@@ -211,7 +212,7 @@ bool replica_is_full(const struct replica *replica) {
 }
 
 static uint64_t work_left(struct event_timer *timer) {
-    return 0; /* the turn that this timer caused ends with before_wait() */
+    return 0; /* the timer only causes another turn of the loop, which calls before_wait() */
 }
 static void turn_again(void) {
     if (!again.heap_index) event_timer_set(server.loop, &again, 0, work_left);
@@ -255,7 +256,7 @@ static void before_wait(void) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
         if (replica->reader.block)
-            replica_send_stream(replica); /* checks the output, too, and may free it */
+            replica_send_stream(replica); /* also checks the output limit, and may free the replica */
         else if (replica->rdb_channel)
             client_check_output(replica->client);
     }
@@ -297,9 +298,9 @@ size_t repl_replicas_online(void) {
     return count;
 }
 
-/* --- With time --- */
+/* --- Periodic work --- */
 
-/* A replica that waits must not take the silence for a broken link. */
+/* Newlines, so that a waiting replica does not run into repl-timeout. */
 static void keep_alive(void) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
@@ -333,8 +334,8 @@ static void close_silent(int64_t now) {
     }
 }
 
-/* Without replicas nobody reads the backlog, but it costs memory, and each write a copy. What is written from here on
- * is in no stream: a replica that returns must not take it for the history that it knows. */
+/* Without replicas the backlog only costs memory, and a copy of each write. Later writes are in no stream, so a new
+ * history begins: a replica that reconnects must not continue the old one. */
 static void free_idle_backlog(int64_t now) {
     if (!alone_since_ms || !repl_settings.backlog_ttl || !repl_stream_has_backlog() || role_is_replica()) return;
     if ((now - alone_since_ms) / 1000 <= repl_settings.backlog_ttl) return;
@@ -350,7 +351,7 @@ static void cron(void) {
     int64_t now = clock_ms();
     if (now < next_ms) return;
     next_ms = now + CRON_MS;
-    /* Counted from the start, with or without replicas: a replica that comes back finds the offset as it was. */
+    /* Counts also while there are no replicas, so that a reconnect does not shift the times of PING. */
     bool ping_due = seconds++ % repl_settings.ping_period == 0;
     if (replicas.len && ping_due && !repl_failover_running()) repl_feed_ping();
     keep_alive();
@@ -370,7 +371,7 @@ static void start(void) {
     repl_info_start();
 }
 
-/* SHUTDOWN waits until all replicas have what was written, so that nothing is lost if one of them takes over. */
+/* SHUTDOWN waits until all replicas have acknowledged the whole stream, so that no write is lost if one takes over. */
 static bool is_in_sync(const struct replica *replica) {
     return !replica_is_online(replica) || !replica->psync || replica->acked >= role->position.offset;
 }
@@ -407,7 +408,7 @@ static bool prepare_shutdown(int flags) {
     return true;
 }
 
-/* The copies that replicas wait for are void: they get an empty one sooner than the rest of these. */
+/* FLUSHALL: the snapshot is obsolete, and a new one, of an empty data set, is faster than the rest of it. */
 static void flushed_all(void) {
     if (child_kind() == CHILD_REPLICATION) child_kill();
 }

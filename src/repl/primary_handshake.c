@@ -1,5 +1,5 @@
-/* primary_handshake.c: REPLCONF, PSYNC and SYNC: the properties of a replica, and the decision whether it continues the
- * stream or needs a full synchronization. See primary.h. */
+/* primary_handshake.c: REPLCONF, PSYNC and SYNC: stores what a replica announces, and decides between a partial and a
+ * full synchronization. See primary.h. */
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -61,7 +61,7 @@ static bool parse_filter(struct reply *reply, struct slice text, unsigned *filte
     return known;
 }
 
-/* An acknowledgement gets no reply. One of bytes that the stream does not have yet is ignored: WAIT would count it. */
+/* REPLCONF ACK gets no reply. An offset beyond the end of the stream is ignored, since WAIT would count it. */
 static void replconf_ack(struct call *call, int at) {
     struct replica *replica = replica_find(call->client);
     int64_t offset, fsynced = -1;
@@ -129,7 +129,7 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
     return true;
 }
 
-/* The replica says at which port it can be reached by RDMA, and learns ours. */
+/* The replica announces its RDMA port, and the reply has ours. */
 static void replconf_rdma_port(struct call *call) {
     int64_t number;
     char answer[32];
@@ -143,7 +143,7 @@ static void replconf_rdma_port(struct call *call) {
     reply_status(call->reply, answer);
 }
 
-/* Chunks were fetched. It gets no reply. */
+/* REPLCONF PULLED gets no reply. */
 static void replconf_pulled(struct call *call) {
     struct replica *replica = replica_find(call->client);
     int64_t chunks;
@@ -168,7 +168,7 @@ static void replconf_run(struct call *call) {
             replconf_ack(call, i);
             return;
         }
-        if (slice_is(call->argv[i], "getack")) return; /* only the stream of a primary asks: apply.c answers */
+        if (slice_is(call->argv[i], "getack")) return; /* meant for replicas: apply.c handles it */
         if (!replconf_set(call, call->argv[i], call->argv[i + 1])) return;
     }
     reply_ok(call->reply);
@@ -191,7 +191,7 @@ static void log_refused_id(const struct replica *replica, struct slice id, int64
     }
 }
 
-/* `offset` is the first byte that the replica wants, counted from 1. */
+/* `offset` is the first byte that the replica needs, counted from 1. */
 static bool stream_attach(struct replica *replica, int64_t offset) {
     if (replica->rdb_client_id) return full_sync_main_channel(replica, offset - 1);
     return repl_stream_has_backlog() && repl_stream_attach(&replica->reader, offset - 1);
@@ -217,7 +217,7 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
     }
     bool main_channel = replica->rdb_client_id;
     replica->state = main_channel ? REPLICA_MAIN_CHANNEL : REPLICA_ONLINE;
-    replica->acked = 0; /* its position is no acknowledgement: its append-only file may be behind */
+    replica->acked = 0; /* the requested offset acknowledges nothing: the replica's append-only file may be behind */
     replica_join(replica);
     char answer[REPL_ID_LEN + 16];
     int len = replica->capabilities & CAPA_PSYNC2
@@ -236,7 +236,7 @@ static bool takes_dual_channel(const struct replica *replica) {
            replica->capabilities & CAPA_EOF && !replica->rdb_only && !replica->filter && !full_sync_pulls(replica);
 }
 
-/* Refuses a request that cannot be served in the present state. */
+/* Replies with an error if a synchronization is not possible now. */
 static bool sync_refused(struct call *call) {
     if (role_is_replica() && role->link != ROLE_LINK_CONNECTED) {
         reply_error(call->reply, "NOMASTERLINK Can't SYNC while not connected with my master");
@@ -281,7 +281,8 @@ static void synchronize(struct call *call, bool psync, struct slice id, int64_t 
     full_sync_request(replica);
 }
 
-/* Clients that cannot become replicas: those that are, that receive other things, and the stream of the primary. */
+/* Clients that cannot become replicas: replicas, MONITOR clients, the primary's stream, and clients without a
+ * connection. */
 static bool is_ignored(const struct client *client) {
     return client->flags & (CLIENT_REPLICA | CLIENT_MONITOR | CLIENT_PRIMARY) || !client->conn;
 }

@@ -12,7 +12,7 @@
 
 enum { IDLE_MS = 1000, CACHE_LINE = 64 };
 
-/* Header of a slot. Written by the child before the chunk is published. */
+/* Header of a slot. The child writes it before it publishes the chunk. */
 struct slot {
     uint32_t length, checksum;
     uint64_t keys;
@@ -32,7 +32,7 @@ struct pull_arena {
     size_t shared_size;
     char *chunks;
     uint64_t slots;
-    int filled_fd, released_fd; /* events: a chunk was published; a chunk was released */
+    int filled_fd, released_fd; /* eventfds: a chunk was published; a chunk was released */
     /* The child's state */
     uint64_t number; /* of the chunk that is being filled */
     uint32_t used;   /* bytes of it */
@@ -131,8 +131,8 @@ static bool slot_is_free(const struct pull_arena *arena) {
     return arena->number - atomic_load(&arena->shared->released) < arena->slots;
 }
 
-/* `waiting` is set before `released` is read again, and the server stores `released` before it reads `waiting`: one of
- * them sees the other's store. */
+/* The child sets `waiting` before it reads `released` again. The server stores `released` before it reads `waiting`. So
+ * at least one of them sees the other's store, and no wakeup is lost. */
 static void wait_for_slot(struct pull_arena *arena) {
     while (!slot_is_free(arena)) {
         atomic_store(&arena->shared->waiting, true);
@@ -162,7 +162,7 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
         if (!arena->used) wait_for_slot(arena);
         size_t space = PULL_CHUNK_SIZE - arena->used, step = len < space ? len : space;
         char *to = chunk_at(arena, arena->number) + arena->used;
-        if (to != from) memcpy(to, from, step); /* equal: it was built there */
+        if (to != from) memcpy(to, from, step); /* equal: the caller wrote to chunk_space() */
         arena->used += (uint32_t)step;
         from += step, len -= step;
         if (arena->used == PULL_CHUNK_SIZE) publish(arena);
@@ -170,7 +170,7 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     return 0;
 }
 
-/* The rest of the present chunk. */
+/* The rest of the current chunk. NULL: no slot is free. */
 static char *chunk_space(struct sink *sink, size_t *size) {
     const struct pull_arena *arena = sink->context;
     if (!arena->used && !slot_is_free(arena)) return NULL;

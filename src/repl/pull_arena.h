@@ -1,5 +1,5 @@
 /* pull_arena.h: the snapshot of a pulled full synchronization (pull_primary.h): a ring of chunks in shared memory. A
- * child process fills them, replicas read them by one-sided RDMA READ, and the server says when they may be reused.
+ * child process fills the chunks, replicas read them by one-sided RDMA READ, and the server releases them for reuse.
  *
  *   child                            server                              replicas
  *     writes RDB bytes to chunk n
@@ -7,13 +7,14 @@
  *                                      released = n + 1             <----   acknowledge chunk n
  *     reuses the memory       <----
  *
- * Chunk n lies in slot n modulo the number of slots. Two counters in shared memory, each with one writer, order the
- * hand-over; an event descriptor for each direction wakes the side that waits. The server never waits. The child waits
- * when all slots are in use.
+ * Chunk n is in slot n modulo the number of slots. Two counters in shared memory, each with one writer, order the
+ * hand-over. An eventfd in each direction wakes the process that waits. The server never blocks; the child blocks while
+ * all slots are in use.
  *
- * The chunks are a mapping of their own, apart from the counters, so that a key for the chunks opens nothing else. The
- * memory holds zeros or bytes of this snapshot: each snapshot has an arena of its own. It must be registered with a
- * device after the fork only: kernels before 5.12 hide registered memory from children that are forked later.
+ * The chunks have a memory mapping of their own, apart from the counters, so that an rkey for the chunks gives access
+ * to nothing else. Each snapshot has an arena of its own, so the memory holds only zeros or bytes of this snapshot. It
+ * must not be registered with a device before the fork: kernels before 5.12 hide registered memory from children that
+ * are forked later.
  *
  * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the forked process
  * calls the functions of the child. */
@@ -38,7 +39,7 @@ struct pull_chunk {
 };
 
 struct pull_arena;
-/* Maps about `memory` bytes of chunks, PULL_SLOTS_MIN slots at least. NULL: errno. */
+/* Maps about `memory` bytes of chunks, at least PULL_SLOTS_MIN slots. NULL: see errno. */
 struct pull_arena *pull_arena_new(size_t memory);
 /* Unmaps it. No window may be open on it (net/rdma/read.h), and the child must have ended. NULL is accepted. */
 void pull_arena_free(struct pull_arena *arena);
@@ -46,15 +47,16 @@ void *pull_arena_memory(const struct pull_arena *arena, size_t *size); /* the ch
 uint64_t pull_arena_slots(const struct pull_arena *arena);
 
 /* In the server */
-/* Becomes readable when chunks were published; pull_arena_published() resets it. */
+/* An eventfd that becomes readable when chunks are published; pull_arena_published() resets it. */
 int pull_arena_fd(const struct pull_arena *arena);
 uint64_t pull_arena_published(struct pull_arena *arena);
-/* Chunk `number` is published and not released. False: its header is damaged; the arena must not be used further. */
+/* Chunk `number`, which must be published and not released. False: its header is damaged; give up the snapshot. */
 bool pull_arena_chunk(const struct pull_arena *arena, uint64_t number, struct pull_chunk *chunk);
-/* Chunks before `count` may be overwritten. Never more than are published. */
+/* The child may overwrite the chunks before `count`, which must all be published. */
 void pull_arena_release(struct pull_arena *arena, uint64_t count);
 uint64_t pull_arena_released(const struct pull_arena *arena);
-/* The child has published its last chunk, and the snapshot is complete. Read it before pull_arena_published(). */
+/* Whether the child has published its last chunk. Call it before pull_arena_published(), whose count then includes it.
+ * */
 bool pull_arena_complete(const struct pull_arena *arena);
 
 /* In the child */
@@ -62,8 +64,8 @@ enum { PULL_CHILD_FDS = 2 };
 void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]); /* to keep open: child_job.keep */
 /* A sink that writes into chunks. */
 struct pull_writer {
-    void (*idle)(void);     /* called each second while the child waits for a free slot; may end the process */
-    uint64_t (*keys)(void); /* number of keys written so far; noted in each chunk */
+    void (*idle)(void);     /* called each second while the child waits for a free slot; may exit the process */
+    uint64_t (*keys)(void); /* number of keys written so far; stored with each chunk */
 };
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer);
 /* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. */

@@ -12,7 +12,6 @@
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
 #include "server/process/child.h"
-#include "server/role.h"
 #include "server/server.h"
 #include <errno.h>
 #include <stdio.h>
@@ -21,10 +20,10 @@
 
 enum {
     TICK_US = 100 * 1000,
-    ALIVE_US = 1000 * 1000,  /* between two empty lines, while there is nothing else to send */
+    ALIVE_US = 1000 * 1000,  /* between two keepalives */
     REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
-    CHILD_NICE = 5,          /* added to the niceness of the child: clients of the server come first */
-    SPARE_PART = 4           /* chunks are kept for replicas to join until 1/SPARE_PART of them is free */
+    CHILD_NICE = 5,          /* added to the nice value of the child: clients of the server come first */
+    SPARE_PART = 4           /* no chunk is released while more than 1/SPARE_PART of the slots are free */
 };
 
 struct pull_reader {
@@ -35,9 +34,8 @@ struct pull_reader {
     uint64_t announced, taken; /* chunks */
     uint64_t taken_bytes, taken_keys;
     uint64_t began_us, sent_us;
-    uint64_t heard_bytes,
-        heard_us;       /* bytes received from the client at the last tick that saw new ones, and its time */
-    uint64_t waited_us; /* for which others waited for it */
+    uint64_t heard_bytes, heard_us; /* the connection's bytes_in, and the time when tick() last saw it change */
+    uint64_t waited_us;             /* time for which others waited for this replica */
     bool begun, told_end;
 };
 
@@ -47,10 +45,8 @@ static struct {
     struct event_io filled;
     struct event_timer tick;
     struct list readers;
-    int64_t offset;
-    uint64_t published, bytes, keys; /* chunks that were announced, and what they hold */
-    uint64_t *ends;                  /* by slot: bytes up to the end of its chunk, */
-    uint64_t *end_keys;              /* and keys */
+    uint64_t published, bytes, keys; /* chunks that the child has published so far, and their contents */
+    uint64_t *ends, *end_keys;       /* by slot: bytes and keys up to the end of its chunk */
     bool complete, child_runs, damaged;
     uint64_t ticked_us, reported_us;
     uint64_t snapshots, delivered, dropped_slow;
@@ -67,10 +63,10 @@ bool pull_active(void) {
 bool pull_joinable(void) {
     return pull.arena && !pull.damaged && (pull.child_runs || pull.complete) && pull_arena_released(pull.arena) == 0;
 }
-/* The child */
+/* --- In the child --- */
 
 static void child_idle(void) {
-    child_report(child_reported_keys()); /* ends the child if the server is gone */
+    child_report(child_reported_keys()); /* exits if the server has exited */
 }
 static int child_run(struct child_job *child) {
     static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
@@ -93,7 +89,7 @@ static int child_run(struct child_job *child) {
 
 /* --- Readers --- */
 
-/* Behind +END the connection carries the stream, of which each byte counts: nothing more is sent here. */
+/* Sends nothing after +END: the stream follows there, and its offset counts every byte. */
 static void reader_send(struct pull_reader *reader, const char *text, int len) {
     if (reader->told_end) return;
     output_write(&reader->client->conn->out, slice_make(text, (size_t)len));
@@ -107,17 +103,17 @@ static void reader_remove(struct pull_reader *reader) {
     mem_free(reader);
 }
 
-/* Unmapping takes a millisecond for 3 MiB: longer than a command should wait. */
+/* Unmapping takes a millisecond for 3 MiB, so a background thread does it. */
 static void free_arena(void *arena) {
     pull_arena_free(arena);
 }
 
-/* The snapshot is needed no longer when all replicas are done. */
+/* Ends the snapshot when no reader is left. */
 static void end_if_unused(void) {
     if (!pull.arena || pull.readers.len) return;
     if (pull.child_runs) {
         if (!pull.complete && child_kind() == CHILD_REPLICATION) child_kill();
-        return; /* child_done() comes back here */
+        return; /* child_done() calls this again */
     }
     event_io_remove(server.loop, &pull.filled);
     event_timer_cancel(server.loop, &pull.tick);
@@ -148,7 +144,7 @@ static void reader_announce(struct pull_reader *reader) {
     for (; reader->announced < pull.published; reader->announced++) {
         struct pull_chunk chunk;
         if (!pull_arena_chunk(pull.arena, reader->announced, &chunk)) {
-            pull.damaged = true; /* the tick ends it */
+            pull.damaged = true; /* tick() fails all readers */
             return;
         }
         int len = snprintf(text, sizeof text, PULL_CHUNK "%llu %llu %u %u %u %llu\r\n",
@@ -181,8 +177,8 @@ static struct pull_reader *slowest_reader(void) {
     return slowest;
 }
 
-/* Lets the child reuse chunks that all replicas have. The first release ends joining, so it is put off while the child
- * has free chunks. */
+/* Lets the child reuse chunks that all replicas have. After the first release no replica can join, so it is postponed
+ * while the child has enough free chunks. */
 static void release_chunks(void) {
     const struct pull_reader *slowest = slowest_reader();
     if (!slowest) return;
@@ -220,7 +216,8 @@ static void filled_ready(struct event_io *io, int mask) {
     if (pull.arena && !pull.damaged) look_at_arena();
 }
 
-/* Whether a replica waits because the slowest one has not fetched its chunks. */
+/* Whether a replica waits because the slowest one has not fetched its chunks: one that takes part and has everything so
+ * far while the child waits for free chunks, or one that needs the next snapshot. */
 static bool others_wait_for(const struct pull_reader *slowest) {
     if (pull.complete) return pull.events->awaited();
     if (pull.published - pull_arena_released(pull.arena) < pull_arena_slots(pull.arena)) return false;
@@ -351,7 +348,6 @@ int pull_start(const struct pull_events *events) {
     if (!pull.snapshots) list_init(&pull.readers);
     pull.arena = arena;
     pull.events = events;
-    pull.offset = role->position.offset;
     pull.published = pull.bytes = pull.keys = 0;
     pull.complete = pull.damaged = false;
     pull_arena_child_fds(arena, keep);

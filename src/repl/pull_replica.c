@@ -1,8 +1,8 @@
 /* pull_replica.c: see pull_replica.h.
  *
- * Three counters divide the chunks: those before `consumed` were given to the loader, those before `arrived` are in
- * local buffers and acknowledged, those before `started` are being read. Chunk n uses buffer n modulo the number of
- * buffers. Reads complete in the order in which they were started. */
+ * Three counters divide the chunks: those before `consumed` were given to the loader, those from there to `arrived` are
+ * in local buffers, and those from there to `started` are being read. Chunk n uses buffer n modulo the number of
+ * buffers. READs complete in the order in which they were started. */
 #include "repl/pull_replica.h"
 #include "lib/hash/crc32c.h"
 #include "lib/system/clock.h"
@@ -20,7 +20,7 @@
 
 enum {
     WAIT_US = 100 * 1000,
-    READS = 8, /* in flight, if the connection allows as many */
+    READS = 8, /* in flight, or fewer if the connection allows fewer */
 };
 _Static_assert((int)READS <= (int)RDMA_READS_MAX, "reads in flight");
 
@@ -37,12 +37,12 @@ struct pull_fetch {
     size_t memory_size;
     uint32_t chunk_size, buffer_count, depth;
     uint64_t started, arrived, consumed, acknowledged; /* chunks */
-    uint64_t reads, called_back;                       /* reads that were started; that ended, whatever the result */
-    bool orphaned; /* pull_fetch_free() was called while reads are in flight: the last of them frees it */
-    uint32_t used; /* bytes of chunk `consumed` that the loader has */
-    size_t shown;  /* bytes behind those that the loader uses where they lie */
+    uint64_t reads, called_back;                       /* READs that were started; that completed or failed */
+    bool orphaned; /* pull_fetch_free() was called: the last READ in flight frees it */
+    uint32_t used; /* bytes of chunk `consumed` that the loader has finished with */
+    size_t shown;  /* bytes after these that the loader is using in the buffer */
     void (*arrived_event)(void);
-    bool ended; /* the last line has come: `started` is the number of chunks */
+    bool ended; /* +END was received: `started` is the number of chunks */
     uint64_t announced_bytes, bytes, keys, keys_total;
     uint64_t began_us, heard_us;
     uint64_t heard_bytes, heard_reads; /* of the connection, at heard_us */
@@ -74,7 +74,7 @@ static void fail(struct pull_fetch *fetch, int error, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Reads up to `most` numbers, separated by single spaces. False: there are not as many, or something else. */
+/* Parses exactly `count` numbers, separated by single spaces. */
 static bool numbers_of(struct slice text, uint64_t *numbers, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const char *space = memchr(text.data, ' ', text.len);
@@ -215,7 +215,7 @@ static void end_announced(struct pull_fetch *fetch, struct slice line) {
     fetch->ended = true;
 }
 
-/* Takes the next line of the input where it can be acted upon. False: there is none, or it has to wait. */
+/* Processes the next line of the input. False: no line is complete, or a READ must complete first. */
 static bool take_line(struct pull_fetch *fetch) {
     if (fetch->error || fetch->ended || !conn_is_open(fetch->conn)) return false;
     if (fetch->started - fetch->arrived >= fetch->depth || fetch->started - fetch->consumed >= fetch->buffer_count)
@@ -274,14 +274,14 @@ static void turn(struct pull_fetch *fetch, int64_t wait_us) {
         fetch->heard_reads = fetch->called_back;
         fetch->heard_us = now;
     } else if (fetch->ended && fetch->arrived == fetch->started) {
-        fetch->heard_us = now; /* nothing is due from the primary */
+        fetch->heard_us = now; /* everything has arrived: the primary need not send anything */
     } else if (now - fetch->heard_us > (uint64_t)repl_settings.timeout * 1000000) {
         fail(fetch, -ETIMEDOUT, "nothing was heard from the primary for %d seconds: repl-timeout",
              repl_settings.timeout);
     }
 }
 
-/* The loader has `len` more bytes of the present chunk. Returns whether it has the whole chunk. */
+/* The loader has finished with `len` more bytes of the current chunk. Returns whether that completes the chunk. */
 static bool bytes_used(struct pull_fetch *fetch, size_t len) {
     fetch->used += (uint32_t)len;
     if (len == 0 || fetch->used < buffer_at(fetch, fetch->consumed)->length) return false;
@@ -295,7 +295,7 @@ static bool shown_used(struct pull_fetch *fetch) {
     return bytes_used(fetch, shown);
 }
 
-/* The bytes that are there. 0: the end. */
+/* The rest of the current chunk. 0: the end. -EAGAIN: no chunk has arrived. */
 static ssize_t present_bytes(struct pull_fetch *fetch, const char **bytes) {
     if (fetch->error) return fetch->error;
     if (fetch->consumed == fetch->arrived) return fetch->ended && fetch->arrived == fetch->started ? 0 : -EAGAIN;
@@ -303,9 +303,9 @@ static ssize_t present_bytes(struct pull_fetch *fetch, const char **bytes) {
     return (ssize_t)(buffer_at(fetch, fetch->consumed)->length - fetch->used);
 }
 
-/* Waits until the next bytes are there. */
+/* Runs the loop until the next bytes have arrived. */
 static ssize_t next_bytes(struct pull_fetch *fetch, const char **bytes) {
-    if (shown_used(fetch)) turn(fetch, 0); /* takes reads that have completed, and starts others in the free buffers */
+    if (shown_used(fetch)) turn(fetch, 0); /* takes completed READs, and starts others into the free buffers */
     pull_fetch_pump(fetch);
     ssize_t got;
     while ((got = present_bytes(fetch, bytes)) == -EAGAIN) turn(fetch, WAIT_US);

@@ -1,18 +1,18 @@
-/* pull_replica.h: the pulled full synchronization on the replica: fetches the chunks of the primary's snapshot with
- * several RDMA READs in flight, and gives their bytes in order to a loader, which waits for them, or to a writer of a
- * file, which is called when they have arrived. pull_wire.h has the messages.
+/* pull_replica.h: the pulled full synchronization on the replica. Fetches the chunks of the primary's snapshot with
+ * several RDMA READs in flight, and gives their bytes in order to a loader (which blocks until they arrive) or to a
+ * writer of a file (which is called when they have arrived). pull_wire.h has the messages.
  *
- * The chunks are read into a ring of local buffers, PULL_FETCH_MEMORY bytes in all. A chunk is checked against its
- * checksum and acknowledged as soon as it has arrived. The primary may then reuse its memory while the replica loads
- * from its own. When all buffers are full, the replica reads no more descriptors from the connection, and the primary
- * waits.
+ * The chunks are read into a ring of local buffers, PULL_FETCH_MEMORY bytes in all. As soon as a chunk has arrived, the
+ * replica verifies its checksum and acknowledges it. The primary may then reuse the chunk's memory while the replica
+ * loads from its buffer. When all buffers are full, the replica reads no more descriptors from the connection, and the
+ * primary waits.
  *
- * Every message is checked: numbers in order, lengths within the chunk size, the sums of the last line. A primary that
- * breaks a rule, a chunk with a wrong checksum and a refused read end the synchronization.
+ * Every message is checked: the order of chunk numbers, lengths against the chunk size, the totals of the last line. A
+ * malformed message, a wrong checksum or a failed READ ends the synchronization.
  *
- * While it runs, the fetch consumes the connection's input; the connection's owner must leave it alone until the source
- * has ended, and send a newline to the primary every second or so. The owner still gets `closed`, and may call
- * pull_fetch_cancel() at any time. Main thread only. */
+ * While the fetch runs, it consumes the connection's input; the connection's owner must not. The owner sends a newline
+ * to the primary each second, still handles `closed`, and may call pull_fetch_cancel() at any time. Main thread only.
+ * */
 #ifndef REPL_PULL_REPLICA_H
 #define REPL_PULL_REPLICA_H
 #include "net/connection.h"
@@ -27,42 +27,41 @@ struct pull_fetch;
 /* Progress of a fetch, for INFO and the log. */
 struct pull_progress {
     uint64_t bytes;          /* fetched */
-    uint64_t keys;           /* of the primary, in what was fetched */
+    uint64_t keys;           /* keys in the fetched chunks */
     uint64_t keys_total;     /* of the primary's data set */
     double percent;          /* of the keys */
-    double bytes_per_second; /* since the begin */
+    double bytes_per_second; /* since the start of the fetch */
     int64_t seconds_left;    /* estimated from the keys; -1: unknown */
 };
 
 #ifdef USE_RDMA
-/* Whether the link can fetch: the replica declares the capability then. */
+/* Whether the link allows RDMA READ. The replica then declares the capability. */
 bool pull_fetch_possible(const struct connection *conn);
-/* Begins with the header, a line without its end. NULL: the reason is in `error`, static. Reads start with
- * pull_fetch_read(). */
+/* `header`: the line "$PULL:..." without its line end. NULL: it failed; `error`: the reason, static. The first READ
+ * starts with the first call of one of the functions below. */
 struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, const char **error);
-/* Copies the next 1 to `len` bytes of the snapshot, and runs the event loop while none are there. 0: the end. A
- * negative errno: -ECANCELED after pull_fetch_cancel(), else the failure of the link or of the primary
- * (pull_fetch_error()). Must not be called from handlers of the connection. */
+/* Copies the next 1 to `len` bytes of the snapshot; runs the event loop until some have arrived. 0: the end. A negative
+ * errno: -ECANCELED after pull_fetch_cancel(), else see pull_fetch_error(). Must not be called from handlers of the
+ * connection. */
 ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len);
-/* The same without the copy: shows the bytes in the local buffer, where they stay until the next call of one of the two
- * functions. */
+/* The same without the copy: *bytes points into the local buffer, until the next call of one of the two functions. */
 ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes);
-/* The same for a caller in a handler of the loop: never waits and never runs the loop. -EAGAIN: no bytes are there. The
- * caller calls it again when the connection is readable, and from `arrived`. It checks no timeout. */
+/* The same for handlers of the loop: does not run the loop, and checks no timeout. -EAGAIN: no bytes have arrived; call
+ * it again when the connection is readable, and after `arrived`. */
 ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes);
-/* `arrived` is called within the loop after a read has ended, successfully or not; it must not free the fetch. */
+/* `arrived` is called by the loop after a READ has completed or failed; it must not free the fetch. */
 void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void));
-/* Starts reads and takes those that have completed, without waiting. For the loader to call now and then. */
+/* Starts READs and acknowledges completed ones, without waiting. The loader calls it from time to time. */
 void pull_fetch_pump(struct pull_fetch *fetch);
-/* Call before the connection is closed. Later reads return -ECANCELED. */
+/* Call before the connection is closed. Later calls of pull_fetch_read() return -ECANCELED. */
 void pull_fetch_cancel(struct pull_fetch *fetch);
-/* Unless the end was reached, close the connection afterwards: the memory that reads in flight write to stays until
- * then. */
+/* If the end was not reached, close the connection afterwards: the memory is freed when the READs in flight have ended.
+ * */
 void pull_fetch_free(struct pull_fetch *fetch);
 const char *pull_fetch_error(const struct pull_fetch *fetch); /* of the first failure; NULL: none */
-/* Of the fetch that runs. False: none runs. */
+/* Of the running fetch. False: none is running. */
 bool pull_fetch_progress(struct pull_progress *progress);
-/* From keys and bytes, for both sides. */
+/* Computes the progress, on the primary and on the replica. */
 struct pull_progress pull_progress_of(uint64_t bytes, uint64_t keys, uint64_t keys_total, uint64_t elapsed_us);
 #else
 static inline bool pull_fetch_progress(struct pull_progress *progress) {

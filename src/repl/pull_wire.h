@@ -17,14 +17,14 @@
  *   chunk size  bytes of each chunk but the last, 4 KiB to 8 MiB
  *   keys        of the data set; in +CHUNK, those saved when the chunk was filled: for displaying progress
  *   n           0, 1, 2, ...
- *   length      1 to the chunk size
+ *   length      1 to the chunk size; the bytes at `address` that `key` (an rkey) lets the replica read
  *   checksum    CRC-32C of the chunk's bytes
- * The primary announces chunks before earlier ones are acknowledged, as many as its memory holds. An acknowledgement
- * covers all chunks before its number and may come for several at once; it is not answered. An empty
- * line means that the primary is alive. A line that begins with '-' ends the synchronization with a reason.
+ * The primary announces as many chunks as its memory holds, without waiting for acknowledgements of earlier ones.
+ * REPLCONF PULLED acknowledges all chunks before its number and gets no reply. An empty line is a keepalive. A line
+ * that begins with '-' ends the synchronization and gives the reason.
  *
- * A primary offers this only to a replica on an RDMA connection that declared the capability; a replica declares it
- * only on a connection that can read (rdma_read_depth()). Primaries without it ignore the capability. */
+ * A replica declares the capability only on an RDMA connection that allows READ (rdma_read_depth()). A primary uses
+ * these messages only with such a replica. A primary that does not know the capability ignores it. */
 #ifndef REPL_PULL_WIRE_H
 #define REPL_PULL_WIRE_H
 

@@ -1,9 +1,9 @@
-/* redirect.c: a replica names its primary to clients that follow redirections (CLIENT CAPA redirect): it answers
- * "-REDIRECT host:port" to commands on data, except reads of clients that sent READONLY. Primaries pay nothing: the
- * filter is installed while this server is a replica.
+/* redirect.c: a replica redirects clients that declared the capability (CLIENT CAPA redirect) to its primary: commands
+ * on data get "-REDIRECT host:port", except reads of clients that sent READONLY. The filter is installed only while
+ * this server is a replica.
  *
- * While this server hands its role over, the server that takes it is a replica, too, and would send the client back:
- * the client waits until one of them is the primary. */
+ * During a failover the other server is also a replica and would redirect the client back. So the client waits until
+ * the failover ends. */
 #include "lib/structures/linked_list.h"
 #include "repl/primary.h"
 #include "server/clients/blocking.h"

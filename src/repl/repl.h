@@ -11,27 +11,29 @@
  *                                        <-     +FULLRESYNC <id> <offset>  and an RDB file, then the stream
  *     REPLCONF ACK <offset>              ->     (each second)
  *
- * A replica that becomes a primary begins a new history with a new id. It remembers the old id, and up to which offset
- * the old history is its own (second id): the other replicas of the old primary continue with it without a full copy.
+ * A replica that becomes a primary begins a new history with a new id. It keeps the old id as its second id, with the
+ * offset up to which the two histories are equal. The other replicas of the old primary can then continue without a
+ * full synchronization.
  *
  * Files
- *     history.c      the ids, the second id, and the position that an RDB file names (AUX fields)
- *     repl_stream.c  the stream: blocks shared by the backlog and all replicas
- *     repl_feed.c    from propagated commands to bytes of the stream
- *     primary.c      the replicas of this server: handshake (REPLCONF, PSYNC, SYNC), sending, acknowledgements, limits
- *     full_sync.c    the full synchronization on the primary: from a file, or through a pipe from a child process
- *     direct_transfer.c  a snapshot that the child writes to the sockets of replicas
- *     replica.c      the link to the primary: connect, handshake, partial synchronization, retry
- *     sync_load.c    the full synchronization on the replica: to a file, or straight into memory
- *     replica_expiry.c  keys with an expiry that clients of a writable replica have made
- *     apply.c        the stream of the primary: executes it, passes it on to replicas of this server, acknowledges it
- *     dual_channel.c the full copy on a connection of its own
- *     wait.c         WAIT, WAITAOF, min-replicas-to-write
- *     failover.c     FAILOVER
- *     redirect.c     -REDIRECT for clients that declared the capability
- *     repl_info.c    INFO replication, ROLE
- *     link_transport.c  over which transport a replica connects
- *     full_sync_pull.c, pull_*.c  the full copy fetched by the replica with one-sided RDMA READ
+ *     history.c           the ids, the second id, and the position in RDB files (AUX fields)
+ *     repl_stream.c       the stream: blocks shared by the backlog and all replicas
+ *     repl_feed.c         writes propagated commands to the stream
+ *     primary.c           the replicas of this server: sends the stream, takes acknowledgements, enforces timeouts
+ *     primary_handshake.c REPLCONF, PSYNC, SYNC
+ *     full_sync.c         the full synchronization on the primary: from an RDB file, or through a pipe from a child
+ *     direct_transfer.c   the child process writes the snapshot straight to the sockets of replicas
+ *     full_sync_pull.c, pull_*.c  replicas fetch the snapshot with one-sided RDMA READ
+ *     replica.c           the link to the primary: connect, handshake, partial synchronization, retry
+ *     link_transport.c    over which transport a replica connects
+ *     sync_load.c         the full synchronization on the replica: to a file, or straight into memory
+ *     dual_channel.c      the full synchronization on two connections, on the replica
+ *     apply.c             the primary's stream: executes it, forwards it to sub-replicas, acknowledges it
+ *     replica_expiry.c    expires keys that clients wrote to a writable replica
+ *     wait.c              WAIT, WAITAOF, min-replicas-to-write
+ *     failover.c          FAILOVER
+ *     redirect.c          -REDIRECT for clients that declared the capability
+ *     repl_info.c         INFO replication, ROLE
  *
  * The role itself (primary or replica, of which server, state of the link) is in server/role.h. Main thread only. */
 #ifndef REPL_REPL_H
@@ -52,38 +54,38 @@ struct repl_history {
     int64_t second_offset;           /* first offset that is not part of the second id's history; -1: none */
 };
 extern const struct repl_history *const repl_history; /* its id, and the position in it, are role->position */
-/* A new history begins; the second id is dropped. A primary does so when its stream is interrupted: the backlog was
- * freed, so that changes since then are in no stream. */
+/* Begins a new history and clears the second id. A primary calls it when it frees the backlog: later changes are in no
+ * stream, so no replica may continue the old history. */
 void repl_history_new(void);
-/* A replica becomes a primary: the id becomes the second id, and a new id begins at the present offset. */
+/* For a replica that becomes a primary: the id becomes the second id, and a new id begins at the current offset. */
 void repl_history_branch(void);
-/* A replica continues the history of its primary: after a full synchronization from the position of the copy, or where
- * the primary's answer to PSYNC names another id (the old id becomes the second id then). */
+/* For a replica that continues its primary's history. adopt: after a full synchronization, from the position of the
+ * copy. rename: the primary's reply to PSYNC names another id, and the old id becomes the second id. */
 void repl_history_adopt(const struct stream_position *position);
 void repl_history_rename(struct slice id);
-/* Does the history, up to and without `offset`, belong to id? */
+/* Whether `id` is the id of this history for all bytes before `offset`. */
 bool repl_history_has(struct slice id, int64_t offset);
 
 struct rdb_aux;
 /* The AUX fields of RDB files, for struct repl_hooks. They are read only while the data set is loaded at start. */
 size_t repl_history_write_aux(struct rdb_aux *fields);
 bool repl_history_read_aux(struct slice name, struct slice value);
-/* AUX field repl-stream-db. False: there is no such database; *db stays as it is. */
+/* AUX field repl-stream-db. False: there is no such database, and *db is unchanged. */
 bool repl_history_read_db(struct slice value, int *db);
-/* At start, before and after the data set is loaded: reads the AUX fields, and restores the position they name. */
+/* Called at start, before and after the data set is loaded: collects the AUX fields, and restores their position. */
 void repl_history_start(void);
 void repl_history_loaded(void);
 
-/* --- What other features ask --- */
+/* --- For other features --- */
 size_t repl_replicas_online(void);
 
-/* --- Roles (replica.c): what REPLICAOF does --- */
+/* --- Roles (replica.c), for REPLICAOF --- */
 /* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */
 void repl_follow(struct slice host, int port, bool failover);
 void repl_lead(void);
 
 /* --- Failover (failover.c) --- */
-/* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: refused, with an error reply. */
+/* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: it replied with an error. */
 bool repl_failover_asked(struct call *call);
 void repl_failover_refused(void); /* the replica refuses to take over */
 bool repl_failover_running(void);
@@ -97,13 +99,13 @@ extern const struct command_spec repl_primary_commands[], repl_replica_commands[
 extern const struct debug_subcommand repl_debug_subcommands[];
 extern const struct server_part failover_part, wait_part, repl_primary_part, repl_replica_part, replica_expiry_part;
 
-/* The replica's connection changed roles: every replica of this server is disconnected, so that it synchronizes with
- * the new history (a partial synchronization where it can). */
+/* Closes the connections of all replicas. Each reconnects and synchronizes with the new history, by a partial
+ * synchronization if possible. */
 void repl_disconnect_replicas(const char *reason);
-/* An error that a server of the other role gets, or would get: `text` without '-'. `command` NULL: unknown. */
+/* Logs an error reply to a command of the primary or of a replica. `text` has no '-'. `command` NULL: unknown. */
 void repl_log_error(const char *what, struct slice text, const struct command *command);
-/* redirect.c */
-/* This server is a replica now. Clients that wait for keys would wait for what a replica's clients cannot do: their
- * wait ends, except for commands that only read, of clients that sent READONLY. */
+/* --- Redirection (redirect.c) --- */
+/* Unblocks clients after this server has become a replica: they wait for a write that clients of a replica cannot make.
+ * Blocked reads of clients that sent READONLY stay blocked. */
 void repl_end_waits(void);
 #endif

@@ -1,5 +1,5 @@
-/* repl_feed.c: see repl_feed.h. The commands are formatted in the stream's last block, so a command costs one copy of
- * its arguments, however many replicas there are. */
+/* repl_feed.c: see repl_feed.h. Commands are formatted in the stream's last block, so a command costs one copy of its
+ * arguments, whatever the number of replicas. */
 #include "repl/repl_feed.h"
 #include "repl/repl_stream.h"
 #include "resp/request.h"
@@ -49,7 +49,7 @@ void repl_feed_update(void) {
 }
 
 void repl_feed_select_again(void) {
-    if (!listens()) return; /* the stream of this server's primary has its own database */
+    if (!listens()) return; /* the primary's stream selects databases itself */
     writer.db = STREAM_DB_NONE;
     role_set_stream_db(STREAM_DB_NONE);
 }

@@ -66,7 +66,7 @@ static void write_role(struct reply *reply) {
 
 static void report_memory(struct memory_report *report) {
     struct repl_stream_memory memory = repl_stream_memory();
-    if (!replicas.len) { /* the backlog is about to give it up */
+    if (!replicas.len) { /* the backlog is about to free the excess: repl_stream_trim() */
         memory.backlog = memory.blocks;
         memory.replicas = 0;
     }
@@ -76,7 +76,8 @@ static void report_memory(struct memory_report *report) {
     report->received_ahead = role_sync.buffer;
 }
 
-/* The stream grows because replicas are slow: evicting keys for it would send them even more. */
+/* Replication buffers do not count towards maxmemory: they grow because replicas are slow, and each eviction would add
+ * a DEL to them. */
 static size_t uncounted(void) {
     size_t bytes = repl_stream_memory().replicas;
     list_each(&replicas, link) {
@@ -108,7 +109,7 @@ const struct feature repl_feature = {
     .init = init,
     .debug = DEBUG_SUBCOMMANDS(repl_debug_subcommands),
     .sections = SECTIONS(repl_sections),
-    /* The waits of WAIT ask replicas for acknowledgements before the primary sends the stream. An acknowledgement ends
-     * waits before FAILOVER changes the role. */
+    /* The order matters: wait_part writes GETACK to the stream before repl_primary_part sends it, and serves
+     * blocked clients before failover_part changes the role. */
     .parts = PARTS(&repl_replica_part, &replica_expiry_part, &wait_part, &failover_part, &repl_primary_part),
 };

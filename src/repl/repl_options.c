@@ -67,7 +67,7 @@ static void run_change_repl_id(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* As Valkey: other text is 0. */
+/* Other text is 0, as in Valkey. */
 static int number_of(struct slice text) {
     int64_t number;
     return parse_int64(text, &number) && number >= 0 && number <= INT32_MAX ? (int)number : 0;
@@ -90,9 +90,9 @@ const struct debug_subcommand repl_debug_subcommands[] = {
     {"delay-rdb-client-free-second", 1, 1, run_delay_rdb_client_free, /* the name in DEBUG HELP of Valkey */
      (const char *const[]){
          "DELAY-RDB-CLIENT-FREE-SECOND <seconds>",
-         "    Keep the stream for the main channel of a replica for so long after its RDB channel has ended.", NULL}},
+         "    Keep the stream for a replica's main channel for this time after its RDB channel was closed.", NULL}},
     {"force-free-primary-async", 1, 1, run_force_free_primary_async,
-     (const char *const[]){"FORCE-FREE-PRIMARY-ASYNC <0|1>",
-                           "    Free the client of a primary that closes its connection at the end of the loop's turn.",
-                           NULL}},
+     (const char *const[]){
+         "FORCE-FREE-PRIMARY-ASYNC <0|1>",
+         "    When the primary closes its connection, free its client at the end of the event loop's turn.", NULL}},
     {NULL, 0, 0, NULL, NULL}};

@@ -1,14 +1,14 @@
 /* repl_stream.c: see repl_stream.h.
  *
- * Blocks form a list in the order of the stream. A block is either bytes in its own memory or one blob. The last block
- * is the one that grows: an output writes into it, so its length is the output's position. When it is full another one
- * follows, larger than the one before up to BLOCK_MAX; after a blob the next block is small, since often only the line
- * end and the next command's head come before the next blob.
+ * Blocks form a list in the order of the stream. A block holds bytes in its own memory, or one blob. Only the last
+ * block grows: an output writes into it, and its length is the output's position. When it is full, another block
+ * follows, larger than the one before, up to BLOCK_MAX. After a blob the next block is small, because often only the
+ * line end and the start of the next command precede the next blob.
  *
- * A reader pins the block of its position by a count. Blocks are freed from the front of the list only, up to the first
- * one that is pinned, so a reader can always go on to the end. The backlog is such a reader. While it exists it is the
- * last one, as it stops at blocks that a replica has pinned. When that replica is gone, many blocks may be due: they
- * are freed in steps.
+ * A reader pins the block of its position by a count. Blocks are freed only from the front of the list, up to the first
+ * pinned one, so every reader can read on to the end. The backlog is such a reader, and always at the oldest position,
+ * since it does not advance past a block that a replica has pinned. When that replica disconnects, many blocks may be
+ * due; they are freed in steps.
  *
  * Without a backlog and without readers the list is empty. */
 #include "repl/repl_stream.h"
@@ -24,7 +24,7 @@ enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACK
 struct repl_stream_block {
     struct list_link link;
     int64_t offset;    /* of its first byte */
-    size_t len;        /* of the last block only when it is finished: use block_len() */
+    size_t len;        /* not up to date for the block that grows: use block_len() */
     size_t memory;     /* bytes allocated, the blob included */
     uint32_t pins;     /* readers in it */
     struct blob *blob; /* NULL: the bytes are in data */
@@ -32,9 +32,9 @@ struct repl_stream_block {
 };
 
 static struct {
-    struct output out; /* writes into the last block; no space: there is none, or it is a blob */
+    struct output out; /* writes into the last block; has no space if there is no block, or it is a blob */
     struct list blocks;
-    struct list readers; /* attached ones, without the backlog */
+    struct list readers; /* attached readers, without the backlog */
     struct repl_stream_reader backlog;
     size_t next_size; /* of the next block */
     size_t memory, peak;
@@ -88,13 +88,13 @@ static size_t block_capacity(const struct repl_stream_block *block) {
     return block->memory - sizeof *block;
 }
 
-/* The output continues in the last block, which holds bytes. */
+/* Lets the output write to the end of the last block, which must not be a blob. */
 static void output_attach(struct repl_stream_block *block) {
     stream.out.pos = block->data + block->len;
     stream.out.end = block->data + block_capacity(block);
 }
 
-/* The last block does not grow any more. */
+/* Stores the length of the last block, which does not grow any more. */
 static void finish_last(void) {
     struct repl_stream_block *last = last_block();
     if (last) last->len = block_len(last);
@@ -128,8 +128,8 @@ static void enter(struct repl_stream_reader *reader, struct repl_stream_block *b
     reader->used = used;
 }
 
-/* The backlog gives up its oldest blocks as long as repl-backlog-size bytes are left. It keeps what a slow replica
- * still needs: the memory is in use anyway, and another replica can continue from there. */
+/* Frees the backlog's oldest blocks while repl-backlog-size bytes remain. The backlog keeps blocks that a slow replica
+ * still needs: the memory is in use anyway, and other replicas can continue from there. */
 void repl_stream_trim(void) {
     struct repl_stream_block *block = stream.backlog.block, *next;
     if (!block) {
@@ -218,7 +218,7 @@ static void shift_blocks_after(struct repl_stream_block *block, size_t by) {
     while ((block = next_block(block))) block->offset += (int64_t)by;
 }
 
-/* The bytes behind the mark move to a new block, behind the inserted ones. */
+/* Moves the bytes after the mark to a new block, after the inserted bytes. */
 static void insert_block_at_mark(struct slice bytes) {
     struct repl_stream_block *mark = stream.mark;
     size_t tail = block_len(mark) - stream.mark_used;

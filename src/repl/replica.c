@@ -2,15 +2,14 @@
  *
  * The link is a state machine on one connection. The replica sends PING; then, together, AUTH and the REPLCONF commands
  * that describe it; then PSYNC with the position up to which it has the history. The primary accepts (+CONTINUE), sends
- * a full copy (+FULLRESYNC), or asks for a second connection (+DUALCHANNELSYNC). Primaries that do not know a REPLCONF
- * option, or PSYNC, answer with errors; the handshake then goes on without it.
+ * a full copy (+FULLRESYNC), or asks for a second connection (+DUALCHANNELSYNC). A primary that does not know PSYNC or
+ * a REPLCONF option replies with an error, and the handshake continues without it.
  *
- * Every failure ends in replica_link_lost(): the connection is closed and the next attempt begins within a second.
- * The position (role->position) survives a lost link, REPLICAOF to another primary, and
- * REPLICAOF NO ONE, so that the next PSYNC may be partial. It is forgotten when a full copy begins to replace the
- * data.
+ * Every failure ends in replica_link_lost(): the connection is closed and the next attempt begins within a second. The
+ * position (role->position) survives a lost link and REPLICAOF to another primary, so that the next PSYNC may be
+ * partial. It is forgotten when a full copy begins to replace the data.
  *
- * The connection may be of any transport: replica_dial() chooses. */
+ * link_connect() chooses the transport of the connection. */
 #include "repl/replica.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -32,7 +31,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Failed fetches in a row after which the replica asks for an ordinary copy. */
+/* After this many failed fetches in a row the replica asks for an ordinary copy. */
 enum { PULLS_FAILED_MAX = 2 };
 enum { REFUSED_WAIT_US = 10 * 1000 * 1000, RECONNECT_US = 1000 * 1000 };
 
@@ -40,27 +39,27 @@ enum phase {
     PHASE_OFF,     /* not a replica */
     PHASE_WAIT,    /* no connection: the cron tries again */
     PHASE_CONNECT, /* the connection is being made */
-    PHASE_PING,    /* waiting for the answer to PING, and so on */
+    PHASE_PING,    /* waiting for the reply to PING */
     PHASE_DESCRIBE,
     PHASE_PSYNC,
     PHASE_HEADER, /* +FULLRESYNC was received; the header of the copy comes next */
-    PHASE_COPY,   /* sync_load.c or dual_channel.c has the connection */
-    PHASE_STREAM  /* apply.c has it */
+    PHASE_COPY,   /* sync_load.c or dual_channel.c owns the connection */
+    PHASE_STREAM  /* apply.c owns it */
 };
 
 static struct {
     enum phase phase;
     struct connection *conn;
     uint64_t heard_us;             /* monotonic: last bytes received during the handshake */
-    uint64_t connect_us;           /* monotonic: when the connection was begun */
+    uint64_t connect_us;           /* monotonic: when the last connect began */
     bool failover;                 /* the next PSYNC asks the primary to hand over (FAILOVER) */
-    bool dual;                     /* dual_channel.c has the connection */
-    bool failed;                   /* a synchronization, since the last one that succeeded: for the log */
+    bool dual;                     /* dual_channel.c owns the connection */
+    bool failed;                   /* the last attempt reached the primary and failed: for the log */
     bool known;                    /* a connection to this primary was made before: the next one is a reconnect */
-    struct stream_position copied; /* of the full copy: +FULLRESYNC */
-    uint64_t refused_us, retry_us; /* monotonic: when a stream last could not be executed; the next attempt */
-    unsigned pulls_failed;         /* full copies in a row that were to be fetched by RDMA READ and failed */
-    const char *answers[8];        /* PHASE_DESCRIBE: what the answers to come are about, in order */
+    struct stream_position copied; /* of the full copy, from +FULLRESYNC */
+    uint64_t refused_us, retry_us; /* monotonic: when a stream last could not be executed; earliest next attempt */
+    unsigned pulls_failed;         /* fetches by RDMA READ that failed in a row */
+    const char *answers[8];        /* PHASE_DESCRIBE: the subjects of the replies still to come, in order */
     int answers_count, answers_next;
 } link;
 
@@ -83,8 +82,8 @@ static void handshake_close(void) {
     link.conn = NULL;
 }
 
-/* The connection of the link is lost or useless. Closes it; the next attempt comes within a second. A position in the
- * history that is known is kept, for a partial synchronization. */
+/* Closes the link's connection; the cron connects again within a second. Keeps the position for a partial
+ * synchronization. */
 static void replica_link_lost(void) {
     if (link.phase == PHASE_OFF) return;
     link.failed = link.known = link.phase >= PHASE_PING;
@@ -99,7 +98,7 @@ void replica_forget_position(void) {
     role_set_position_known(false);
 }
 
-/* A stream that cannot be executed again and again must not cost its primary copy after copy. */
+/* If the stream fails again soon after a full copy, the next attempt is delayed: each costs the primary a snapshot. */
 void replica_stream_refused(void) {
     uint64_t now = clock_mono();
     bool again = link.refused_us && now - link.refused_us < REFUSED_WAIT_US;
@@ -204,8 +203,8 @@ static bool starts(const char *line, const char *with) {
 }
 
 static void got_ping(const char *line) {
-    /* Errors that AUTH will mend, in the words of several versions. A primary whose last snapshot failed, perhaps the
-     * one for a synchronization, refuses writes and PING (MISCONF); the snapshot for this replica may mend that. */
+    /* -NOAUTH, -NOPERM and "operation not permitted" (the error of old versions): AUTH follows. -MISCONF: the primary's
+     * last snapshot failed; the snapshot for this replica may succeed and clear the error. */
     if (line[0] != '+' && !starts(line, "-NOAUTH") && !starts(line, "-NOPERM") &&
         !starts(line, "-ERR operation not permitted") && !starts(line, "-MISCONF")) {
         fail("Error reply to PING from primary: '%s'", line);
@@ -282,7 +281,7 @@ static void got_continue(const char *line) {
     follow_stream(link.conn);
 }
 
-/* The answer to SYNC names no history: the copy begins one that no other server has, so that nobody resumes it. */
+/* The reply to SYNC has no replication id. A random one begins a history that no other server can continue. */
 static void got_old_full_copy(void) {
     link.copied = (struct stream_position){.db = STREAM_DB_NONE};
     random_hex(link.copied.id, REPL_ID_LEN);
@@ -437,7 +436,7 @@ void repl_follow(struct slice host, int port, bool failover) {
     link.known = false;
     role_follow(host, port);
     if (!was_replica) {
-        if (!failover) repl_end_waits(); /* else once the other server has taken over: this one may lead again */
+        if (!failover) repl_end_waits(); /* failover.c does it when the failover has succeeded */
         log_cached_position();
         role_set_position_known(true);
     }
@@ -524,8 +523,8 @@ static void cron(void) {
     }
 }
 
-/* The configuration made this server a replica. It connects when the data set is loaded, whose AUX fields may give it
- * a position. */
+/* A server that the configuration makes a replica connects after it has loaded the data set, whose AUX fields may give
+ * it a position. */
 static void start(void) {
     if (role->is_replica) link.phase = PHASE_WAIT;
 }
@@ -552,7 +551,8 @@ void replica_stream_ended(void) {
     link.known = true;
     link.failed = false;
     role_set_link(ROLE_LINK_CONNECT);
-    /* At once, but a primary that takes the connection and drops it again must not be asked all the time. */
+    /* Reconnect immediately, unless the last connect was less than RECONNECT_US ago: the primary may accept and close
+     * each connection. */
     if (clock_mono() - link.connect_us > RECONNECT_US) event_loop_defer(server.loop, &reconnect, reconnect_now);
 }
 
@@ -582,7 +582,7 @@ static void get_replicaof(const struct config_option *option, struct output *out
     output_write(out, slice_of(port));
 }
 
-/* A primary has no such line: genuine servers refuse an empty one. */
+/* A primary writes no line: genuine servers refuse an empty `replicaof`. */
 static void rewrite_replicaof(const struct config_option *option, struct output *out) {
     if (!role->is_replica) return;
     output_write(out, SLICE("replicaof "));

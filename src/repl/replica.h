@@ -1,10 +1,10 @@
-/* replica.h: what the files of the replica's side share. See repl.h for the whole.
+/* replica.h: shared by the files that implement the replica. repl.h has the overview.
  *
  *     replica.c       owns the link: connects, shakes hands, asks for a synchronization, and starts over when the link
  *                     breaks
- *     sync_load.c     has a connection while a full copy arrives and is loaded
- *     dual_channel.c  has a second connection, for the full copy; uses sync_load.c
- *     apply.c         has the connection while the stream is followed
+ *     sync_load.c     owns a connection while it receives and loads a full copy
+ *     dual_channel.c  owns both connections of a synchronization on two channels; uses sync_load.c
+ *     apply.c         owns the connection while it executes the stream
  *
  * Main thread only. */
 #ifndef REPL_REPLICA_H
@@ -29,17 +29,17 @@ enum error_behavior { ERRORS_IGNORED, ERRORS_PANIC, ERRORS_PANIC_ON_REPLICAS };
 extern struct replica_settings replica_settings;
 
 /* --- replica.c --- */
-/* The data are no longer those of a position in the history: the next synchronization is a full one. */
+/* The data no longer match a position in the history: the next synchronization is a full one. */
 void replica_forget_position(void);
-void replica_stream_refused(void); /* nor can the stream go on: the next attempt may have to wait */
-/* The full copy is loaded: the data are those of this position. Follows the stream, which `conn` brings, from there. */
+void replica_stream_refused(void); /* the same after a command that cannot be executed; may delay the next attempt */
+/* The full copy is loaded, and the data are those of this position. Follows the stream on `conn` from there. */
 void replica_synchronized(struct connection *conn, const struct stream_position *at);
-/* Reads a line of a handshake from the connection: without its end, NUL-terminated. Empty lines are the primary's sign
- * that it is alive. Returns its length, -1 where the line is not complete, -2 where it has no end within the size. */
+/* Reads a line of a handshake from the connection, without its line end, NUL-terminated. The primary sends empty lines
+ * as keepalives. Returns the length, -1 if the line is not complete, -2 if it is longer than REPLICA_LINE_MAX. */
 enum { REPLICA_LINE_MAX = 1024 };
 int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]);
 void replica_send(struct connection *conn, int argc, const struct slice *argv);
-void replica_send_auth(struct connection *conn); /* where an option gives a password */
+void replica_send_auth(struct connection *conn); /* sends AUTH if primaryauth is set */
 int replica_listening_port(void);                /* the port to announce */
 
 void replica_stream_ended(void); /* apply.c: the connection is closed */
@@ -48,29 +48,28 @@ static inline uint64_t repl_timeout_us(void) {
 }
 
 /* --- sync_load.c --- */
-/* Receives the full copy that `header` begins ("$<bytes>", "$EOF:<mark>", or "$PULL:", see pull_wire.h) from the
- * connection, and loads it. The connection's events belong to sync_load.c until `done` is called, which happens outside
- * of the connection's handlers. `at`: the position of the copy, valid until then; where its database is not known, it
- * is taken from the copy. Returns false if the header is malformed, which was logged. done(false): it failed, which was
- * logged. */
+/* Receives a full copy from the connection and loads it. `header` is its first line: "$<bytes>", "$EOF:<mark>", or
+ * "$PULL:" (pull_wire.h). sync_load.c handles the connection's events until it calls `done`: with true outside of the
+ * connection's handlers, with false also within them or within sync_start(). `at`: the position of the copy, valid
+ * until then; if its database is STREAM_DB_NONE, it is set from the copy. Returns false if the header is malformed or
+ * the synchronization cannot start. done(false): the synchronization failed. Both failures were logged. */
 bool sync_start(struct connection *conn, const char *header, struct stream_position *at, void (*done)(bool loaded));
-void sync_cancel(void);     /* `done` is not called. Only while the copy is being received, not while it is loaded */
-bool sync_was_pulled(void); /* the last copy was to be fetched by RDMA READ */
-void sync_broken(const char *reason);          /* another connection that the synchronization needs is lost: it fails */
-void sync_check_timeout(void);                 /* each second */
-void sync_keep_alive(struct connection *conn); /* this one gets a newline each second, too */
-void sync_stop(void);                          /* the server stops */
+void sync_cancel(void);               /* without calling `done`. Has no effect while the copy is being loaded */
+bool sync_was_pulled(void);           /* the last copy was to be fetched by RDMA READ */
+void sync_broken(const char *reason); /* fails it: another connection that it needs is lost */
+void sync_check_timeout(void);        /* called each second */
+void sync_keep_alive(struct connection *conn); /* also sends a newline each second to this connection */
+void sync_stop(void);                          /* called when the server stops */
 
 /* --- dual_channel.c --- */
-/* The primary answered PSYNC with +DUALCHANNELSYNC: `conn` is the main channel. done(true): replica_synchronized() has
- * been called. done(false): the channels failed; the caller closes `conn`. */
+/* Called after the primary replied to PSYNC with +DUALCHANNELSYNC; `conn` is the main channel. done(true):
+ * replica_synchronized() was called. done(false): the synchronization failed; the caller closes `conn`. */
 void dual_channel_start(struct connection *conn, void (*done)(bool synchronized));
 void dual_channel_cancel(void);
 void dual_channel_cron(void); /* each second */
 
 /* --- apply.c --- */
-/* Follows the stream that the connection brings. */
-void apply_start(struct connection *conn); /* from role->position on */
+void apply_start(struct connection *conn); /* follows the stream on this connection, from role->position on */
 void apply_stop(void);                     /* closes the connection; keeps the position */
 void apply_cron(void);                     /* each second: acknowledges */
 void apply_before_wait(void);

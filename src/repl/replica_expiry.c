@@ -1,9 +1,10 @@
-/* replica_expiry.c: keys with an expiry that clients of a writable replica have made.
+/* replica_expiry.c: expires keys that clients wrote to a writable replica.
  *
- * A replica deletes no key by itself: its primary's DEL does. The primary does not know keys that clients wrote to the
- * replica (replica-read-only no), so the replica expires these itself. It remembers the keys to which a command of a
- * client has given an expiry, and the cron deletes those that have expired, some in each round. A full
- * synchronization clears the list, and so does a primary's first cron that expires keys: it expires all of them. */
+ * A replica does not delete expired keys: its primary's DEL does. But the primary does not know keys that clients wrote
+ * to the replica (replica-read-only no), so the replica expires these itself. It keeps a table of keys to which a
+ * client's command has given an expiration time. In each round the cron visits some of them, chosen at random, and
+ * deletes those that have expired. A full synchronization clears the table. A server that has become a primary also
+ * clears it, since a primary expires all keys. */
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
@@ -29,8 +30,8 @@ static void tracked_free(void *entry) {
     mem_free(entry);
 }
 static const struct hashtable_type tracked_type = {.key = tracked_name, .free_entry = tracked_free};
-static struct hashtable *tracked; /* NULL: this server has not been a replica */
-static bool listens;              /* it is one now */
+static struct hashtable *tracked; /* NULL: this server was never a replica */
+static bool listens;              /* to events of the store: this server is a replica */
 
 static struct entry *find(struct db *db, struct slice key) {
     return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
@@ -58,7 +59,7 @@ static void forget_all(void) {
     role_sync.tracked_keys = 0;
 }
 
-/* The contents were replaced as a whole, or two databases swapped. */
+/* a == b: the whole contents were replaced. */
 static void swapped(struct db *a, struct db *b) {
     if (a == b) forget_all();
 }
@@ -75,7 +76,7 @@ static void role_changed(void) {
     listens = role->is_replica;
 }
 
-/* Expires the key, or forgets it where it needs no expiry any more. */
+/* Deletes the key if it has expired. Forgets it if it is deleted or has no expiration time any more. */
 static void visit(struct tracked_key *key) {
     struct slice full = tracked_name(key), name = db_key_name(full);
     struct db *db = db_key_db(full);

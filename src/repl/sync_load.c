@@ -1,24 +1,22 @@
 /* sync_load.c: the full synchronization on the replica: receives the primary's copy (an RDB file) and loads it.
  *
- * The primary announces the copy's size ("$1234"), or ends the copy with a mark of 40 random bytes that it announces
- * ("$EOF:<mark>").
+ * The primary announces the copy's size ("$1234"), or a mark of 40 random bytes that ends the copy ("$EOF:<mark>").
  *
- * A copy that the replica fetches by RDMA READ (pull_replica.h) comes from the chunks that it has read instead of from
- * the connection. All that follows is the same for it.
+ * If the replica fetches the copy by RDMA READ (pull_replica.h), the bytes come from the chunks instead of from the
+ * connection. Everything below applies to it as well.
  *
- * repl-diskless-load decides where the copy goes: into a temporary file, which is loaded when it is complete and
- * replaces `dbfilename` if it is valid; into the databases, whose old contents are freed first; or, with swapdb, into a
- * second keyspace that replaces the first at the end. With swapdb clients read the old data meanwhile if the copy
- * continues the same history, and a broken copy leaves the old data in place.
+ * repl-diskless-load decides where the copy goes: into a temporary file, which replaces `dbfilename` and is loaded when
+ * it is complete; into the databases, whose old contents are freed first; or, with swapdb, into a second keyspace that
+ * replaces the first at the end. With swapdb, clients can read the old data during the load if the copy has the same
+ * replication id, and an incomplete copy leaves the old data in place.
  *
- * The load runs outside of the loop's turns (server_run_outside). It pulls bytes from the connection through a source,
- * which turns the loop while there are none. So memory is bounded: a buffer of the source, and what the connection
- * receives ahead.
+ * The load runs outside of the loop's turns (server_run_outside). It reads bytes from the connection through a source,
+ * which turns the loop until some arrive. So memory is bounded: the source's buffer, and AHEAD_MAX bytes of the
+ * connection.
  *
- * From the header to the end of the load the replica sends a newline each second, since the primary gets no other sign
- * that it is alive.
+ * From the header to the end of the load, the replica sends a newline each second as a keepalive.
  *
- * If the load fails, the databases are emptied, or, with swapdb, left as they were. */
+ * If the load fails, the databases are flushed; with swapdb they are unchanged. */
 #include "formats/sink.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -54,7 +52,7 @@ enum {
 
 static struct {
     enum { COPY_NONE, COPY_RECEIVING, COPY_READY, COPY_LOADING } state;
-    struct connection *conn, *other; /* other: kept alive, too; NULL: none */
+    struct connection *conn, *other; /* other: also gets keepalives; NULL: none */
     void (*done)(bool loaded);
     struct stream_position *at;
     int64_t size; /* -1: until the mark */
@@ -62,8 +60,8 @@ static struct {
     char mark[MARK_LEN];
     uint64_t heard_us, reported_us;
     struct event_timer alive;
-    bool ended;               /* the connection is */
-    char reason[256];         /* why the load is to stop; empty: go on */
+    bool ended;               /* the connection is closed */
+    char reason[256];         /* why the load must stop; empty: it continues */
     struct pull_fetch *fetch; /* the copy is fetched by RDMA READ; NULL: it comes through the connection */
     bool pulled;
     /* To a file. */
@@ -71,7 +69,7 @@ static struct {
     int fd;
     char name[NAME_MAX_LEN];
     struct sink sink;
-    char tail[MARK_LEN]; /* bytes that may be a part of the mark, and are not written yet */
+    char tail[MARK_LEN]; /* received bytes not written yet, since they may be the start of the mark */
     size_t tail_len;
 } copy;
 
@@ -233,7 +231,7 @@ static void flush_all(void) {
         db_flush(keyspace_db(server.keyspace, id), replica_settings.lazy_flush);
 }
 
-/* A copy that does not begin as an RDB file does must not cost the data. */
+/* Whether the copy begins with a valid RDB header; checked before the old data are flushed. */
 static bool begins_well(struct source *source) {
     source_want(source, RDB_MAGIC_BYTES);
     const char *reason = source->failed                               ? source->reason
@@ -264,15 +262,15 @@ static bool read_mark(struct source *source) {
     return false;
 }
 
-/* The data are about to be replaced. Until the stream is joined to the new ones they belong to no history: a file of
- * them, or this server as a primary, must not be continued from the position of the old ones. */
+/* Begins a new history before the data are replaced, until the new data are loaded and have a position. Otherwise an
+ * RDB file saved meanwhile, or this server as a primary, would name the old position for other data. */
 static void leave_history(void) {
     replica_forget_position();
     repl_disconnect_replicas("a full synchronization replaces the data");
     repl_history_new();
 }
 
-/* Replaces the data by those of the source. *replaced: the old data are gone, whether or not it succeeded. */
+/* Replaces the data by those of the source. *replaced: the old data are gone, even if the load failed. */
 static bool load(struct source *source, bool swap, bool *replaced) {
     struct keyspace *into = server.keyspace;
     *replaced = false;
@@ -321,8 +319,7 @@ static bool load_source(struct source *source, uint64_t total, bool swap) {
     return ok;
 }
 
-/* The copy takes the place of `dbfilename`. Done before the data are given up for it: if it is not possible, they stay.
- */
+/* Renames the copy to `dbfilename`; called before the old data are flushed, which remain if it fails. */
 static bool place_file(void) {
     if (rename(copy.name, persistence_settings.file_name) == 0) return true;
     log_warning("Failed trying to rename the temp DB into %s in PRIMARY <-> REPLICA synchronization: %s",
@@ -339,7 +336,8 @@ static bool is_rdb_file(int fd) {
     return false;
 }
 
-/* The file stays as `dbfilename`, unless it is damaged: the server could not start with it. */
+/* Removes `dbfilename` if the copy is damaged, because the server could not start with it, or if rdb-del-sync-files
+ * says so. */
 static void remove_file(bool loaded) {
     if (!loaded && !copy.reason[0]) unlink(persistence_settings.file_name);
     if (!replica_settings.delete_sync_files || save_points_count() || aof_is_configured()) return;
@@ -377,9 +375,9 @@ static bool load_connection(void) {
     return ok;
 }
 
-/* The task that runs outside of the loop's turns. */
+/* Runs outside of the loop's turns. */
 static void load_task(void) {
-    if (copy.state != COPY_READY) return; /* canceled meanwhile */
+    if (copy.state != COPY_READY) return; /* cancelled in the meantime */
     copy.state = COPY_LOADING;
     if (child_kind() == CHILD_RDB) {
         log_notice("Replica is about to load the RDB file received from the primary, but there is a pending RDB child "
@@ -426,13 +424,13 @@ static void file_complete(void) {
         return;
     }
     close_file(true);
-    conn_set_reading(copy.conn, false); /* the stream waits at the primary until the data are loaded */
+    conn_set_reading(copy.conn, false); /* the primary keeps the stream until the data are loaded */
     log_notice("PRIMARY <-> REPLICA sync: Done downloading RDB");
     start_load();
 }
 
-/* Writes what cannot be a part of the mark. Returns how many of the bytes belong to the copy; *found: the mark is
- * there. -1: failed. */
+/* Writes received bytes up to the mark; keeps the last MARK_LEN bytes back, which may be a part of it. Returns how many
+ * bytes of `in` were used; the rest follow the mark. -1: writing failed. */
 static ssize_t write_to_mark(struct slice in, bool *found) {
     char joined[2 * MARK_LEN];
     size_t head = in.len < MARK_LEN ? in.len : MARK_LEN, len = copy.tail_len + head;
@@ -470,7 +468,7 @@ static ssize_t write_to_mark(struct slice in, bool *found) {
 static void fetch_to_file(struct event_deferred *deferred) {
     const char *bytes;
     ssize_t got;
-    if (copy.state != COPY_RECEIVING || !copy.fetch) return; /* it ended meanwhile */
+    if (copy.state != COPY_RECEIVING || !copy.fetch) return; /* it has ended in the meantime */
     while ((got = pull_fetch_take(copy.fetch, &bytes)) > 0) {
         if (!write_out((struct slice){bytes, (size_t)got})) return;
         heard((size_t)got);
@@ -519,8 +517,7 @@ static void file_closed(struct connection *conn) {
         copy.ended = true;
         return;
     }
-    const char *why =
-        copy.fetch ? pull_fetch_error(copy.fetch) : NULL; /* a read that failed has ended the connection */
+    const char *why = copy.fetch ? pull_fetch_error(copy.fetch) : NULL; /* a failed READ closes the connection */
     if (!why) why = conn->error ? conn_error_text(conn) : "connection lost";
     log_warning("I/O error trying to sync with PRIMARY: %s", why);
     fail();
@@ -609,13 +606,13 @@ bool sync_start(struct connection *conn, const char *header, struct stream_posit
     event_timer_set(server.loop, &copy.alive, NEWLINE_US, send_newlines);
     if (copy.fetch && copy.to_file) pull_fetch_notify(copy.fetch, fetch_arrived);
     if (copy.to_file)
-        file_readable(conn); /* the copy may have come with its header */
+        file_readable(conn); /* bytes may have arrived with the header */
     else
         start_load();
     return true;
 }
 
-/* The server stops: the temporary file goes. */
+/* Removes the temporary file when the server stops. */
 void sync_stop(void) {
     if (copy.state == COPY_NONE || !copy.to_file) return;
     close_file(false);

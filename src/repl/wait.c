@@ -1,12 +1,13 @@
 /* wait.c: WAIT, WAITAOF, and min-replicas-to-write.
  *
- * After each call of a client that has written to the stream or the append-only file, the server records both positions
- * for the client; a transaction or a script counts as one call, and WAIT within it concerns what came before. WAIT
- * counts the replicas that have acknowledged the recorded offset. If there are too few, the client waits, and the
- * server asks the replicas to acknowledge at once (REPLCONF GETACK), so that no client waits for the next regular
- * acknowledgement. Positions are recorded only while there are replicas or an append-only file.
+ * After each call that has written to the stream or the append-only file, the server records both positions for the
+ * client. A transaction or a script counts as one call; WAIT within it waits for earlier calls. WAIT counts the
+ * replicas that have acknowledged the recorded offset. If there are too few, the client blocks, and the server sends
+ * REPLCONF GETACK, so that the client need not wait for the next regular acknowledgement. Positions are recorded only
+ * while there are replicas or an append-only file.
  *
- * Replies are written before the loop waits: acknowledgements arrive within calls of the replicas' own. */
+ * Blocked clients are served before the loop waits, not when an acknowledgement arrives, which is within a call of the
+ * replica's client. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
@@ -23,16 +24,16 @@ static int min_replicas, max_lag;
 
 struct written {
     struct client *client;
-    struct list_link waiting; /* in the list of clients that wait */
-    int64_t offset;           /* of the stream behind the client's last write */
-    uint64_t appended;        /* commands in the append-only file then */
+    struct list_link waiting; /* in the list of blocked clients */
+    int64_t offset;           /* end of the stream after the client's last write */
+    uint64_t appended;        /* commands in the append-only file after it */
 };
 static struct list waiting = LIST_INIT(waiting);
 static int64_t seen_offset;
 static uint64_t seen_appended;
 static bool acknowledged, asks;
 static uint64_t seen_synced;
-static bool seen_file; /* the append-only file counted: it is on, and its first rewrite is done */
+static bool seen_file; /* the last result of aof_progress(): the file is on, and its first rewrite is done */
 
 static void forget(struct client *client);
 static struct client_listener client_listener = {.freed = forget};
@@ -56,7 +57,7 @@ static struct written *written_by(struct client *client) {
 
 static void note_write(struct call *call, uint64_t ticks) {
     struct aof_progress file = {0};
-    if (dispatch_is_nested()) return; /* counts when the transaction or the script ends */
+    if (dispatch_is_nested()) return; /* recorded when the transaction or the script ends */
     aof_progress(&file);
     if (role->position.offset == seen_offset && file.appended == seen_appended) return;
     seen_offset = role->position.offset;
@@ -68,7 +69,7 @@ static void note_write(struct call *call, uint64_t ticks) {
 }
 static struct call_listener call_listener = {.after = note_write};
 
-/* Notes nothing where nothing can be waited for. */
+/* Listens to calls only while there is something that WAIT or WAITAOF could wait for. */
 static void observe(void) {
     struct aof_progress file;
     bool wanted = !role_is_replica() && (repl_stream_active() || aof_progress(&file));
@@ -89,7 +90,7 @@ static size_t replicas_at(int64_t offset, bool fsynced) {
     return count;
 }
 
-/* What the caller has written; a script's caller. NULL: nothing. */
+/* The positions of the client, or of the client that called the script. NULL: it has written nothing. */
 static const struct written *written_before(const struct call *call) {
     struct client *requester = call->client->conn ? call->client : dispatch_requester();
     return requester ? client_state(requester, &client_listener) : NULL;
@@ -136,7 +137,7 @@ static void wait_run(struct call *call) {
     reply_integer(call->reply, (int64_t)count);
 }
 
-/* The client's writes are in the append-only file on the disk. */
+/* Whether the client's writes are in the append-only file on disk. */
 static bool is_local(const struct written *written) {
     struct aof_progress file;
     return aof_progress(&file) && (!written || file.synced >= written->appended);
@@ -192,7 +193,7 @@ void repl_wait_acknowledged(void) {
     acknowledged = true;
 }
 
-/* Calls the commands of all waiting clients again when something they may wait for has happened. */
+/* Runs the commands of all blocked clients again if a replica has acknowledged or the append-only file was synced. */
 static void serve(void) {
     struct aof_progress file = {0};
     bool counts = aof_progress(&file);
@@ -202,7 +203,7 @@ static void serve(void) {
     seen_file = counts;
     list_each(&waiting, link) {
         struct client *client = container_of(link, struct written, waiting)->client;
-        /* False: it has a reply, or an error has ended its wait, or it is closed (its memory stays for this turn). */
+        /* False: the client got its reply or an error, or is closed (its memory is freed at the end of the turn). */
         if (!blocking_call_again(client)) wait_no_more(client);
     }
 }
@@ -211,7 +212,7 @@ static void before_wait(void) {
     observe();
     if (__builtin_expect(!waiting.len, 1)) return;
     serve();
-    /* Behind the writes of all clients that began to wait in this turn. */
+    /* One GETACK after the writes of all clients that blocked in this turn. */
     if (asks && replicas.len) repl_feed_getack();
     asks = false;
 }
