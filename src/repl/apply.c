@@ -276,7 +276,7 @@ static void give_up_other_data(void) {
 }
 
 /* Whether the stream can continue after the request in the reader, which was executed. If not, ends the link. */
-static bool can_go_on(void) {
+static bool can_continue(void) {
     if (apply.refused)
         give_up("The primary sent a command that this server cannot execute");
     else if (apply.client->reader.is_inline && apply.client->reader.argc)
@@ -340,7 +340,7 @@ static void apply_input(void) {
         is_partial = status == REQUEST_PARTIAL;
         if (is_partial) break;
         apply.held = !execute();
-        if (apply.held || !can_go_on()) break;
+        if (apply.held || !can_continue()) break;
         executed((struct slice){conn->in + apply.used, client->reader.size});
         apply.used += client->reader.size;
         request_done(&client->reader);

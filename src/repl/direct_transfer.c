@@ -17,30 +17,30 @@
 enum { REPORT_US = 1000 * 1000 };
 
 /* Smaller than PIPE_BUF, so writes are atomic. */
-struct note {
+struct report {
     uint64_t event, value;
 };
 
 /* False: the pipe is full, because the server is stopped. */
-static bool write_note(const struct direct_writer *writer, enum direct_event event, uint64_t value) {
-    struct note note = {event, value};
+static bool write_report(const struct direct_writer *writer, enum direct_event event, uint64_t value) {
+    struct report report = {event, value};
     ssize_t written;
-    do written = write(writer->notes_fd, &note, sizeof note);
+    do written = write(writer->report_fd, &report, sizeof report);
     while (written < 0 && errno == EINTR);
-    return written == (ssize_t)sizeof note;
+    return written == (ssize_t)sizeof report;
 }
 
 static void report_sent(struct direct_writer *writer) {
-    if (writer->unreported && write_note(writer, DIRECT_SENT, writer->unreported)) writer->unreported = 0;
+    if (writer->unreported && write_report(writer, DIRECT_SENT, writer->unreported)) writer->unreported = 0;
     writer->reported_us = clock_monotonic_us();
 }
 
-static void lose(const struct direct_writer *writer, struct direct_target *target, const char *why) {
+static void drop(const struct direct_writer *writer, struct direct_target *target, const char *why) {
     log_warning("Failed transferring the RDB to the replica of client id=%llu: %s",
                 (unsigned long long)target->client_id, why);
     target->lost = true;
     shutdown(target->fd, SHUT_RDWR);
-    write_note(writer, DIRECT_LOST, target->client_id);
+    write_report(writer, DIRECT_LOST, target->client_id);
 }
 
 /* Sends as much as the socket accepts. True: some bytes are left. */
@@ -54,7 +54,7 @@ static bool send_some(struct direct_writer *writer, struct direct_target *target
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return true;
         } else if (errno != EINTR) {
-            lose(writer, target, strerror(errno));
+            drop(writer, target, strerror(errno));
             return false;
         }
     }
@@ -78,7 +78,7 @@ static int direct_write(struct sink *sink, const void *bytes, size_t len) {
             if (target->lost) continue;
             if (send_some(writer, target, bytes, len)) {
                 if (now > target->progress_us && now - target->progress_us > writer->timeout_us)
-                    lose(writer, target, "timeout");
+                    drop(writer, target, "timeout");
                 else
                     full[waiting++] = (struct pollfd){.fd = target->fd, .events = POLLOUT};
             }
@@ -98,20 +98,20 @@ void direct_sink_init(struct sink *sink, struct direct_writer *writer) {
 
 void direct_last_bytes(struct direct_writer *writer) {
     for (int i = 0; i < writer->count; i++)
-        if (!writer->targets[i].lost) write_note(writer, DIRECT_LAST, writer->targets[i].client_id);
+        if (!writer->targets[i].lost) write_report(writer, DIRECT_LAST, writer->targets[i].client_id);
 }
 
 void direct_end(struct direct_writer *writer) {
     report_sent(writer);
 }
 
-enum direct_event direct_read_note(int fd, uint64_t *value) {
-    struct note note;
+enum direct_event direct_read_report(int fd, uint64_t *value) {
+    struct report report;
     ssize_t got;
-    do got = read(fd, &note, sizeof note);
+    do got = read(fd, &report, sizeof report);
     while (got < 0 && errno == EINTR);
     if (got < 0 && errno == EAGAIN) return DIRECT_NOTHING;
-    if (got != (ssize_t)sizeof note) return DIRECT_CLOSED;
-    *value = note.value;
-    return (enum direct_event)note.event;
+    if (got != (ssize_t)sizeof report) return DIRECT_CLOSED;
+    *value = report.value;
+    return (enum direct_event)report.event;
 }

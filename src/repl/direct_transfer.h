@@ -26,7 +26,7 @@ struct direct_target {
 struct direct_writer {
     struct direct_target targets[DIRECT_MAX];
     int count;
-    int notes_fd; /* the write end of the pipe */
+    int report_fd; /* the write end of the pipe */
     uint64_t timeout_us;
     uint64_t unreported, reported_us; /* bytes sent since the last report; time of the last report */
 };
@@ -43,5 +43,5 @@ enum direct_event {
     DIRECT_CLOSED   /* the child has exited */
 };
 /* Reads the next report from the pipe's other end, which does not block. */
-enum direct_event direct_read_note(int fd, uint64_t *value);
+enum direct_event direct_read_report(int fd, uint64_t *value);
 #endif

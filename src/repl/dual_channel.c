@@ -49,7 +49,7 @@ static void close_rdb(void) {
 }
 
 /* Discards the buffered part of the stream, which is useless without the copy; a large one on another thread. */
-static void end_in_vain(void) {
+static void abort_channels(void) {
     dual.running = false;
     role_sync.buffer = 0;
     void *input = dual.main->in_len >= FREE_LATER_MIN ? conn_take_input(dual.main) : NULL;
@@ -60,7 +60,7 @@ void dual_channel_cancel(void) {
     if (!dual.running) return;
     sync_cancel();
     close_rdb();
-    end_in_vain();
+    abort_channels();
 }
 
 static void fail(const char *what, const char *text) {
@@ -87,7 +87,7 @@ static void rdb_failed(void) {
         return;
     }
     log_notice("Dual channel replication: Aborting dual channel sync");
-    end_in_vain();
+    abort_channels();
     dual.done(false);
 }
 

@@ -233,7 +233,7 @@ static int snapshot_version(const struct replica *replica) {
 static int file_version; /* of the file that is being written */
 
 /* Kills the child that writes the file if no replica waits for it any more and no save points are configured. */
-static void file_left(void) {
+static void kill_unneeded_save(void) {
     if (!snapshot_running() || save_points_count()) return;
     list_each(&replicas, link) if (replica_of(link)->state == REPLICA_FILE) return;
     log_notice("Background saving for replicas, last replica dropped, killing fork child.");
@@ -410,10 +410,10 @@ static struct replica *transfer_receiver(uint64_t client_id) {
 
 /* Reads the child's reports. `leaving` is a replica that has left the list already; or NULL. False: the child has
  * exited. */
-static bool direct_read_notes(struct replica *leaving) {
+static bool direct_read_reports(struct replica *leaving) {
     uint64_t value;
     enum direct_event event;
-    while ((event = direct_read_note(transfer_fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED) {
+    while ((event = direct_read_report(transfer_fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED) {
         struct replica *replica = event == DIRECT_SENT ? NULL : transfer_receiver(value);
         if (leaving && leaving->client->id == value && event != DIRECT_SENT) replica = leaving;
         if (event == DIRECT_SENT) replication_stats.bytes_out += value;
@@ -424,7 +424,7 @@ static bool direct_read_notes(struct replica *leaving) {
 }
 
 static void direct_ready(struct event_io *io, int mask) {
-    bool more = direct_read_notes(NULL);
+    bool more = direct_read_reports(NULL);
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
         if (replica->state == REPLICA_TRANSFER && replica->copy_lost) replica_close(replica);
@@ -491,7 +491,7 @@ static int transfer_pipes(int ends[2], int release[2]) {
     transfer.child_fds[0] = ends[1];
     if (transfer.direct) {
         fcntl(ends[1], F_SETFL, O_NONBLOCK);
-        transfer.writer.notes_fd = ends[1];
+        transfer.writer.report_fd = ends[1];
     } else {
         fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
         transfer.child_fds[1] = release[0];
@@ -729,7 +729,7 @@ void full_sync_forget(struct replica *replica) {
     replica->file = -1;
     bool receives = replica->state == REPLICA_TRANSFER && transfer.running;
     if (receives && transfer.direct) {
-        if (!transfer.ended) direct_read_notes(replica);
+        if (!transfer.ended) direct_read_reports(replica);
         if (!replica->last_sent) shutdown(replica_socket(replica), SHUT_RDWR);
     }
     struct awaited_channel *channel = awaited_find(replica->client->id);
@@ -742,7 +742,7 @@ void full_sync_forget(struct replica *replica) {
     if (channel && !sent) awaited_drop(channel);
     pull_leave(replica->pull);
     replica->pull = NULL;
-    if (replica->state == REPLICA_FILE) file_left();
+    if (replica->state == REPLICA_FILE) kill_unneeded_save();
     if (!receives || transfer.exited || transfer.ended) return;
     if (transfer_receivers()) {
         transfer_resume();

@@ -36,7 +36,7 @@ struct pull_reader {
     uint64_t began_us, sent_us;
     uint64_t heard_bytes, heard_us; /* the connection's bytes_in, and the time when tick() last saw it change */
     uint64_t waited_us;             /* time for which others waited for this replica */
-    bool begun, told_end;
+    bool begun, end_sent;
 };
 
 static struct {
@@ -91,7 +91,7 @@ static int child_run(struct child_job *child) {
 
 /* Sends nothing after +END: the stream follows there, and its offset counts every byte. */
 static void reader_send(struct pull_reader *reader, const char *text, int len) {
-    if (reader->told_end) return;
+    if (reader->end_sent) return;
     output_write(&reader->client->conn->out, slice_make(text, (size_t)len));
     client_flush_later(reader->client);
     reader->sent_us = clock_monotonic_us();
@@ -152,15 +152,15 @@ static void reader_announce(struct pull_reader *reader) {
                            chunk.length, reader->window.rkey, chunk.checksum, (unsigned long long)chunk.keys);
         reader_send(reader, text, len);
     }
-    if (!pull.complete || reader->told_end) return;
+    if (!pull.complete || reader->end_sent) return;
     int len = snprintf(text, sizeof text, PULL_END "%llu %llu\r\n", (unsigned long long)pull.published,
                        (unsigned long long)pull.bytes);
     reader_send(reader, text, len);
-    reader->told_end = true;
+    reader->end_sent = true;
 }
 
 static bool reader_finish(struct pull_reader *reader) {
-    if (!reader->told_end || reader->taken != pull.published) return false;
+    if (!reader->end_sent || reader->taken != pull.published) return false;
     void *owner = reader->owner;
     reader_remove(reader);
     pull.delivered++;
@@ -188,7 +188,7 @@ static void release_chunks(void) {
 }
 
 /* Chunks were published, or the snapshot is complete. */
-static void look_at_arena(void) {
+static void arena_advanced(void) {
     bool complete = pull_arena_complete(pull.arena);
     uint64_t published = pull_arena_published(pull.arena), slots = pull_arena_slots(pull.arena);
     for (; pull.published < published; pull.published++) {
@@ -213,7 +213,7 @@ static void look_at_arena(void) {
     end_if_unused();
 }
 static void filled_ready(struct event_io *io, int mask) {
-    if (pull.arena && !pull.damaged) look_at_arena();
+    if (pull.arena && !pull.damaged) arena_advanced();
 }
 
 /* Whether a replica waits because the slowest one has not fetched its chunks: one that takes part and has everything so
@@ -330,7 +330,7 @@ bool pull_taken(struct pull_reader *reader, int64_t count) {
 
 static void child_done(struct child_job *child, int status, int signal) {
     pull.child_runs = false;
-    look_at_arena(); /* the last chunks may be published and not noticed yet; may end the snapshot */
+    arena_advanced(); /* the last chunks may be published and not noticed yet; may end the snapshot */
     if (!pull.arena || pull.complete) return;
     if (signal)
         log_warning("The snapshot for replicas was terminated by signal %d", signal);

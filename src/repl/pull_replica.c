@@ -296,7 +296,7 @@ static bool shown_used(struct pull_fetch *fetch) {
 }
 
 /* The rest of the current chunk. 0: the end. -EAGAIN: no chunk has arrived. */
-static ssize_t present_bytes(struct pull_fetch *fetch, const char **bytes) {
+static ssize_t arrived_bytes(struct pull_fetch *fetch, const char **bytes) {
     if (fetch->error) return fetch->error;
     if (fetch->consumed == fetch->arrived) return fetch->ended && fetch->arrived == fetch->started ? 0 : -EAGAIN;
     *bytes = fetch->memory + buffer_offset(fetch, fetch->consumed) + fetch->used;
@@ -308,14 +308,14 @@ static ssize_t next_bytes(struct pull_fetch *fetch, const char **bytes) {
     if (shown_used(fetch)) turn(fetch, 0); /* takes completed READs, and starts others into the free buffers */
     pull_fetch_pump(fetch);
     ssize_t got;
-    while ((got = present_bytes(fetch, bytes)) == -EAGAIN) turn(fetch, WAIT_US);
+    while ((got = arrived_bytes(fetch, bytes)) == -EAGAIN) turn(fetch, WAIT_US);
     return got;
 }
 
 ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes) {
     (void)shown_used(fetch);
     pull_fetch_pump(fetch);
-    ssize_t got = present_bytes(fetch, bytes);
+    ssize_t got = arrived_bytes(fetch, bytes);
     if (got > 0) fetch->shown = (size_t)got;
     return got;
 }

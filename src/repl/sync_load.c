@@ -232,7 +232,7 @@ static void flush_all(void) {
 }
 
 /* Whether the copy begins with a valid RDB header; checked before the old data are flushed. */
-static bool begins_well(struct source *source) {
+static bool header_is_valid(struct source *source) {
     source_want(source, RDB_MAGIC_BYTES);
     const char *reason = source->failed                               ? source->reason
                          : source->end - source->at < RDB_MAGIC_BYTES ? "it is too short"
@@ -277,7 +277,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
     if (swap) {
         into = keyspace_new_like(server.keyspace);
     } else {
-        if (!begins_well(source)) return false;
+        if (!header_is_valid(source)) return false;
         leave_history();
         flush_all();
         *replaced = true;
