@@ -33,11 +33,10 @@
 /* The hooks of parts (server.h) are called in the order of this list. The order matters for these features:
  *   - tracking and io_threads come before persistence and replication: their hooks run before the writes of a turn
  *     reach the append-only file and the replicas.
- *   - cluster comes before replication: nodes.conf gives the role that replication starts with. A message may also
- *     decide about keys; what follows from it is written and sent in the same turn.
- *   - persistence comes before replication. The append-only file is written first, so that what a replica acknowledges
- *     is on the way to the disk.
- *   - persistence and replication have several parts, and say in their own lists why these have their order. */
+ *   - cluster comes before replication: nodes.conf gives the role with which replication starts. A message of the
+ *     cluster bus may also change keys; these changes are written and sent in the same turn.
+ *   - persistence comes before replication: a write is in the append-only file before replicas receive it.
+ *   - persistence and replication have several parts, whose order is explained in their own lists. */
 /* clang-format off */
 static const struct feature *const features[] = {
     &config_feature,
@@ -87,7 +86,7 @@ static void help_print(FILE *to, const char *program) {
             "       %s -v or --version\n"
             "       %s -h or --help\n"
             "       %s --test-memory MEGABYTES [PASSES]\n"
-            "       %s --check-system [DIRECTORY] (what this machine lacks; DIRECTORY: proc and sys are there)\n"
+            "       %s --check-system [DIRECTORY] (check kernel settings and RDMA; DIRECTORY: root of proc and sys)\n"
             "\n"
             "Options are those of the configuration file, with two dashes before their name:\n"
             "       %s --port 7777\n"
@@ -138,7 +137,7 @@ static void banner(void) {
 
 int main(int argc, char **argv) {
     setlocale(LC_COLLATE, "");
-    restart_init(argv); /* first: it changes the environment, which the next call copies */
+    restart_init(argv); /* before process_keep_arguments(), which copies the environment that this changes */
     process_keep_arguments(argc, argv);
     early_arguments(argc, argv);
     char executable[4096];

@@ -38,7 +38,7 @@ void aof_opened(int fd) {
     aof.size = aof.base_size = aof_files_size();
 }
 
-/* Closing the last descriptor of a large file that was deleted takes long. */
+/* In the background, because closing the last descriptor of a large deleted file takes long. */
 static void close_run(void *arg) {
     close((int)(intptr_t)arg);
 }
@@ -62,11 +62,11 @@ static void end(void) {
     if (starting) aof_delete_temporary_files();
 }
 
-/* CONFIG SET appendonly yes. The data set of the moment when the rewrite begins becomes the base; the files count from
- * the end of the rewrite on. */
+/* CONFIG SET appendonly yes. Starts a rewrite, whose data set becomes the base. The files are in use when the rewrite
+ * has succeeded. */
 static const char *turn_on(void) {
     aof.state = AOF_STARTING;
-    if (aof_rewrite_running()) aof_rewrite_cancel(); /* it does not have the changes made since it began */
+    if (aof_rewrite_running()) aof_rewrite_cancel(); /* changes since its start were not appended anywhere */
     const struct call *call = dispatch_running();
     if (call && call->client->flags & CLIENT_DENY_BLOCKING) {
         aof.rewrite_scheduled = true;
@@ -85,7 +85,7 @@ static const char *turn_on(void) {
 }
 
 static const char *apply_enabled(void) {
-    if (!server.loop || server.loading) return NULL; /* when loading is over, the option tells */
+    if (!server.loop || server.loading) return NULL; /* applied after loading */
     if (aof_settings.enabled && aof.state == AOF_OFF) return turn_on();
     if (!aof_settings.enabled && aof.state != AOF_OFF) {
         end();
@@ -94,7 +94,7 @@ static const char *apply_enabled(void) {
     return NULL;
 }
 
-/* Where the rewrite cannot be started now, the cron tries again. */
+/* If the rewrite cannot start now, the cron tries again. */
 void aof_restart(void) {
     if (aof.state == AOF_OFF) return;
     end();
@@ -157,7 +157,7 @@ static void cron(void) {
     if (aof.state == AOF_OFF && !aof.rewrite_scheduled) return;
     aof_sync_step();
     refuse_or_allow_writes();
-    if (child_active() || server_is_loading()) return; /* the data are about to be replaced */
+    if (child_active() || server_is_loading()) return; /* loading replaces the data */
     int64_t percent = 0;
     bool starting = aof.rewrite_scheduled && aof.state == AOF_STARTING, grown = has_grown(&percent);
     if (aof.rewrite_scheduled && !starting) {
@@ -192,8 +192,7 @@ static bool prepare_shutdown(int flags) {
     return true;
 }
 
-/* Commands that write are refused while the file cannot be written. The filter is there only then. */
-
+/* The filter is installed only while the file cannot be written. */
 static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
                                         const struct slice *argv, const char **error) {
     static char text[256];
@@ -260,12 +259,12 @@ const struct command_spec aof_commands[] = {
      .group = GROUP_SERVER,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Replaces the append-only file by one that holds the data of this moment, in the background.",
+     .summary = "Rewrites the append-only file in the background, with only the current data.",
      .syntax = ""},
     {.name = NULL},
 };
 
-/* DEBUG LOADAOF. Where the file is off, what it said last is loaded. */
+/* DEBUG LOADAOF. If appendonly is off, it loads the files as they were when it was last on. */
 
 static void debug_loadaof(struct call *call) {
     if (debug_refused_by_load(call)) return;
@@ -274,14 +273,14 @@ static void debug_loadaof(struct call *call) {
         return;
     }
     if (aof.state == AOF_STARTING) {
-        /* The first base is to have the data that is loaded now. */
+        /* The first base must have the loaded data. */
         aof_rewrite_cancel();
         aof.rewrite_scheduled = true;
     }
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) db_flush(keyspace_db(server.keyspace, id), false);
     if (script_hooks) script_hooks->replace_libraries(NULL, 0);
     int error = aof_reload();
-    if (error < 0 && error != -ENOENT) { /* clients must not take a part of the data for all */
+    if (error < 0 && error != -ENOENT) { /* clients must not see incomplete data */
         log_warning("Error trying to load the AOF files. Exiting.");
         exit(1);
     }
@@ -295,7 +294,7 @@ static void debug_loadaof(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* DEBUG AOF-FLUSH-SLEEP. What is no number means none, as in Valkey. */
+/* DEBUG AOF-FLUSH-SLEEP. Text that is not a number means 0, as in Valkey. */
 static void debug_flush_sleep(struct call *call) {
     int64_t us;
     bool is_number = parse_int64(call->argv[2], &us);
@@ -303,7 +302,7 @@ static void debug_flush_sleep(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* DEBUG AOF-SYNC-THREAD. Without an argument it replies which thread writes the next group. */
+/* DEBUG AOF-SYNC-THREAD. Without an argument it returns the thread that writes the next group. */
 static void debug_sync_thread(struct call *call) {
     static const char *const names[] = {
         [AOF_GROUP_AUTO] = "auto", [AOF_GROUP_MAIN] = "main", [AOF_GROUP_BACKGROUND] = "background"};
@@ -326,13 +325,13 @@ static void debug_sync_thread(struct call *call) {
 }
 
 static const char *const flush_sleep_help[] = {
-    "AOF-FLUSH-SLEEP <microsec>", "    Sleep for that long before each write to the append-only file.", NULL};
+    "AOF-FLUSH-SLEEP <microsec>", "    Sleep for this time before each write to the append-only file.", NULL};
 static const char *const sync_thread_help[] = {
     "AOF-SYNC-THREAD [<auto|main|background> [<microsec>]]",
-    "    Set the thread that writes and syncs with appendfsync always, and which syncs are fast (auto).",
-    "    Without arguments: reply which thread is next.", NULL};
+    "    Set the thread that writes and syncs with appendfsync always, and for auto the time below which a",
+    "    group counts as fast. Without arguments: show the thread that writes the next group.", NULL};
 static const char *const loadaof_help[] = {
-    "LOADAOF", "    Flush the append-only file to the disk, then replace the data by what it says.", NULL};
+    "LOADAOF", "    Sync the append-only file to disk, flush all databases, and load the file.", NULL};
 const struct debug_subcommand aof_debug_subcommands[] = {
     {.name = "aof-flush-sleep",
      .min_arguments = 1,

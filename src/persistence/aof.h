@@ -1,27 +1,27 @@
-/* aof.h: the append-only file: every change of the data set, written as the commands that make it again.
+/* aof.h: the append-only file (AOF): every change of the data set, as commands that repeat it.
  *
  * On disk, in the directory `appenddirname` (formats: formats/aof_manifest.h, formats/aof_reader.h):
  *
- *     appendonly.aof.manifest       which files there are, in which order they are read
- *     appendonly.aof.N.base.rdb     the data set at some moment, as an RDB file or (.aof) as commands
- *     appendonly.aof.N.incr.aof     the changes since then
+ *     appendonly.aof.manifest       the names of the files, in the order in which they are loaded
+ *     appendonly.aof.N.base.rdb     the data set at one point in time, as an RDB file or (.aof) as commands
+ *     appendonly.aof.N.incr.aof     the changes after that
  *
- * A rewrite (BGREWRITEAOF, or by itself when the files have grown) begins a new incremental file, writes a new base
- * file in a child process, and then replaces manifest and files.
+ * A rewrite (BGREWRITEAOF, or automatic when the files have grown) begins a new incremental file, writes a new base
+ * file in a child process, and then replaces the manifest and the old files.
  *
  *     aof.c          the feature: on and off, the cron, options, BGREWRITEAOF
- *     aof_append.c   from propagated commands to bytes in the file
- *     aof_sync.c     when bytes are written and brought to the disk, and when replies may leave (appendfsync)
- *     aof_files.c    the directory: manifest, names, deletion of what is no longer needed
+ *     aof_append.c   formats propagated commands into a buffer
+ *     aof_sync.c     when the buffer is written and synced, and when replies are sent (appendfsync)
+ *     aof_files.c    the directory: manifest, file names, deletion of old files
  *     aof_rewrite.c  rewriting
  *     aof_commands.c a key as the commands that create it, for base files that are not RDB files
- *     aof_load.c     reading at start
+ *     aof_load.c     loading at start
  *
- * What is promised: a reply to a write leaves when the write has been handed to the kernel (appendfsync everysec, no)
- * or is on the disk (always). It survives the end of the process in the first case, that of the machine in the second.
- * With everysec a crash of the machine loses the writes of the last second, two at most.
+ * Durability: with appendfsync everysec or no, a reply to a write is sent after write() has returned, so acknowledged
+ * writes survive a crash of the process. With always, it is sent after fdatasync(), so they also survive a crash of the
+ * machine. With everysec a crash of the machine loses the writes of the last second, at most two.
  *
- * Everything belongs to the main thread, but for the jobs of aof_sync.c. */
+ * Main thread only, except for the jobs of aof_sync.c. */
 #ifndef PERSISTENCE_AOF_H
 #define PERSISTENCE_AOF_H
 #include "lib/text/output.h"
@@ -35,28 +35,29 @@ extern const struct command_spec aof_commands[];
 extern const struct debug_subcommand aof_debug_subcommands[];
 extern const struct server_part aof_part;
 
-/* The option, which may differ from what is going on: the file is opened when loading is over. */
+/* The option appendonly. While the data set is loading, the file is not open yet even if this is true. */
 bool aof_is_configured(void);
-/* At start: reads the files, or creates them, and opens the last one. Ends the process where they cannot be read. */
+/* At start: loads or creates the files, and opens the last one. Exits the process if they cannot be read. */
 void aof_load_at_start(void);
-/* At start with appendonly no: reads the manifest, so that a later rewrite takes names that no file has, and retires
- * the files that are there. Ends the process where it cannot be read. */
+/* At start with appendonly no: reads the manifest, so that a later rewrite uses unused file names and deletes the
+ * existing files. Exits the process if the manifest cannot be read. */
 void aof_manifest_find(void);
 void aof_info(struct output *out);       /* lines of INFO persistence */
-void aof_info_sizes(struct output *out); /* more of them, after those of others; none where the file is off */
+void aof_info_sizes(struct output *out); /* the lines that INFO shows only while the file is on */
 void aof_reset_stats(void);
-/* Commands appended to the file, how many of them are so safe that a reply may acknowledge them, and how many are on
- * the disk. The counts only grow. False: the file is off, or does not count yet. */
+/* Numbers of commands: appended to the file; safe, so that replies may acknowledge them (appendfsync); synced to disk.
+ * They only grow while the file is on. False: the file is off, or its first rewrite is not done. */
 struct aof_progress {
     uint64_t appended, safe, synced;
 };
 bool aof_progress(struct aof_progress *progress);
-/* The file cannot be written. The stream of a primary is executed all the same: what reads it asks. */
+/* Whether writes of clients are refused (MISCONF) because the file cannot be written. Commands of the primary's stream
+ * are not refused; apply.c calls this itself. */
 bool aof_refuses_writes(void);
-/* The data set was replaced as a whole (DEBUG RELOAD, a full synchronization): what the files say does not lead to it
- * any more. Starts a rewrite from it. */
+/* Starts a rewrite after the whole data set was replaced (a full synchronization), since the files no longer lead to
+ * it. */
 void aof_restart(void);
-/* The same, where `rdb` is a file, brought to the disk, with exactly this data set: it is moved and becomes the base,
- * if aof-use-rdb-preamble allows. Where that fails, a rewrite starts and the file stays. */
+/* The same if `rdb` is a synced RDB file with exactly this data set: moves it and makes it the base, if
+ * aof-use-rdb-preamble is set. If that fails, starts a rewrite and leaves the file. */
 void aof_restart_from(const char *rdb);
 #endif

@@ -1,7 +1,7 @@
-/* aof_append.c: from propagated commands to bytes for the file.
+/* aof_append.c: formats propagated commands into the buffer that aof_sync.c writes.
  *
- * server/command/propagation_writer.h formats the commands. Values that are in a blob are not copied: the buffer holds
- * a reference until they are written. */
+ * server/command/propagation_writer.h formats the commands. A value in a blob is not copied: the buffer holds a
+ * reference until it is written. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
@@ -19,9 +19,9 @@ static struct {
     struct aof_buffer buffer;
     struct propagation_listener listener;
     struct propagation_writer writer;
-    int64_t second;                    /* of the last timestamp */
-    size_t group_start;                /* where the group's first command stands in the buffer */
-    uint64_t sequence, group_sequence; /* of the last command; of the last one before the group */
+    int64_t second;                    /* of the last #TS annotation */
+    size_t group_start;                /* position of the open group's first command in the buffer */
+    uint64_t sequence, group_sequence; /* of the last command; of the last command before the open group */
     bool listening;
 } append;
 
@@ -43,7 +43,7 @@ static void share(struct output *out, struct blob *blob) {
     reference_add(buffer, blob, memory_output_slice(&buffer->bytes).len);
 }
 
-/* The memory output, which copies, with references added. */
+/* A memory output that shares large blobs instead of copying them. */
 static void bytes_init(struct memory_output *bytes) {
     static struct output_ops ops;
     memory_output_init(bytes);
@@ -80,7 +80,7 @@ void aof_buffer_clear(struct aof_buffer *buffer) {
     }
 }
 
-/* Appends `tail`, and frees it. */
+/* Appends `tail` and frees it. */
 static void aof_buffer_join(struct aof_buffer *buffer, struct aof_buffer *tail) {
     struct slice bytes = memory_output_slice(&tail->bytes);
     size_t before = memory_output_slice(&buffer->bytes).len;
@@ -94,10 +94,10 @@ size_t aof_buffer_len(const struct aof_buffer *buffer) {
     return memory_output_slice(&buffer->bytes).len + buffer->blob_bytes;
 }
 
-/* The pieces from `done` on, as many as fit. Returns how many. */
+/* Fills `iov` with the pieces from byte `done` on. Returns their number. */
 static int pieces(const struct aof_buffer *buffer, size_t done, struct iovec iov[static IOVECS]) {
     struct slice bytes = memory_output_slice(&buffer->bytes);
-    size_t at = 0, position = 0; /* in `bytes`, and in the whole */
+    size_t at = 0, position = 0; /* in `bytes`; in the whole buffer, blobs included */
     int count = 0;
     for (size_t i = 0; i <= buffer->count && count + 2 <= IOVECS; i++) {
         const struct aof_reference *reference = i < buffer->count ? &buffer->references[i] : NULL;

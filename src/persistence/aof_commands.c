@@ -1,7 +1,7 @@
-/* aof_commands.c: keys as the commands that create them: base files with aof-use-rdb-preamble no.
+/* aof_commands.c: writes keys as the commands that create them, for base files with aof-use-rdb-preamble no.
  *
- * A value of many elements takes several commands of at most CHUNK elements each, so that loading needs little memory
- * for a command. Nothing is built in memory first: the sink takes every piece as it comes. */
+ * A value with many elements takes several commands of at most CHUNK elements each, so that loading a command needs
+ * little memory. Every piece is written directly to the sink. */
 #include "lib/system/clock.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"
@@ -40,7 +40,8 @@ static void command(struct output *out, const char *name, size_t arguments) {
     request_write_argument(out, slice_of(name));
 }
 
-/* Begins a command with the key and the next elements, `width` arguments each, where one begins. */
+/* Starts a command before each CHUNK elements: writes its argument count, name and key. An element has `width`
+ * arguments. */
 static void chunk(struct output *out, const char *name, struct slice key, size_t done, size_t total, size_t width) {
     if (done % CHUNK) return;
     size_t count = total - done < CHUNK ? total - done : CHUNK;
@@ -107,7 +108,8 @@ static void bulk_field_value(struct output *out, const struct hash_value *value)
         request_write_argument(out, value->bytes);
 }
 
-/* Fields that expire first, each with its time; then the others, of which there are as many as the first pass left. */
+/* First pass: fields with an expiration time, each in a command of its own. Second pass: the others, which the first
+ * pass has counted. */
 static void write_hash(struct output *out, struct slice key, const struct entry *entry) {
     size_t total = 0, done = 0;
     struct hash_iterator it;
@@ -160,7 +162,7 @@ static void write_entries(struct output *out, struct slice key, const struct str
     stream_iterate_end(&it);
 }
 
-/* A stream without an entry is created by an entry that MAXLEN 0 removes at once. */
+/* Creates a stream without entries: MAXLEN 0 removes the added entry immediately. */
 static void write_empty(struct output *out, struct slice key, const struct stream *stream) {
     struct stream_id id = stream_id_is_zero(stream->last_id) ? (struct stream_id){0, 1} : stream->last_id;
     command(out, "XADD", 6);

@@ -1,14 +1,12 @@
 /* aof_files.c: the directory of the append-only file.
  *
- * The manifest is replaced like a snapshot: a temporary file, fsync(), rename(), fsync() of the directory. So a crash
- * leaves the old manifest or the new one, and both name files that are there: files are created, and the directory is
- * synchronized, before the manifest names them; they are deleted after a manifest that does not name them is on the
- * disk.
+ * The manifest is replaced like a snapshot: a temporary file, fsync(), rename(), fsync() of the directory. So after a
+ * crash there is the old manifest or the new one. The files of both exist: a file is created and the directory is
+ * synced before a manifest names the file, and it is deleted after a manifest that does not name it is on disk.
  *
- * If the directory cannot be synchronized after the rename(), a crash may bring back the old manifest, and what was
- * written to files that only the new one names would be lost. This counts as a failed fsync() of the file
- * (aof_sync.c): it ends the server, or writes are refused until the directory is synchronized. No file is deleted
- * before that. */
+ * If the directory cannot be synced after the rename(), a crash may bring back the old manifest, and writes to files
+ * that only the new one names would be lost. This is treated like a failed fsync() of the file (aof_sync.c): the server
+ * exits, or refuses writes until the directory is synced. Until then no file is deleted. */
 #include "lib/system/background.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -26,7 +24,7 @@ const char *aof_path(const char *name) {
     static int turn;
     turn = !turn;
     int len = snprintf(paths[turn], sizeof paths[turn], "%s/%s", aof_settings.directory, name);
-    if (len < 0 || len >= PATH_MAX) paths[turn][0] = 0; /* opening it fails; another file must not be meant */
+    if (len < 0 || len >= PATH_MAX) paths[turn][0] = 0; /* open() fails, instead of opening a truncated path */
     return paths[turn];
 }
 
@@ -65,7 +63,7 @@ static int replace_file(const char *temporary, const char *path, struct slice by
         unlink(temporary);
         return error;
     }
-    /* From here on the new manifest is the one that counts, on the disk or not: the rename cannot be undone. */
+    /* The new manifest is in use from now on, on disk or not: the rename cannot be undone. */
     error = directory_sync(aof_settings.directory);
     if (error) {
         log_warning("Fail to fsync the AOF directory %s: %s", aof_settings.directory, strerror(-error));
@@ -74,8 +72,8 @@ static int replace_file(const char *temporary, const char *path, struct slice by
     return 0;
 }
 
-/* The new directory is on the disk when its parent is. A server that is killed in between leaves that to the next one's
- * start (aof_load.c). */
+/* A new directory is durable when its parent is synced. If the server is killed before that, the next start does it
+ * (aof_files_sync()). */
 int aof_directory_create(void) {
     int error = 0;
     if (mkdir(aof_settings.directory, 0755) == 0)
@@ -105,7 +103,7 @@ int aof_manifest_save(struct aof_manifest *manifest) {
     return error;
 }
 
-/* --- Files that are no longer needed --- */
+/* --- Deleting files --- */
 
 static void delete_run(void *arg) {
     char *path = arg;
@@ -138,7 +136,7 @@ static uint64_t file_size(const char *name) {
     return stat(aof_path(name), &status) == 0 ? (uint64_t)status.st_size : 0;
 }
 
-/* What an earlier process left unsynchronized is read at start, and later writes build on it. */
+/* At start: syncs what an earlier process may have left unsynced, because later writes build on it. */
 int aof_files_sync(int fd) {
     int error = fdatasync(fd) < 0 ? -errno : 0;
     if (!error) error = directory_sync(aof_settings.directory);
@@ -179,7 +177,8 @@ int aof_incremental_create(const char *reason) {
     return fd;
 }
 
-/* A crash leaves the files of the old manifest, or of the new one: both are there until the new one is saved. */
+/* The files of the old and the new manifest exist until the new one is saved, so a crash leaves one of the two intact.
+ * */
 int aof_base_adopt(const char *rdb) {
     int fd = -1, error = aof_directory_create();
     if (error) return error;

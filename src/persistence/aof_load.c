@@ -1,16 +1,16 @@
-/* aof_load.c: reads the files of the append-only file: at start, and for DEBUG LOADAOF.
+/* aof_load.c: loads the append-only file, at start and for DEBUG LOADAOF.
  *
- * What is there decides:
+ * At start it depends on the files that exist:
  *
- *     a manifest           its files are read, the base first
- *     one file by itself   in the working directory, as servers before Redis 7.0 wrote it: it becomes the base
- *     an RDB file only     of a server that ran without append-only file: it is read, and becomes the base; other
- *                          servers begin with an empty data set here, and lose it
- *     nothing              the base is empty
+ *     a manifest           its files are loaded, the base first
+ *     a single file        in the working directory, as written by Redis before 7.0: it is loaded and becomes the base
+ *     only an RDB file     from a run with appendonly no: it is loaded, and its data become the base. (Other servers
+ *                          start with an empty data set in this case, and lose the data)
+ *     none                 the base is empty
  *
- * Commands are executed as their clients' were, without asking again whether they may be. A transaction is executed
- * when its EXEC was read. The last file may end in the middle of a command or a transaction, as a crash leaves it: with
- * aof-load-truncated it is cut behind the last whole one. */
+ * Commands are executed without checks of permissions or limits. A transaction is executed when its EXEC has been read.
+ * After a crash the last file may end in the middle of a command or a transaction. With aof-load-truncated it is then
+ * truncated after the last complete one. */
 #include "formats/aof_reader.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -33,7 +33,7 @@ enum { MANIFEST_MAX = 1024 * 1024 };
 
 /* --- Executing --- */
 
-/* A command of a transaction whose EXEC was not read yet. */
+/* A command of a transaction whose EXEC has not been read yet. */
 struct queued {
     struct queued *next;
     int argc;
@@ -45,7 +45,7 @@ struct loader {
     const char *name; /* of the file */
     struct source *source;
     struct queued *first, **end;
-    uint64_t errors; /* commands that were answered with one */
+    uint64_t errors; /* number of commands that failed */
 };
 
 static void queue_free(struct loader *loader) {
@@ -115,7 +115,7 @@ static int damaged(const char *name, uint64_t offset, const char *reason) {
     return -EINVAL;
 }
 
-/* The file ends within a command: good up to `offset`. */
+/* The file ends within a command; it is valid up to `offset`. */
 static int truncated(const char *name, uint64_t offset, bool is_last) {
     if (!aof_settings.load_truncated || !is_last) {
         log_warning("Unexpected end of file reading the append only file %s. You can: 1) Make a backup of your AOF "
@@ -158,7 +158,7 @@ static int read_commands(struct loader *loader, bool is_last) {
     return error;
 }
 
-/* 0 or a negative errno, which was logged. -ENOENT: there is no such file. */
+/* 0 or a negative errno, which was logged. */
 static int read_file(const char *name, bool is_base, bool is_last) {
     uint64_t began = clock_monotonic_us();
     int fd = open(aof_path(name), O_RDONLY | O_CLOEXEC);
@@ -198,7 +198,7 @@ static int read_file(const char *name, bool is_base, bool is_last) {
 static int read_files(struct aof_manifest *manifest) {
     struct aof_file *last = aof_manifest_last(manifest);
     bool shown = store_settings.show_expired;
-    store_settings.show_expired = true; /* an expired key is there until a command of the file deletes it */
+    store_settings.show_expired = true; /* an expired key exists until a command of the file deletes it */
     int error = manifest->base ? read_file(manifest->base->name, true, !last) : 0;
     for (struct list_link *link = list_first(&manifest->incremental); link && !error;
          link = list_next(&manifest->incremental, link))
@@ -219,7 +219,7 @@ static _Noreturn void manifest_fatal(const char *reason, int line, struct slice 
     exit(1);
 }
 
-/* NULL: there is none. Ends the process where it cannot be read. */
+/* NULL: there is none. Exits the process if it cannot be read. */
 static struct aof_manifest *manifest_load(void) {
     char name[PATH_MAX];
     snprintf(name, sizeof name, "%s.manifest", aof_settings.file_name);
@@ -260,7 +260,7 @@ int aof_reload(void) {
     return error;
 }
 
-/* --- Begins --- */
+/* --- At start --- */
 
 static _Noreturn void give_up(const char *what) {
     log_warning("%s", what);
@@ -278,7 +278,8 @@ static void create_base(void) {
     }
 }
 
-/* A file by itself, in the working directory or (its move was interrupted) still there though a manifest names it. */
+/* Moves a single file, as written by Redis before 7.0, from the working directory to the AOF directory. Also completes
+ * a move that was interrupted after the manifest was saved. */
 static bool adopt_old_file(bool has_manifest) {
     struct stat status;
     if (stat(aof_settings.file_name, &status) < 0 || !S_ISREG(status.st_mode)) return false;

@@ -1,4 +1,4 @@
-/* aof_private.h: what the aof_*.c files share. See aof.h. */
+/* aof_private.h: shared by the aof_*.c files. See aof.h. */
 #ifndef PERSISTENCE_AOF_PRIVATE_H
 #define PERSISTENCE_AOF_PRIVATE_H
 #include "formats/aof_manifest.h"
@@ -21,38 +21,37 @@ extern struct aof_settings aof_settings;
 
 enum aof_state {
     AOF_OFF,
-    AOF_STARTING, /* CONFIG SET appendonly yes: changes are gathered in a file that counts once the first rewrite is
-                     done */
+    AOF_STARTING, /* after CONFIG SET appendonly yes, until the first rewrite is done: changes go to a temporary file */
     AOF_ON
 };
 
 struct aof {
     enum aof_state state;
     int fd;             /* the incremental file; -1: none */
-    uint64_t fd_size;   /* bytes of it that are written whole */
-    uint64_t size;      /* of all files that the manifest names, and what is written since */
+    uint64_t fd_size;   /* its bytes, without a partial write */
+    uint64_t size;      /* of all files in the manifest, including later writes */
     uint64_t base_size; /* `size` after the last rewrite, or at start */
     struct aof_manifest *manifest;
     /* Rewriting. */
     bool rewrite_scheduled, rewrite_failed;
-    int64_t rewrite_started_ms; /* 0: none runs */
-    int64_t rewrite_seconds;    /* of the last; -1: there was none */
+    int64_t rewrite_started_ms; /* 0: none is running */
+    int64_t rewrite_seconds;    /* duration of the last rewrite; -1: none so far */
     uint64_t rewrites, failures_in_a_row, last_cow;
-    int64_t retry_at_ms; /* after repeated failures the cron waits until then; 0: the wait has not begun */
+    int64_t retry_at_ms; /* after repeated failures the cron waits until then; 0: not waiting */
     int retry_minutes;   /* the length of the last wait */
 };
 extern struct aof aof;
 /* Moves an RDB file into the directory, as the base of a manifest with one new incremental file. Returns a descriptor
- * of that file, or a negative errno; then all is as before. */
+ * of the incremental file, or a negative errno; nothing has changed then. */
 int aof_base_adopt(const char *rdb);
-void aof_opened(int fd); /* loading is over: changes go there */
-void aof_closed(void);   /* the incremental file ends here; what of it is not on the disk need not get there */
+void aof_opened(int fd); /* starts appending to this file */
+void aof_closed(void);   /* stops appending, and closes the file without syncing it */
 enum { BACKOFF_AFTER = 3, BACKOFF_MAX_MINUTES = 60 };
 
 /* --- aof_append.c --- */
 
-/* Bytes to be written, in order. Large values stand in it by reference: `references` are ascending by `at`, a place in
- * `bytes` before which the blob's bytes go. */
+/* Bytes to write. Large values are held by reference: a blob's bytes go before position `at` of `bytes`; `references`
+ * are in ascending order of `at`. */
 struct aof_buffer {
     struct memory_output bytes;
     struct aof_reference {
@@ -66,85 +65,86 @@ void aof_buffer_init(struct aof_buffer *buffer);
 void aof_buffer_free(struct aof_buffer *buffer);
 void aof_buffer_clear(struct aof_buffer *buffer); /* keeps some of the memory */
 size_t aof_buffer_len(const struct aof_buffer *buffer);
-/* Writes bytes [*done, len), and moves *done with every byte written. 0, or a negative errno; -EIO where a write took
- * nothing. Any thread. */
+/* Writes bytes [*done, len), and advances *done by the bytes written. 0 or a negative errno; -EIO if write() returned
+ * 0. Any thread. */
 int aof_buffer_write(const struct aof_buffer *buffer, int fd, size_t *done);
 
 void aof_write_timestamp(struct output *out, int64_t second); /* the annotation of aof-timestamp-enabled */
 extern struct reply_barrier aof_barrier; /* one sequence number for each command that is appended */
-void aof_append_start(void);             /* listens to what is propagated */
+void aof_append_start(void);             /* listens to propagation */
 void aof_append_stop(void);
-void aof_append_select(void);               /* the next command is preceded by SELECT: another file begins */
-struct aof_buffer *aof_append_buffer(void); /* what is not written yet */
-uint64_t aof_append_sequence(void);         /* of the reply barrier, of the last command in it */
-/* Commands that belong together are being appended: they are not written before their group has ended, so that MULTI
- * can precede them and no file ends between them. What precedes the group is complete. */
+void aof_append_select(void);               /* a new file begins: writes SELECT before the next command */
+struct aof_buffer *aof_append_buffer(void); /* the bytes that are not written yet */
+uint64_t aof_append_sequence(void);         /* the reply barrier's number of the last command in the buffer */
+/* Whether a group of commands is open (a transaction or a script). Its commands are not written before the group has
+ * ended, so that MULTI can be inserted before them and no file ends within the group. Commands before it are complete.
+ * */
 bool aof_append_in_group(void);
-bool aof_append_has_complete(void);                      /* something precedes the group that is open */
-uint64_t aof_append_complete_sequence(void);             /* of the last command that is complete */
-void aof_append_take(struct aof_buffer *to);             /* moves what is complete to the empty `to` */
-void aof_append_give_back(struct aof_buffer *unwritten); /* puts it in front again; frees `unwritten` */
-/* Ends such a group early: what follows is a group of its own. For a command of a transaction that needs the file
- * complete or replaced (DEBUG LOADAOF). */
+bool aof_append_has_complete(void);                      /* the buffer has complete commands */
+uint64_t aof_append_complete_sequence(void);             /* of the last complete command */
+void aof_append_take(struct aof_buffer *to);             /* moves the complete commands to the empty `to` */
+void aof_append_give_back(struct aof_buffer *unwritten); /* moves it back to the front of the buffer; frees it */
+/* Ends the open group early; later commands form a group of their own. For a command within a transaction that needs
+ * the file complete or replaced (DEBUG LOADAOF). */
 void aof_append_seal(void);
 
 /* --- aof_sync.c --- */
 
 void aof_sync_start(void);
 void aof_sync_stop(void);
-/* Before the loop waits, and from the cron: writes, or lets write, what there is. */
+/* Called before the loop waits and from the cron: writes and syncs the buffer as appendfsync says, here or in a
+ * background thread. */
 void aof_sync_step(void);
-/* Writes everything and waits until it is on the disk; seals the group that is being appended. 0 or a negative errno,
- * which was logged; where appendfsync is always a failure ends the process. */
+/* Seals the open group, writes everything and waits until it is on disk. 0 or a negative errno, which was logged. With
+ * appendfsync always a failure exits the process. */
 int aof_sync_all(void);
-/* The file is finished: closes it once it is on the disk, in the background. */
-void aof_sync_close(int fd);
-/* A change of the directory may not be on the disk. The consequences are those of a failed fdatasync(). */
+void aof_sync_close(int fd); /* syncs and closes a finished file in the background */
+/* fsync() of the directory failed, so the new manifest may not be on disk. Treated like a failed fdatasync(). */
 void aof_sync_directory_failed(int error);
-bool aof_sync_directory_pending(void); /* until a sync has succeeded */
-bool aof_sync_failed(void);            /* the last write or fsync() did: writes are refused */
+bool aof_sync_directory_pending(void); /* the directory must still be synced after such a failure */
+bool aof_sync_failed(void);            /* the last write or sync failed: writes are refused */
 size_t aof_sync_pending(void);         /* jobs of fsync() and close() */
-uint64_t aof_sync_delayed(void);
-size_t aof_sync_waiting_bytes(void); /* in buffers */
+uint64_t aof_sync_delayed(void);       /* INFO aof_delayed_fsync */
+size_t aof_sync_waiting_bytes(void);   /* not written yet */
 const char *aof_sync_error_text(void);
 void aof_sync_reset_stats(void);
-/* DEBUG AOF-FLUSH-SLEEP: each write to the file begins with a sleep, in the thread that writes. 0: none. */
+/* DEBUG AOF-FLUSH-SLEEP: the thread that writes sleeps before each write to the file. 0: it does not. */
 void aof_sync_set_sleep(uint64_t us);
 /* DEBUG AOF-SYNC-THREAD: the thread that writes and syncs the groups of appendfsync always. AUTO: the main thread while
  * groups take less than `fast_us`, else a background thread. */
 enum { AOF_FAST_US = 400 };
 enum aof_group_thread { AOF_GROUP_AUTO, AOF_GROUP_MAIN, AOF_GROUP_BACKGROUND };
 void aof_sync_set_thread(enum aof_group_thread thread, uint64_t fast_us);
-bool aof_sync_on_main_thread(void); /* the next group, if it is small */
+bool aof_sync_on_main_thread(void); /* whether the main thread writes the next group, if it is small */
 
 /* --- aof_files.c --- */
 
-/* The path of a file of the directory. Static; two calls before the first is overwritten. */
+/* The path of a file in the directory. Static; the next call but one overwrites it. */
 const char *aof_path(const char *name);
-int aof_directory_create(void); /* unless it is there. 0 or a negative errno, which was logged */
+int aof_directory_create(void); /* if it does not exist. 0 or a negative errno, which was logged */
 int aof_directory_sync(void);   /* 0 or a negative errno. Any thread */
-int aof_files_sync(int fd); /* the last file, the directory and its parent. 0 or a negative errno, which was logged */
+int aof_files_sync(int fd); /* syncs the file, the directory and its parent. 0 or a negative errno, which was logged */
 int aof_manifest_save(struct aof_manifest *manifest); /* 0 or a negative errno, which was logged */
-void aof_history_delete(void);                        /* files that the manifest calls history */
-void aof_delete_temporary_files(void);                /* of a process that was killed, or of a rewrite that was */
-uint64_t aof_files_size(void);                        /* of what the manifest names */
-/* A new incremental file in the manifest, which is saved. Returns its descriptor, or a negative errno, which was
+void aof_history_delete(void);                        /* deletes the manifest's history files in the background */
+void aof_delete_temporary_files(void);                /* of a killed process, or of a cancelled first rewrite */
+uint64_t aof_files_size(void);                        /* bytes of the manifest's base and incremental files */
+/* Creates an incremental file and saves a manifest with it. Returns its descriptor, or a negative errno, which was
  * logged; nothing has changed then. */
 int aof_incremental_create(const char *reason);
-int aof_incremental_open(void); /* the last one of the manifest, for appending */
+int aof_incremental_open(void); /* opens the manifest's last incremental file for appending */
 
 /* --- aof_rewrite.c --- */
 
-/* 0, or a negative errno: -EBUSY where a child runs; others were logged. */
+/* 0 or a negative errno: -EBUSY if a child is running; others were logged. */
 int aof_rewrite_start(void);
 bool aof_rewrite_running(void);
 void aof_rewrite_cancel(void);
-/* Writes the data set as a base file. For the child of a rewrite, and at start. 0 or a negative errno. */
+/* Writes the data set as a base file, in the child of a rewrite or at start. 0 or a negative errno. */
 int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool in_child);
 
 /* --- aof_load.c --- */
 
-int aof_reload(void); /* DEBUG LOADAOF: reads the files again, into empty databases. 0 or a negative errno */
+int aof_reload(void); /* DEBUG LOADAOF: loads the files into empty databases. 0 or a negative errno */
 
 /* --- aof_commands.c --- */
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child);

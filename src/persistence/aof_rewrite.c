@@ -1,16 +1,15 @@
-/* aof_rewrite.c: the files grow with every change; a rewrite replaces them by one that holds the data set.
+/* aof_rewrite.c: replaces the files, which grow with every write, by one that has the data set.
  *
- *     1  The main thread begins a new incremental file, which the manifest names behind those that are there. From here
- *        on changes go to it.
- *     2  A child process writes the data set, as it was at that moment, to temp-rewriteaof-bg-PID.aof.
+ *     1  The main thread creates a new incremental file and appends it to the manifest. Changes go there from now on.
+ *     2  A child process writes the data set of this moment to temp-rewriteaof-bg-PID.aof.
  *     3  The main thread renames it, and saves a manifest with this base and the new incremental file.
  *     4  The files that they replace are deleted.
  *
- * A crash anywhere leaves a manifest whose files hold everything: before 3 the old ones and the new incremental file,
- * after it the new base and that file.
+ * After a crash at any step the manifest's files have all data: before step 3 the old files and the new incremental
+ * file, after it the new base and that incremental file.
  *
- * Where the file is being turned on, what it will consist of counts only from step 3 on: until then changes go to
- * temp-appendonly.aof.incr, which no manifest names. */
+ * After CONFIG SET appendonly yes, the first rewrite creates the manifest in step 3. Until then changes go to
+ * temp-appendonly.aof.incr, which is in no manifest. */
 #include "formats/rdb_file.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -32,12 +31,12 @@ enum { SYNC_BYTES = 4 * 1024 * 1024 };
 
 static struct {
     struct child_job job;
-    char temporary[64]; /* what the child writes */
-    bool as_rdb;        /* the format that it writes: the option may change meanwhile */
+    char temporary[64]; /* the file that the child writes */
+    bool as_rdb;        /* its format; aof-use-rdb-preamble may change during the rewrite */
     pid_t pid;
 } rewrite;
 
-/* --- Writing a base file: the child, and the server at start --- */
+/* --- Writing a base file, in the child or at start --- */
 
 static void on_progress(void *context, uint64_t keys, uint64_t bytes) {
     if (*(bool *)context) child_report(keys);
@@ -105,7 +104,7 @@ static void temporary_incremental(char path[static PATH_MAX]) {
     snprintf(path, PATH_MAX, "%s/temp-%s.incr", aof_settings.directory, aof_settings.file_name);
 }
 
-/* Step 3. On failure the manifest is as before. */
+/* Step 3. A failure leaves the manifest unchanged. */
 static int adopt(void) {
     struct aof_manifest *next = aof_manifest_copy(aof.manifest);
     struct aof_file *base = aof_manifest_add_base(next, aof_settings.file_name, rewrite.as_rdb);
@@ -146,8 +145,8 @@ static void failed(void) {
     aof.failures_in_a_row++;
 }
 
-/* No rewrite succeeded since the file is being turned on: the next one makes the base of what the data set will be
- * then, so the changes until then are not needed. */
+/* If the first rewrite after CONFIG SET appendonly yes fails, schedules another and drops the changes collected so far:
+ * the base of the next one will contain them. */
 static void start_again(void) {
     if (aof.state != AOF_STARTING) return;
     aof.rewrite_scheduled = true;
@@ -169,7 +168,7 @@ static void done(struct child_job *job, int status, int signal) {
         }
         failed();
     } else if (signal == CHILD_KILL_SIGNAL) {
-        /* The server did so: not a failure. */
+        /* Killed by the server: not a failure. */
         log_notice("Background AOF rewrite was stopped by the server");
     } else if (signal) {
         log_warning("Background AOF rewrite terminated by signal %d", signal);
@@ -182,16 +181,16 @@ static void done(struct child_job *job, int status, int signal) {
     start_again();
 }
 
-/* --- The begin --- */
+/* --- Starting --- */
 
-/* Step 1: what is written so far is the end of the present file. 0 or a negative errno. */
+/* Step 1: finishes the current incremental file and begins the next. 0 or a negative errno. */
 static int begin_file(void) {
     if (aof.state == AOF_OFF) return 0;
     int error = aof.fd < 0 ? 0 : aof_sync_all();
     if (error) return error;
     int fd;
     if (aof.state == AOF_STARTING) {
-        /* What a first attempt gathered is in the data set that the next one writes. */
+        /* O_TRUNC drops the changes of a failed first attempt, which are in the data set that this one writes. */
         char path[PATH_MAX];
         temporary_incremental(path);
         if ((error = aof_directory_create())) return error;

@@ -1,30 +1,30 @@
-/* aof_sync.c: when bytes are written to the append-only file and brought to the disk, and when replies may leave.
+/* aof_sync.c: writes and syncs the append-only file, and releases replies (appendfsync).
  *
- * Each turn of the loop gathers what was propagated in a buffer. Replies to these writes are held by the reply barrier
- * (server/clients/reply_barrier.h).
+ * Each turn of the loop collects the propagated commands in a buffer. The reply barrier
+ * (server/clients/reply_barrier.h) holds the replies to these writes.
  *
  * everysec, no   The main thread writes the buffer before the loop waits, and releases the replies. Once a second a
- *                background thread calls fdatasync(). A write during that may block in the kernel, so another
- *                background thread does it; its replies leave when it is done. No reply leaves while its write is only
- *                in the memory of the process, however slow the disk is: SIGKILL loses nothing that was acknowledged.
- *                (Rejected: to postpone the write and acknowledge it nevertheless, as other servers do.)
- *                What could not be written stays in the buffer, its replies stay held, and further writes are refused
- *                until the file can be written.
+ *                background thread calls fdatasync(). A write() during that may block in the kernel, so another
+ *                background thread does it, and its replies are sent when it is done. So every acknowledged write has
+ *                reached the kernel, however slow the disk is: SIGKILL loses no acknowledged write. (Rejected:
+ *                postponing the write() and replying before it, as other servers do.)
+ *                After a failed write() the buffer and its replies are kept, and further writes are refused until the
+ *                file can be written.
  *
  * always         Group commit. A background thread writes the buffer and calls fdatasync() while the main thread
- *                executes further commands. All replies that one fdatasync() covers are sent together. The writes that
- *                arrive meanwhile are the next group; one group is written at a time.
- *                After a group the next one waits a moment for the clients that were just answered, at most half as
- *                long as the last group took: without that, clients split into two crowds, each of which waits for the
- *                other's group.
- *                On a fast disk the switches between the threads cost more than the main thread could execute
- *                meanwhile, if a group is small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US,
- *                the main thread writes and syncs small groups itself. After the first slow group the background
- *                thread does so again: a disk that becomes slow pauses the main thread for one group, not for all.
- *                A failure ends the process: what was held was not acknowledged.
+ *                executes further commands. All replies that one fdatasync() covers are sent together. Writes that
+ *                arrive in the meantime form the next group; one group is written at a time.
+ *                The next group waits for the clients that have just got their replies, at most half as long as the
+ *                last group took. Otherwise clients would split into two halves, each waiting for the other's group.
+ *                On a fast disk, switching threads costs more time than the main thread gains by it, if a group is
+ *                small. After FAST_GROUPS groups in a row that took less than AOF_FAST_US, the main thread writes and
+ *                syncs small groups itself. After the first slow group the background thread does so again, so a disk
+ *                that becomes slow blocks the main thread for one group only.
+ *                A failure exits the process; the held replies are never sent.
  *
- * A failed fdatasync() may have dropped what it was to write, and the next one does not report that again. With
- * everysec writes are refused until one succeeds, and then a rewrite replaces the files by one made from memory. */
+ * After a failed fdatasync() the kernel may have discarded the dirty pages, and the next fdatasync() does not report
+ * it. So with everysec writes are refused until an fdatasync() succeeds, and then a rewrite replaces the files by one
+ * made from memory. */
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -42,42 +42,42 @@
 enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 1000 };
 enum { FAST_GROUPS = 8, SMALL_BYTES = 256 * 1024, SMALL_COMMANDS = 128 };
 
-/* Work of a background thread; of the main thread, too, for a group on a fast disk. */
+/* A write and sync, in a background thread, or in the main thread for a group on a fast disk. */
 struct sync_job {
     struct event_post post;
     int fd;
     bool sync;                /* call fdatasync() after writing */
-    uint64_t directory;       /* the failure of the directory that is made good by synchronizing it; 0: none */
-    bool handled;             /* by the main thread */
-    struct aof_buffer buffer; /* to be written; may be empty */
+    uint64_t directory;       /* also sync the directory, which recovers from this failure (its number); 0: no */
+    bool handled;             /* job_finish() was called */
+    struct aof_buffer buffer; /* to write; may be empty */
     size_t done;              /* bytes of it that are written */
-    uint64_t sequence;        /* of the last command whose reply it releases; 0: of none */
-    uint64_t covers;          /* of the last command that fdatasync() brings to the disk */
-    uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
-    uint64_t sleep_us;        /* before it writes */
+    uint64_t sequence;        /* of the last command whose reply it releases; 0: none */
+    uint64_t covers;          /* of the last command that fdatasync() syncs */
+    uint64_t began_us, us;    /* start, by the cached clock; duration */
+    uint64_t sleep_us;        /* sleep before writing: DEBUG AOF-FLUSH-SLEEP */
     int error;
 };
 
 static struct {
     struct sync_job *writing, *syncing; /* at most one of each; NULL: none */
     struct aof_buffer spare;
-    int write_error, sync_error;  /* negative errnos of the last attempts, 0: they succeeded */
+    int write_error, sync_error;  /* negative errnos of the last write and sync; 0: success */
     size_t partial;               /* bytes of the buffer that a failed write has left in the file */
-    bool unsynced;                /* written, but not yet brought to the disk */
-    uint64_t directory_failures;  /* of synchronizing the directory */
-    uint64_t directory_recovered; /* of these, by a later success */
-    bool delay_counted;           /* of the write that is going on */
-    uint64_t synced_us;
-    uint64_t delayed;
+    bool unsynced;                /* the file has bytes that are not synced */
+    uint64_t directory_failures;  /* number of failed syncs of the directory */
+    uint64_t directory_recovered; /* how many of them a later sync has recovered from */
+    bool delay_counted;           /* `delayed` includes the running write */
+    uint64_t synced_us;           /* when the last sync ended */
+    uint64_t delayed;             /* writes that took longer than DELAY_US */
     uint64_t sleep_us;
-    uint64_t written_sequence, synced_sequence; /* of the last command written whole, and on the disk */
-    /* Gathering. */
+    uint64_t written_sequence, synced_sequence; /* of the last command completely written; of the last one synced */
+    /* Waiting for clients to join a group. */
     struct event_timer timer;
-    uint64_t group_end_us, group_us; /* when the last group was done, and how long it took */
-    size_t expected;                 /* clients that a group may hope for */
-    int fast_groups;                 /* in a row, FAST_GROUPS at most */
+    uint64_t group_end_us, group_us; /* end and duration of the last group */
+    size_t expected;                 /* clients that got replies after the last group, and may join the next */
+    int fast_groups;                 /* in a row, up to FAST_GROUPS */
     enum aof_group_thread thread;
-    uint64_t fast_us; /* a group that takes less is fast */
+    uint64_t fast_us; /* groups that take less time are fast */
 } sync_state = {.fast_us = AOF_FAST_US};
 
 /* --- Failures --- */
@@ -104,7 +104,7 @@ static void write_failed(size_t done, size_t len, int error) {
     else
         log_limited(&limit, LOG_LEVEL_WARNING, "Error writing to the AOF file: %s", strerror(-error));
     sync_state.write_error = error;
-    /* A command that is written in part must not stay: the server may end before it can write the rest. */
+    /* Remove a partially written command: the server may exit before it can write the rest. */
     if (done && ftruncate(aof.fd, (off_t)aof.fd_size) == 0) done = 0;
     sync_state.partial = done;
 }
@@ -132,7 +132,7 @@ bool aof_sync_directory_pending(void) {
     return sync_state.directory_recovered < sync_state.directory_failures;
 }
 
-/* `directory`: what struct sync_job says of it. */
+/* `directory`: as in struct sync_job. */
 static void sync_succeeded(uint64_t directory) {
     if (directory) sync_state.directory_recovered = directory;
     if (!sync_state.sync_error || aof_sync_directory_pending()) return;
@@ -177,7 +177,7 @@ static void job_init(struct sync_job *job, bool sync) {
     aof_buffer_init(&job->buffer);
 }
 
-/* Takes the buffer to write it. */
+/* Initializes a job that writes the complete commands of the buffer. */
 static void write_prepare(struct sync_job *job, bool sync) {
     sync_state.writing = job;
     job_init(job, sync);
@@ -189,14 +189,15 @@ static void write_prepare(struct sync_job *job, bool sync) {
     sync_state.delay_counted = false;
 }
 
-/* Lets a background thread write the buffer. */
+/* Writes the buffer in a background thread. */
 static void write_start(bool sync) {
     struct sync_job *job = mem_alloc(sizeof *job);
     write_prepare(job, sync);
     background_submit(BACKGROUND_WRITE, job_run, job);
 }
 
-/* `releases`: everything appended is written, and its replies wait for this. */
+/* Syncs the file in a background thread. `releases`: everything appended is written, and the sync releases the replies.
+ * */
 static void sync_start(bool releases) {
     sync_state.unsynced = false;
     sync_state.syncing = mem_alloc(sizeof *sync_state.syncing);
@@ -250,7 +251,7 @@ static void write_finish(struct sync_job *job) {
     reply_barrier_release(&aof_barrier, job->sequence);
 }
 
-/* Once for each job, from its post or by jobs_wait(). */
+/* Called by job_posted() or jobs_wait(), whichever is first. */
 static void job_finish(struct sync_job *job) {
     if (job->handled) return;
     job->handled = true;
@@ -274,7 +275,7 @@ static void jobs_wait(void) {
 /* --- always --- */
 
 static uint64_t gathered(struct event_timer *timer) {
-    return 0; /* before the loop waits again, the step looks at the clock */
+    return 0; /* aof_sync_step() follows in this turn of the loop */
 }
 
 static bool worth_waiting(void) {
@@ -291,7 +292,7 @@ bool aof_sync_on_main_thread(void) {
     return sync_state.fast_groups == FAST_GROUPS;
 }
 
-/* A large group takes long to write, and its clients give the main thread much to execute meanwhile. */
+/* A large group is written in the background: that takes long, and the main thread has much to execute meanwhile. */
 static bool group_is_small(size_t len) {
     return len <= SMALL_BYTES && aof_append_sequence() - sync_state.written_sequence <= SMALL_COMMANDS;
 }
@@ -318,7 +319,7 @@ static void group_step(void) {
 
 /* --- everysec, no --- */
 
-/* Writes what there is, and releases nothing. False: it failed. */
+/* Writes the buffer, without releasing replies. False: it failed. */
 static bool write_buffer(void) {
     struct aof_buffer *buffer = aof_append_buffer();
     size_t len = aof_buffer_len(buffer), done = sync_state.partial;
@@ -359,7 +360,7 @@ static void write_step(void) {
     sync_start(false);
 }
 
-/* A script that serves the loop is appending a group. What precedes it does not wait for its end. */
+/* A busy script that turns the loop has an open group. Writes the complete commands before it. */
 static void complete_step(void) {
     bool always = aof_settings.fsync == AOF_FSYNC_ALWAYS;
     if (sync_state.writing || (sync_state.syncing && always) || aof_sync_failed()) return;
@@ -376,7 +377,7 @@ void aof_sync_step(void) {
         write_step();
         return;
     }
-    /* Errors that are left from another policy. */
+    /* Errors from before appendfsync became always. */
     if (sync_state.write_error && !write_buffer()) give_up("Error writing to the AOF file", sync_state.write_error);
     if (sync_state.sync_error && !sync_state.syncing) give_up("Fail to fsync the AOF file", sync_state.sync_error);
     group_step();
@@ -397,7 +398,7 @@ int aof_sync_all(void) {
         sync_state.synced_sequence = sync_state.written_sequence;
         sync_succeeded(directory);
     }
-    /* With `always` only now: the replies promise that the writes are on the disk. */
+    /* After fdatasync(), as appendfsync always requires. */
     if (!sync_state.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());
     return error;
 }
@@ -414,7 +415,7 @@ void aof_sync_close(int fd) {
     background_submit(BACKGROUND_FSYNC, close_run, (void *)(intptr_t)fd);
 }
 
-/* --- Life and figures --- */
+/* --- Start, stop, statistics --- */
 
 void aof_sync_start(void) {
     event_loop_take_posts(server.loop);

@@ -1,5 +1,5 @@
-/* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, forgets it, and loads it back. It shows whether a
- * file holds all that there is. */
+/* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, flushes it, and loads the file. Tests use it to
+ * check that the file has all data. */
 #include "lib/system/log.h"
 #include "persistence/persistence.h"
 #include "persistence/loading.h"
@@ -34,7 +34,7 @@ static void run_reload(struct call *call) {
     }
     int error = loading_read_rdb(persistence_settings.file_name, LOADING_BLOCKS, flush, duplicates);
     if (error < 0) {
-        if (error != -ENOENT) role_set_position_known(false); /* a part of the data: a replica needs them all again */
+        if (error != -ENOENT) role_set_position_known(false); /* the data are incomplete: a replica needs a full copy */
         reply_error(call->reply, "ERR Error trying to load the RDB dump, check server logs.");
         return;
     }
@@ -45,7 +45,7 @@ static void run_reload(struct call *call) {
 const struct debug_subcommand debug_reload_subcommands[] = {
     {"reload", 0, 3, run_reload,
      (const char *const[]){"RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
-                           "    Save the RDB file, empty all databases, and load the file. NOSAVE loads the file that",
-                           "    is there. NOFLUSH keeps what is in memory: a key that is in the file, too, is an error",
-                           "    unless MERGE lets the file's replace it.", NULL}},
+                           "    Save the RDB file, flush all databases, and load the file. NOSAVE: load the existing",
+                           "    file. NOFLUSH: keep the keys in memory; a key that is also in the file is an error",
+                           "    unless MERGE is given, which replaces it by the file's.", NULL}},
     {NULL, 0, 0, NULL, NULL}};

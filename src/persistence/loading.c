@@ -1,8 +1,8 @@
 /* loading.c: see loading.h.
  *
- * At start the loop is turned from outside of it, so the turns are whole ones: replies leave, the cron runs, closed
- * connections are freed, and a signal ends the server. While the data set is loading, the server neither expires keys
- * nor resizes tables by itself (server.c), because the reader is in the middle of adding to them. */
+ * Each turn of the event loop during a load is complete: replies are sent, the cron runs, closed connections are freed,
+ * and signals are handled. While the data set is loading, the cron neither expires keys nor resizes tables (server.c),
+ * because the reader is adding keys. */
 #include "persistence/loading.h"
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
@@ -39,7 +39,7 @@ static struct {
     uint64_t turned_us;
 } run;
 
-/* --- Clients meanwhile --- */
+/* --- Serving clients during a load --- */
 
 static enum filter_answer refuse_command(struct client *client, const struct command *command, int argc,
                                          const struct slice *argv, const char **error) {
@@ -149,8 +149,7 @@ static bool load_library(void *context, struct source *source, struct slice code
     return !error || source_fail(source, -EINVAL, "Failed loading a function library: %s", error);
 }
 
-/* Does the file begin as an RDB file of a version that can be read? Asked before the data in memory is given up for it.
- */
+/* Whether the file has the header of a readable RDB file; checked before the data in memory are flushed. */
 static bool has_magic(int fd) {
     char magic[RDB_MAGIC_BYTES];
     ssize_t got = pread(fd, magic, sizeof magic, 0);
@@ -181,7 +180,8 @@ static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rd
     source_init_fd(&source, fd);
     loading_begin(size, service);
     loading_attach(&source);
-    int error = read_source(&source, duplicates, role_is_replica(), result); /* its primary deletes what has expired */
+    int error =
+        read_source(&source, duplicates, role_is_replica(), result); /* a replica's primary deletes expired keys */
     loading_end();
     source_free(&source);
     return error;
@@ -244,7 +244,7 @@ int loading_read_base(struct source *source, const char *name) {
     return 0;
 }
 
-/* The libraries of a copy replace the present ones when all of it has arrived. */
+/* The function libraries of a copy, which replace the current ones when the copy is complete. */
 static struct {
     struct slice *items;
     size_t count;

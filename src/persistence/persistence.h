@@ -5,9 +5,9 @@
  *   aof.h          appends each write to the append-only file, rewrites and loads it
  *   loading.h      loads a file while clients get the error LOADING
  *
- * A snapshot never damages the one before it: it is written to temp-PID.rdb, brought to the disk, and then renamed.
+ * A snapshot never damages the previous one: it is written to temp-PID.rdb, synced to disk, and then renamed.
  *
- * All of it belongs to the main thread. persistence_feature lists its tables and parts. */
+ * Main thread only, except for the jobs of aof_sync.c. persistence_feature lists the tables and parts. */
 #ifndef PERSISTENCE_PERSISTENCE_H
 #define PERSISTENCE_PERSISTENCE_H
 #include "server/command/command.h"
@@ -22,7 +22,7 @@ struct persistence_settings {
     bool incremental_fsync, stop_writes_on_error;
     int sanitize;                       /* enum sanitize_level */
     int key_save_delay, key_load_delay; /* microseconds; negative -n: one microsecond every n keys, on average */
-    int loading_interval;               /* bytes between two looks at clients while loading */
+    int loading_interval;               /* bytes loaded between two turns of the event loop */
 };
 enum sanitize_level { SANITIZE_NO, SANITIZE_YES, SANITIZE_CLIENTS };
 extern struct persistence_settings persistence_settings;
@@ -35,5 +35,5 @@ extern const struct command_spec snapshot_commands[];
 extern const struct debug_subcommand debug_reload_subcommands[];
 extern const struct server_part snapshot_part;
 
-void persistence_delay(int microseconds); /* for the settings above */
+void persistence_delay(int microseconds); /* sleeps for key_save_delay or key_load_delay */
 #endif

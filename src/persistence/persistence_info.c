@@ -38,7 +38,7 @@ static void write_snapshots(struct output *out) {
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
 }
 
-/* There are no modules and no slot migrations: nothing of theirs was ever in progress. */
+/* Valkey has these lines for modules and slot migrations, which this server does not have. */
 static void write_absent(struct output *out) {
     info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:0");
 }
@@ -82,6 +82,6 @@ const struct feature persistence_feature = {
     .commands = COMMANDS(snapshot_commands, aof_commands),
     .debug = DEBUG_SUBCOMMANDS(debug_reload_subcommands, aof_debug_subcommands),
     .sections = SECTIONS(persistence_sections),
-    /* The child of the append-only file must be gone before the snapshot that SHUTDOWN may write. */
+    /* On SHUTDOWN aof_part ends its child before snapshot_part saves. */
     .parts = PARTS(&aof_part, &snapshot_part),
 };

@@ -6,8 +6,8 @@
 enum { SAVE_POINTS_MAX = 256 };
 static struct save_point points[SAVE_POINTS_MAX];
 static int points_count;
-/* The depth of the last line of the files being read; 0: there was none. The first line replaces the default, and a
- * line after an included file replaces those of that file. Other lines add. */
+/* The include depth of the last `save` line read from configuration files; 0: none so far. The first line replaces the
+ * default. A line after an included file replaces the points of that file. Other lines add points. */
 static int line_depth;
 
 int save_points_count(void) {

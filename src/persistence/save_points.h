@@ -7,8 +7,8 @@ struct save_point {
     int64_t seconds, changes;
 };
 int save_points_count(void);
-const struct save_point *save_point_due(uint64_t changes, int64_t seconds); /* NULL: none is */
-/* Of the option. */
+const struct save_point *save_point_due(uint64_t changes, int64_t seconds); /* NULL: none is due */
+/* Setter and getter of the option. */
 const char *save_points_set(const struct config_option *option, int count, const struct slice *words);
 void save_points_get(const struct config_option *option, struct output *out);
 #endif

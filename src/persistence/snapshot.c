@@ -1,5 +1,5 @@
-/* snapshot.c: see snapshot.h. Here are also the cron that starts background saves, and what a snapshot has to do with
- * SHUTDOWN, FLUSHALL and refused writes. */
+/* snapshot.c: see snapshot.h. Also starts background saves from the cron, saves on SHUTDOWN and FLUSHALL, and refuses
+ * writes after a failed save. */
 #include "persistence/snapshot.h"
 #include "formats/rdb_file.h"
 #include "lib/system/clock.h"
@@ -50,7 +50,7 @@ static void progress(void *context, uint64_t keys, uint64_t bytes) {
     child_report(keys);
 }
 
-/* A file keeps of each key what eviction will ask for. */
+/* The file stores the access data that maxmemory-policy uses. */
 static enum rdb_access kept_access(void) {
     int policy = server_settings.maxmemory_policy;
     return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
@@ -91,16 +91,16 @@ static int write_file(const char *name, const struct snapshot_content *content) 
     int result = snapshot_write_to(&sink, content);
     if (result >= 0) result = sink_sync(&sink);
     sink_free(&sink);
-    if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems report a full disk only here */
+    if (close(fd) < 0 && result >= 0) result = -errno; /* NFS may report a full disk only here */
     if (result < 0) log_warning("Write error while saving DB to the disk: %s", strerror(-result));
     return result < 0 ? result : 0;
 }
 
-/* A rename is on the disk when its directory is. */
+/* A rename is durable when the directory is synced. */
 static int sync_directory(void) {
     int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -errno;
-    int result = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not know it */
+    int result = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not support it */
     close(fd);
     return result;
 }
@@ -136,7 +136,7 @@ bool snapshot_refuses_writes(void) {
     return snapshot_state.failed && persistence_settings.stop_writes_on_error && save_points_count();
 }
 
-/* Commands that write are refused while the last background save has failed. The filter is there only then. */
+/* The filter is installed only while the last background save has failed. */
 static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
                                         const struct slice *argv, const char **error) {
     if (!snapshot_refuses_writes()) return FILTER_PASS;
@@ -159,7 +159,7 @@ static void set_failed(bool failed) {
 }
 
 int snapshot_save(void) {
-    if (snapshot_running()) child_kill_wait(); /* it would replace the file by an older state */
+    if (snapshot_running()) child_kill_wait(); /* the child would replace the file by older data */
     int result = write_and_rename(persistence_settings.file_name, &(struct snapshot_content){0});
     if (result < 0) return result;
     server.dirty = 0;
@@ -170,7 +170,7 @@ int snapshot_save(void) {
 
 /* --- In the background --- */
 
-static struct snapshot_content saving; /* by the child */
+static struct snapshot_content saving; /* of the running background save */
 
 static int run(struct child_job *job) {
     int result = write_and_rename(persistence_settings.file_name, &saving);
@@ -201,13 +201,13 @@ static void done(struct child_job *job, int status, int signal) {
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
         remove_temp_file(saving_pid);
-        if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* which the server sends itself */
+        if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* the server itself sends CHILD_KILL_SIGNAL */
     } else if (status) {
         log_warning("Background saving error");
         set_failed(true);
     } else {
         log_notice("Background saving terminated with success");
-        /* SAVE and FLUSHALL may have set it back meanwhile. */
+        /* FLUSHALL may have reset it in the meantime. */
         server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
         snapshot_state.last_save_ms = now;
         snapshot_state.last_cow = child_last_cow();
@@ -270,7 +270,7 @@ static bool prepare_shutdown(int flags) {
         log_warning("There is a child saving an .rdb. Killing it!");
         child_kill_wait();
     }
-    if (server.loading) return true; /* what is there is a part of what the file holds */
+    if (server.loading) return true; /* the data are only a part of the file's */
     if (!(flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE || !save_points_count())) return true;
     log_notice("Saving the final RDB snapshot before exiting.");
     if (snapshot_save() == 0) return true;
@@ -281,9 +281,9 @@ static bool prepare_shutdown(int flags) {
     return false;
 }
 
-/* The file must not bring back at the next start what was flushed. */
+/* Saves the empty data set, so that the next start does not load the flushed data. */
 static void flushed_all(void) {
-    if (snapshot_running()) child_kill_wait(); /* also where nothing is saved */
+    if (snapshot_running()) child_kill_wait(); /* even if no empty file is saved */
     if (save_points_count()) snapshot_save();
 }
 

@@ -1,4 +1,4 @@
-/* snapshot.h: writes the data set to an RDB file, and what is known of the snapshots so far. */
+/* snapshot.h: writes the data set to an RDB file, and keeps the results of past snapshots. */
 #ifndef PERSISTENCE_SNAPSHOT_H
 #define PERSISTENCE_SNAPSHOT_H
 #include "formats/rdb_file.h"
@@ -7,41 +7,41 @@
 #include <stdint.h>
 
 struct snapshot_state {
-    uint64_t saves;          /* SAVE and background saves that were started */
-    int64_t last_save_ms;    /* the last that succeeded; at first, when the server started */
-    int64_t last_try_ms;     /* the last background save that was started */
-    int64_t started_ms;      /* the background save that runs; 0: none */
-    int64_t last_seconds;    /* of the last background save; -1: there was none */
-    uint64_t last_cow;       /* bytes copied by the last background save */
-    uint64_t changes_before; /* of server.dirty, that are in the background save that runs */
-    bool failed;             /* the last background save did */
-    bool scheduled;          /* a background save starts as soon as no other child runs */
+    uint64_t saves;          /* number of SAVE commands and background saves started */
+    int64_t last_save_ms;    /* when the last successful one ended; initially the server's start */
+    int64_t last_try_ms;     /* when the last background save started */
+    int64_t started_ms;      /* start of the running background save; 0: none is running */
+    int64_t last_seconds;    /* duration of the last background save; -1: none so far */
+    uint64_t last_cow;       /* copy-on-write bytes of the last background save */
+    uint64_t changes_before; /* server.dirty when the running background save started */
+    bool failed;             /* the last background save failed */
+    bool scheduled;          /* a background save starts when no other child runs */
 };
 extern struct snapshot_state snapshot_state;
 
-/* What a snapshot contains; all zeros: everything, in the oldest version of the format that holds it. */
+/* What a snapshot contains. All zeros: everything, in the oldest RDB version that can hold the data. */
 struct snapshot_content {
     int version; /* as in struct rdb_save_params */
     bool without_keys, without_libraries;
-    bool streamed; /* somebody reads along: what rdb-key-save-delay holds up is handed over first */
+    bool streamed; /* a replica reads it during the save: flush the sink before each rdb-key-save-delay */
 };
-/* Writes the data set to a sink, as rdb_save() does, with what the options and other modules add. In this process or in
- * a child. */
+/* Writes the data set to a sink by rdb_save(), with function libraries, replication AUX fields and the options of
+ * snapshots. In this process or in a child. */
 int snapshot_write_to(struct sink *sink, const struct snapshot_content *content);
-/* Called after each background save, once its state is noted. */
+/* `done` is called after each background save, when snapshot_state is up to date. */
 struct snapshot_listener {
     struct list_link link;
     void (*done)(bool success);
 };
 void snapshot_listen(struct snapshot_listener *listener);
 
-/* The last background save failed, and stop-writes-on-bgsave-error says what follows. The stream of a primary is
- * executed all the same: what reads it asks. */
+/* Whether writes of clients are refused (MISCONF) because the last background save failed. Commands of the primary's
+ * stream are not refused; apply.c calls this itself. */
 bool snapshot_refuses_writes(void);
-/* As SAVE: in this process; then nothing is unsaved. Ends a background save. */
+/* SAVE: saves in this process. Kills a running background save. */
 int snapshot_save(void);
-/* As BGSAVE: in a child process. Logs what fails. 0 or a negative errno: -EBUSY where a child runs. */
+/* BGSAVE: saves in a child process. Logs failures. 0 or a negative errno: -EBUSY if a child is running. */
 int snapshot_start(void);
 int snapshot_start_with(const struct snapshot_content *content);
-bool snapshot_running(void); /* the child that runs writes a snapshot */
+bool snapshot_running(void); /* a child process is writing a snapshot */
 #endif
