@@ -1,7 +1,7 @@
-/* metrics.h: the figures of INFO for Prometheus, over HTTP: options metrics-port, metrics-bind, metrics-unixsocket.
+/* metrics.h: the fields of INFO as metrics for Prometheus, over HTTP: metrics-port, metrics-bind, metrics-unixsocket.
  *
- * GET /metrics answers with the text exposition format 0.0.4. The figures are the rows of INFO everything, read when
- * the request comes: a field that a feature adds to its section appears by itself.
+ * GET /metrics returns INFO everything, as of the request, in the text exposition format 0.0.4. A new field of INFO
+ * needs no code here, unless it is a counter (metrics_text.c).
  *
  *   used_memory:1020816                    valkey_used_memory 1020816
  *   total_commands_processed:30            valkey_commands_processed_total 30          (a counter)
@@ -12,9 +12,9 @@
  *   rdma_errors_rnr:0                      valkey_rdma_errors_total{kind="rnr"} 0
  *   latency_percentiles_usec_get:p50=7.0   valkey_latency_percentiles_usec{cmd="get",quantile="0.5"} 7.0
  *
- * Requests are served by the main thread's event loop, also while it loads a data set or runs a busy script
- * (server/nested_turn.h). Nobody authenticates: the listener is for this machine unless metrics-bind says otherwise.
- * While the options are off, nothing is allocated and nothing runs. */
+ * The main thread's event loop serves requests, also during a load or a busy script (server/nested_turn.h). There is no
+ * authentication; by default the listener accepts only connections from this machine (metrics-bind). While the options
+ * are off, nothing is allocated and nothing runs. */
 #ifndef METRICS_METRICS_H
 #define METRICS_METRICS_H
 #include "lib/text/output.h"
@@ -22,6 +22,6 @@
 struct feature;
 extern const struct feature metrics_feature;
 
-/* Writes the rows of INFO as the text that a scrape gets. */
+/* Converts the text of INFO to the text exposition format. */
 void metrics_write(struct output *out, struct slice info);
 #endif

@@ -1,11 +1,11 @@
-/* metrics_http.c: see metrics.h. A server of HTTP/1.1 that knows one page.
+/* metrics_http.c: see metrics.h. An HTTP/1.1 server with one page.
  *
- * A connection serves one request, and the reply closes it: a scrape comes every few seconds, and a connection that is
- * not kept needs no rules about the next request. Each connection has SECONDS for all of it, and at most CONNECTIONS
- * exist: a further one is closed. A request is at most REQUEST_MAX bytes; its body, if it has one, is not read.
+ * A connection serves one request and closes after the reply. Scrapes are seconds apart, so keeping the connection
+ * would gain little. A connection is closed after SECONDS, and at most CONNECTIONS exist; further ones are closed. A
+ * request has at most REQUEST_MAX bytes without its body, which is not read.
  *
- * Rejected: an HTTP library, which would bring its own event loop or threads for a hundred lines; serving the page on
- * the port of the clients, whose first line of a request is refused as an attack by web browsers. */
+ * Rejected: an HTTP library, which would bring its own event loop or threads to replace a hundred lines. Also rejected:
+ * serving the page on the client port, which closes connections that send HTTP, to protect against web browsers. */
 #include "lib/structures/linked_list.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -79,8 +79,8 @@ static void reply_page(struct session *session, bool with_body) {
 
 /* --- Requests --- */
 
-/* The length of the request up to the empty line behind its headers; 0: it is not complete. Lines may end with a bare
- * line feed. */
+/* The length of the request up to the empty line after its headers; 0: it is not complete. Lines may end with CRLF or
+ * LF. */
 static size_t request_length(struct slice input) {
     for (size_t i = 0; i + 1 < input.len; i++) {
         if (input.data[i] != '\n') continue;
@@ -90,7 +90,7 @@ static size_t request_length(struct slice input) {
     return 0;
 }
 
-/* The next word of the first line; empty: there is none. */
+/* Takes the next token of the request line; empty: there is none. */
 static struct slice word_take(struct slice *line) {
     size_t len = 0;
     while (len < line->len && line->data[len] > ' ' && line->data[len] < 127) len++;
@@ -141,7 +141,7 @@ static void on_drained(struct connection *conn) {
     struct session *session = conn->owner;
     if (session->replied && !conn_pending(conn)) session_end(session);
 }
-/* The peer may have ended its sending direction only, and still wait for a reply that is on its way. */
+/* The peer may have closed only its sending direction, and still wait for the rest of the reply. */
 static void on_closed(struct connection *conn) {
     struct session *session = conn->owner;
     if (conn->error || !session->replied || !conn_pending(conn)) session_end(session);

@@ -1,10 +1,9 @@
-/* metrics_text.c: from the rows of INFO to the text exposition format of Prometheus.
+/* metrics_text.c: converts INFO to the text exposition format of Prometheus.
  *
- * The format wants all samples of a metric in one group, and INFO has the samples of a command in one row. So each
- * sample is written to a buffer, with its name in front, and the samples are sorted by name before they leave.
+ * The format requires all samples of a metric to be adjacent, but a line of INFO has several fields of one command. So
+ * each sample is written to a buffer, and the samples are sorted by name before they are output.
  *
- * INFO does not say which figures only grow. `kinds` does, with patterns, by section: in most sections a figure is a
- * gauge, in some a counter. */
+ * INFO does not show which fields are counters. `kinds` lists them as patterns by section. */
 #include "lib/system/memory.h"
 #include "lib/text/glob.h"
 #include "metrics/metrics.h"
@@ -17,7 +16,7 @@ struct pair {
     struct slice key, value;
 };
 struct sample {
-    size_t name_at, name_len, rest_len; /* in the buffer: the name, and behind it labels, value and end of line */
+    size_t name_at, name_len, rest_len; /* in the buffer: the name, followed by labels, value and line end */
     struct slice section, field;        /* in the text of INFO */
     bool counter;
 };
@@ -30,7 +29,7 @@ struct page {
 
 /* --- Kinds --- */
 
-/* The first row that matches decides; no row: a gauge. */
+/* The first matching row decides. If none matches, the field is a gauge. */
 static const struct {
     const char *section, *field;
     bool counter;
@@ -68,7 +67,7 @@ static const struct {
     {"rdma", "rdma_shared_receive_queues", false},
     {"rdma", "*", true},
 };
-/* Texts that may look like numbers. */
+/* Fields with text that may look like a number. */
 static const char *const texts[] = {"*_sha1",   "*_build_id", "run_id", "*_version",
                                     "*replid*", "*_serial",   "name",   "id"};
 
@@ -82,8 +81,8 @@ static bool is_counter(struct slice section, struct slice field) {
 
 /* --- Values --- */
 
-/* The number in a row, without what Prometheus does not read: "83.71%" becomes 83.71, states become 1 and 0. False: it
- * is a text. */
+/* The number in a field, in the syntax of Prometheus: "83.71%" becomes 83.71, "ok" and "up" become 1, "err", "fail" and
+ * "down" 0. False: the field is text. */
 static bool number_of(struct slice field, struct slice value, struct slice *number) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (glob_match(slice_of(texts[i]), field, false)) return false;
@@ -119,7 +118,7 @@ static bool slice_ends(struct slice text, const char *end) {
 static void put(struct page *page, const char *text) {
     output_write(&page->text.out, slice_of(text));
 }
-/* Characters that a name cannot have become '_'. */
+/* Replaces characters that are invalid in a name by '_'. */
 static void name_write(struct page *page, struct slice name) {
     for (size_t i = 0; i < name.len; i++) {
         char c = name.data[i];
@@ -127,7 +126,7 @@ static void name_write(struct page *page, struct slice name) {
         output_write(&page->text.out, valid ? slice_make(&name.data[i], 1) : SLICE("_"));
     }
 }
-/* Clients choose some values: names of errors that scripts return. */
+/* Escapes a label value. Clients can choose some of them, such as names of errors that scripts return. */
 static void value_write(struct page *page, struct slice value) {
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
@@ -173,7 +172,7 @@ static void sample_end(struct page *page, bool labels, struct slice number) {
 
 /* --- Rows --- */
 
-/* "k=v,k=v"; 0: the value is no such list. */
+/* Splits "k=v,k=v". Returns the number of pairs; 0: the value is not such a list. */
 static int pairs_split(struct slice value, struct pair pairs[static PAIRS_MAX]) {
     int count = 0;
     while (value.len && count < PAIRS_MAX) {
@@ -207,12 +206,12 @@ static void base_split(struct slice name, struct slice *base, struct pair *label
     *label = (struct pair){*base, slice_make(name.data + len, name.len - len)};
 }
 
-/* Texts, and ports, name the thing that the row is about; other numbers are its figures. */
+/* In a list, text and ports become labels of the other numbers. */
 static bool is_label(const struct pair *pair) {
     struct slice number;
     return slice_is(pair->key, "port") || !number_of(pair->key, pair->value, &number);
 }
-/* A key that comes twice, as the addresses of a listener do, is one label. */
+/* A key that occurs several times, as the addresses of a listener do, becomes one label. */
 static bool labels_write(struct page *page, const struct pair *label, const struct pair *pairs, int count) {
     bool any = label->value.len > 0;
     if (any) label_write(page, label->key, label->value, true);
@@ -261,7 +260,7 @@ static void list_row(struct page *page, struct slice name, const struct pair *pa
     sample_end(page, labels_write(page, &label, pairs, count), SLICE("1"));
 }
 
-/* Fields that count one thing by its kinds are one metric: rate() and sum() work on labels, not on names. */
+/* Fields that count the kinds of one thing become one metric with a label, so that PromQL can sum over them. */
 static void number_row(struct page *page, struct slice name, struct slice number) {
     static const struct {
         const char *prefix, *label, *other;
@@ -298,7 +297,7 @@ static void row(struct page *page, struct slice name, struct slice value) {
 
 /* --- The page --- */
 
-static const char *sorted_text; /* of the page that is being sorted: qsort() has no context */
+static const char *sorted_text; /* the buffer of the samples that are sorted, since qsort() passes no context */
 static int sample_compare(const void *a, const void *b) {
     const struct sample *x = a, *y = b;
     size_t shorter = x->name_len < y->name_len ? x->name_len : y->name_len;

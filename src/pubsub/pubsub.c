@@ -9,8 +9,8 @@
 
 struct channel {
     struct list subscriptions; /* oldest first */
-    struct list_link of_kind;  /* link of all patterns, which are matched in turn */
-    struct list_link deserted_link;
+    struct list_link of_kind;  /* in channel_lists */
+    struct list_link unused_link;
     size_t len;
     char name[];
 };
@@ -39,12 +39,12 @@ static const struct hashtable_type channel_type = {.key = channel_name}, subscri
 static struct hashtable *channels[PUBSUB_KINDS], *subscriptions;
 static size_t subscriber_count;
 static struct list channel_lists[PUBSUB_KINDS];
-/* Set while a message is delivered: a client may be closed because it does not read; channels that lose their
- * last subscriber stay until the end of the delivery. */
+/* True while a message is delivered, which may close a client that does not read its output. Channels that lose their
+ * last subscriber are freed after the delivery. */
 static bool delivering;
-static struct list deserted[PUBSUB_KINDS];
+static struct list unused[PUBSUB_KINDS];
 
-/* In RESP2 a subscriber may run few other commands, because messages cannot be distinguished from replies. */
+/* In RESP2 a client with subscriptions may run only a few commands, because it cannot tell messages from replies. */
 static enum filter_answer subscriber_ask(struct client *client, const struct command *command, int argc,
                                          const struct slice *argv, const char **error) {
     static const char *const allowed[] = {"ping",         "subscribe",    "ssubscribe", "psubscribe", "unsubscribe",
@@ -98,7 +98,7 @@ static struct channel *channel_of(enum pubsub_kind kind, struct slice name) {
     channel = mem_alloc(sizeof *channel + name.len);
     list_init(&channel->subscriptions);
     channel->len = name.len;
-    channel->deserted_link = (struct list_link){NULL, NULL};
+    channel->unused_link = (struct list_link){NULL, NULL};
     if (name.len) memcpy(channel->name, name.data, name.len);
     hashtable_add(channels[kind], channel);
     list_append(&channel_lists[kind], &channel->of_kind);
@@ -136,7 +136,7 @@ static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kin
     if (ended) ended(client, kind, channel_name(channel));
     if (channel->subscriptions.len) return;
     if (delivering)
-        list_append(&deserted[kind], &channel->deserted_link);
+        list_append(&unused[kind], &channel->unused_link);
     else
         channel_drop(kind, channel);
 }
@@ -188,7 +188,7 @@ void pubsub_init(void) {
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
         channels[kind] = hashtable_new(&channel_type);
         list_init(&channel_lists[kind]);
-        list_init(&deserted[kind]);
+        list_init(&unused[kind]);
     }
     subscriptions = hashtable_new(&subscription_type);
     client_listen(&client_listener);
@@ -216,7 +216,7 @@ bool pubsub_has_subscribers(void) {
 
 /* --- Delivering --- */
 
-/* A message in each protocol, encoded for the first subscriber that needs it. */
+/* A message in one protocol, encoded when the first subscriber needs it. */
 struct encoded {
     struct memory_output bytes;
     struct blob *blob; /* the encoded message as a blob if it is large enough to be shared */
@@ -293,9 +293,9 @@ size_t pubsub_publish(struct slice name, struct slice text, bool shard) {
     if (!shard) receivers += deliver_to_patterns(name, text);
     delivering = false;
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
-        while (deserted[kind].len) {
-            struct channel *left = container_of(list_first(&deserted[kind]), struct channel, deserted_link);
-            list_remove(&deserted[kind], &left->deserted_link);
+        while (unused[kind].len) {
+            struct channel *left = container_of(list_first(&unused[kind]), struct channel, unused_link);
+            list_remove(&unused[kind], &left->unused_link);
             channel_drop((enum pubsub_kind)kind, left);
         }
     }

@@ -1,8 +1,7 @@
-/* pubsub.h: publish and subscribe. There are three kinds of channels: channels, patterns and shard channels; a
- * subscription connects a client to one of them.
+/* pubsub.h: publish and subscribe. A client can subscribe to channels, patterns and shard channels (enum pubsub_kind).
  *
  * A message is encoded once per protocol and written to every subscriber as a push: first to the subscribers of the
- * channel in the order of their subscriptions, then to those of the matching patterns, likewise. Main thread only. */
+ * channel, then to those of each matching pattern, in the order in which they subscribed. Main thread only. */
 #ifndef PUBSUB_PUBSUB_H
 #define PUBSUB_PUBSUB_H
 #include "server/command/command.h"

@@ -7,7 +7,9 @@
 #include "server/command/propagate.h"
 #include "server/feature.h"
 
-/* Subscribing. A confirmation is a push message, sent in order with the replies, even with CLIENT REPLY OFF. */
+/* --- Subscribing --- */
+
+/* A confirmation is a push, sent in order with the replies, even with CLIENT REPLY OFF. */
 
 static void confirm(struct client *client, enum pubsub_kind kind, bool subscribed, const struct slice *name) {
     static const char *const words[PUBSUB_KINDS][2] = {
@@ -224,7 +226,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.0.0",
      .complexity = "O(N), where N is the number of channels",
-     .summary = "Receives the messages of channels from now on.",
+     .summary = "Subscribes the connection to channels.",
      .syntax = "channel:string..."},
     {.name = "unsubscribe",
      .run = unsubscribe_run,
@@ -233,7 +235,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.0.0",
      .complexity = "O(N), where N is the number of channels",
-     .summary = "Receives the messages of channels, or of all channels, no more.",
+     .summary = "Ends the subscriptions to channels, or to all channels.",
      .syntax = "[channel:string]..."},
     {.name = "psubscribe",
      .run = psubscribe_run,
@@ -242,7 +244,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.0.0",
      .complexity = "O(N), where N is the number of patterns",
-     .summary = "Receives the messages of channels that match patterns from now on.",
+     .summary = "Subscribes the connection to channels that match patterns.",
      .syntax = "pattern:pattern..."},
     {.name = "punsubscribe",
      .run = punsubscribe_run,
@@ -251,7 +253,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.0.0",
      .complexity = "O(N), where N is the number of patterns",
-     .summary = "Receives the messages of patterns, or of all patterns, no more.",
+     .summary = "Ends the subscriptions to patterns, or to all patterns.",
      .syntax = "[pattern:pattern]..."},
     {.name = "ssubscribe",
      .run = ssubscribe_run,
@@ -260,7 +262,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "7.0.0",
      .complexity = "O(N), where N is the number of shard channels",
-     .summary = "Receives the messages of shard channels from now on.",
+     .summary = "Subscribes the connection to shard channels.",
      .syntax = "shardchannel:string...",
      .keys = SHARD_KEY(-1)},
     {.name = "sunsubscribe",
@@ -270,7 +272,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "7.0.0",
      .complexity = "O(N), where N is the number of shard channels",
-     .summary = "Receives the messages of shard channels, or of all of them, no more.",
+     .summary = "Ends the subscriptions to shard channels, or to all shard channels.",
      .syntax = "[shardchannel:string]...",
      .keys = SHARD_KEY(-1)},
     {.name = "publish",

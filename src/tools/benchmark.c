@@ -10,12 +10,12 @@ struct bench {
     struct bench_options options;
     struct bench_cluster cluster;
     struct bench_report report;
-    struct bench_page *page; /* NULL: none is asked for */
+    struct bench_page *page; /* NULL: no --report */
 };
 
 enum { REDISCOVER_MAX = 5 };
 
-/* Runs one test and shows its result. An unknown command ends the program only if the user gave the command. */
+/* Runs one test and prints its result. A test whose command the server does not know is skipped. */
 static bool test_run(void *context, const char *title, const struct bench_request *request) {
     struct bench *bench = context;
     struct bench_result result;
@@ -25,7 +25,7 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         bool moved = result.outcome == BENCH_SERVER_ERROR && bench->options.cluster &&
                      (strncmp(result.error, "MOVED ", 6) == 0 || strncmp(result.error, "ASK ", 4) == 0);
         if (!moved || attempt == REDISCOVER_MAX) break;
-        /* Slots have moved: read the slot map again, and restart this test. */
+        /* Slots have moved: read the slot map again and restart this test. */
         histogram_free(result.latencies);
         cluster_free(&bench->cluster);
         cluster_discover(&bench->cluster, &bench->options);

@@ -23,7 +23,7 @@ struct bench_options {
     struct endpoint endpoint;
     int64_t clients, data_size, db, threads;
     int64_t requests;         /* commands, rounded up to whole sequences */
-    int64_t pipeline;         /* commands or sequences that are sent together */
+    int64_t pipeline;         /* commands or sequences sent together */
     int64_t duration, warmup; /* seconds; 0: `requests` decide, no warm-up */
     int64_t rps;              /* requests per second of all connections together; 0: no limit */
     int64_t precision;        /* decimal places of latencies, at least 3 */
@@ -38,14 +38,14 @@ struct bench_options {
     enum bench_output output;
     char *tests;           /* ",get,set," or NULL for all */
     char *report_file;     /* NULL: no page */
-    bool report_add;       /* to the runs in that file, which is otherwise replaced */
+    bool report_add;       /* keep the runs that the file has */
     char *report_label;    /* NULL: the transport */
     char *report_baseline; /* the label of the run that others are compared with; NULL: the slowest */
-    char *command_line;    /* as it was given, without passwords */
+    char *command_line;    /* of this run, without passwords */
     int command_argc;      /* the user's command instead of the standard tests */
     struct slice *command_argv;
 };
-/* Prints the error, or the help, and exits if there is nothing to run. */
+/* Prints the error or the help and exits if there is nothing to run. */
 void options_parse(struct bench_options *o, int argc, char **argv);
 bool options_selects(const struct bench_options *o, const char *test);
 
@@ -96,7 +96,7 @@ struct bench_part {
     size_t offset, len; /* within one request */
     struct blob *blob;  /* NULL: bytes of the batch */
 };
-/* Returns the number of parts; 0: copy the whole request. Free with parts_free. */
+/* Returns the number of parts; 0: copy the whole request. Free them with request_parts_free(). */
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
 /* Writes new random numbers, and the tag, into the first `count` requests of a batch. With --sequential the numbers of
@@ -106,14 +106,14 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
 
 /* --- Running --- */
 
-/* The course of a run: the state at times that are about equally far apart. */
+/* The progress of a run, at about equal intervals. */
 enum { SERIES_MAX = 480 };
 struct bench_sample {
-    double seconds;            /* since the first request that counts */
-    uint64_t done, latency_ns; /* requests by then, and the sum of their latencies */
+    double seconds;            /* since the first counted request */
+    uint64_t done, latency_ns; /* requests completed, and the sum of their latencies */
 };
 struct bench_series {
-    uint64_t interval_us; /* doubled, and every second sample dropped, whenever the series is full */
+    uint64_t interval_us; /* when the series is full, it is doubled and every second sample is dropped */
     int count;
     struct bench_sample samples[SERIES_MAX];
 };
@@ -132,13 +132,13 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
 
 /* --- The standard tests --- */
 
-/* Passes each selected test to `run`; stops when it returns false. */
+/* Calls `run` for each selected test, until it returns false. */
 void tests_run(const struct bench_options *o,
                bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);
 
 /* --- Fuzzing --- */
 
-/* Sends random commands, and returns the exit status: 1 if the server has failed. */
+/* Sends random commands. Returns the program's exit status: 1 if the server has failed. */
 int fuzz_run(const struct bench_options *o);
 
 /* --- Reports --- */
@@ -160,8 +160,8 @@ void report_csv_header(void);
 /* --- The page of --report --- */
 
 struct bench_page;
-/* Reads the runs that --report-add keeps, asks the server for its version, and writes the page without the new run.
- * Exits if the file cannot be read or written. */
+/* Reads the existing runs (--report-add), gets the server's version, and writes the page without the new run. Exits if
+ * the file cannot be read or written. */
 struct bench_page *page_open(const struct bench_options *o, const struct bench_cluster *cluster);
 /* Adds a finished test and writes the file. Exits if that fails. */
 void page_add(struct bench_page *page, const char *title, const struct bench_result *result);

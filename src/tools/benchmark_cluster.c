@@ -1,8 +1,8 @@
 /* benchmark_cluster.c: the slots of each node.
  *
- * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. Each request gets the tag of a slot
- * of its target node: no redirection, and all nodes share the load. Tags are found by trial: there are 238328 tags of
- * three letters for 16384 slots. */
+ * A key with a {tag} belongs to the node that serves the tag's slot. Each request gets the tag of a slot of its target
+ * node, so there are no redirections and all nodes share the load. Tags are found by trying all 238328 tags of three
+ * letters for the 16384 slots. */
 #include "lib/hash/hash_slot.h"
 #include "lib/system/memory.h"
 #include "tools/benchmark.h"

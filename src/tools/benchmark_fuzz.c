@@ -1,11 +1,11 @@
-/* benchmark_fuzz.c: --fuzz: sends random commands, to find those with which a server fails.
+/* benchmark_fuzz.c: --fuzz: sends random commands, to find commands that make the server fail.
  *
- * The commands and the syntax of their arguments are those that the server describes (COMMAND DOCS). Commands that end
- * the connection or the server, reach other servers or files, or have several replies are left out; so is PFSELFTEST,
- * which keeps a server busy for a second. The clients take turns in one thread, and what is sent does not depend on
- * replies: runs with the same --seed send the same commands in the same order.
+ * Commands and arguments are generated from the server's COMMAND DOCS. Excluded are commands that end the connection or
+ * the server, that access other servers or files, or that have several replies, and PFSELFTEST, which keeps a server
+ * busy for a second. The clients take turns in one thread, and requests do not depend on replies, so runs with the same
+ * --seed send the same commands in the same order.
  *
- * A server that ends, or sends what is not RESP, is a failure. Then the last command of each client is shown. */
+ * It is a failure if the server exits or sends invalid RESP. Then the last command of each client is printed. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -21,7 +21,7 @@ enum {
     ARGUMENTS_MAX = 64,
     TEXT_MAX = 1024,
     REPEAT_MAX = 3,
-    REPLY_MS = 1000, /* a command that blocks for longer is given up */
+    REPLY_MS = 1000, /* the client of a command that blocks longer reconnects */
     CONNECT_MS = 5000,
     PROGRESS_NS = 1000000000,
 };
@@ -46,13 +46,13 @@ struct fuzz {
     uint64_t sent, succeeded, errors, malformed, timeouts, reconnections;
 };
 
-/* Arguments of a command while it is made. */
+/* The arguments of a command that is being generated. */
 struct fuzz_request {
     struct slice argv[ARGUMENTS_MAX];
     char texts[ARGUMENTS_MAX][TEXT_MAX];
     int argc;
-    const char *group; /* of the command: its keys have it in their names */
-    int keys;          /* the number that a `numkeys` has announced; -1: none */
+    const char *group; /* of the command; part of the names of its keys */
+    int keys;          /* the value of its argument `numkeys`; -1: none */
 };
 
 /* --- The log --- */
@@ -74,7 +74,7 @@ static void say(const struct fuzz *fuzz, enum bench_fuzz_level level, const char
     putchar('\n');
 }
 
-/* --- What is left out --- */
+/* --- Exclusions --- */
 
 static bool is_excluded(const char *name) {
     static const char *const names[] = {
@@ -91,7 +91,7 @@ static bool is_excluded(const char *name) {
     return false;
 }
 
-/* Options that would cut the clients off, or write files. */
+/* Options that would disconnect the clients or write files. */
 static bool is_excluded_option(const char *name) {
     static const char *const parts[] = {"acl",    "append", "auth",      "bind",   "busy",     "client",  "cluster",
                                         "dir",    "file",   "lua-time",  "pass",   "port",     "process", "replica",
@@ -148,7 +148,7 @@ static void add_bytes(struct fuzz_request *request) {
 
 static void add_integer(struct fuzz_request *request, const char *name) {
     static const int64_t limits[] = {-1, 0, INT64_MAX, INT64_MIN};
-    /* 0 would block for ever. All clients wait for one that blocks: 1 to 3 ms. */
+    /* 0 would block forever. All clients wait while one blocks, so 1 to 3 ms. */
     if (strstr(name, "timeout") || strcmp(name, "milliseconds") == 0)
         add_format(request, "%d", 1 + (int)random_below(3));
     else if (strcmp(name, "cursor") == 0)
@@ -194,7 +194,7 @@ static void add_key(struct fuzz_request *request) {
 
 static void add_arguments(struct fuzz_request *request, const struct resp_value *arguments);
 
-/* One occurrence of an argument, without its token. */
+/* Adds one occurrence of an argument, without its token. */
 static void add_value(struct fuzz_request *request, const struct resp_value *argument) {
     const char *type = text_of(argument, "type"), *name = text_of(argument, "name");
     const struct resp_value *parts = resp_value_get(argument, "arguments");
@@ -263,12 +263,12 @@ static void config_make(const struct fuzz *fuzz, struct fuzz_request *request) {
     }
 }
 
-/* Makes what a client would not send of it. */
+/* Makes the request malformed. */
 static void request_damage(struct fuzz_request *request) {
     for (int changes = 1 + (int)random_below(3); changes > 0; changes--) {
         int at = (int)random_below((uint64_t)request->argc), end = request->argc;
         switch (random_below(5)) {
-        case 0: /* drops an argument, never the name */
+        case 0: /* removes an argument, but not the name */
             if (end == 1 || at == 0) break;
             for (int i = at; i + 1 < end; i++) request->argv[i] = request->argv[i + 1];
             request->argc--;
@@ -276,7 +276,7 @@ static void request_damage(struct fuzz_request *request) {
         case 1: /* adds some */
             for (int i = (int)random_below(5); i >= 0; i--) add_bytes(request);
             break;
-        case 2: { /* exchanges two */
+        case 2: { /* swaps two */
             int other = (int)random_below((uint64_t)end);
             if (at == 0 || other == 0) break;
             struct slice moved = request->argv[at];
@@ -293,7 +293,7 @@ static void request_damage(struct fuzz_request *request) {
             request->argv[at] = request->argv[end];
             request->argc = end;
             break;
-        default: /* cuts one off */
+        default: /* truncates one */
             if (request->argv[at].len && at) request->argv[at].len = random_below(request->argv[at].len);
         }
     }
@@ -347,7 +347,7 @@ static bool client_open(const struct fuzz *fuzz, struct session *session) {
     return !o->db || SESSION_CALL(session, "SELECT", db);
 }
 
-/* The command as text; bytes that cannot be shown become \xHH. */
+/* Keeps the command as text; non-printable bytes become \xHH. */
 static void request_keep(struct fuzz_client *client, const struct fuzz_request *request) {
     memory_output_free(&client->last);
     memory_output_init(&client->last);
@@ -375,7 +375,8 @@ static void show_last(const struct fuzz *fuzz) {
     }
 }
 
-/* No reply: the command blocks, the server has closed this connection, or it has failed. False: it has failed. */
+/* Called if there is no reply: the command blocks, the server has closed the connection, or it has failed. Reconnects.
+ * False: the server has failed. */
 static bool client_recover(struct fuzz *fuzz, struct fuzz_client *client) {
     bool malformed = strncmp(client->session.error, "Protocol error", 14) == 0;
     if (malformed) {
@@ -411,7 +412,7 @@ static bool client_read(struct fuzz *fuzz, struct fuzz_client *client) {
     return true;
 }
 
-/* Each client sends a command, then each reads its reply. */
+/* Each client sends a command, then each reads the reply. */
 static bool round_run(struct fuzz *fuzz, int64_t count) {
     static struct fuzz_request request;
     for (int64_t i = 0; i < count; i++) {
@@ -456,7 +457,7 @@ static bool commands_run(struct fuzz *fuzz) {
     return true;
 }
 
-/* Reads what the generator needs. False: a session has the error. */
+/* Reads COMMAND DOCS and the options, and connects the clients. False: the error is in a session. */
 static bool prepare(struct fuzz *fuzz) {
     if (!client_open(fuzz, &fuzz->control)) return false;
     const struct resp_value *docs = SESSION_CALL(&fuzz->control, "COMMAND", "DOCS");

@@ -1,12 +1,12 @@
 /* benchmark_page.c: the page of --report.
  *
- * benchmark_page.html is the page without data: layout, styles and the script that draws it. The build makes it a
- * constant of this program. The data of a run is one block, which the program writes at a mark in the page:
+ * benchmark_page.html is the page without data: layout, styles and the script that draws the charts. The build makes it
+ * a constant of this program. The program writes the data of a run as one block at a mark in the page:
  *
  *   <script type="application/json" class="run">{"label": …}</script>
  *
- * --report-add copies the blocks of the existing file unread, so the program needs no JSON parser, and a page always
- * has the newest layout. A block has
+ * --report-add copies the blocks of the existing file without parsing them, so the program needs no JSON parser, and
+ * the page gets the layout of this version. A block has
  *
  *   label, date (ISO 8601, UTC), command, tool, transport, target; clients, pipeline, size (bytes of a value), threads
  *   (0: one, not asked for), rps (0: no limit)
@@ -18,8 +18,8 @@
  *     histogram    [[i, n] …]: n requests took 10^(i/24) to 10^((i+1)/24) nanoseconds; i grows
  *     samples      [[seconds, requests, ns] …]: requests done by then, and the sum of their latencies
  *
- * The file is written after each test, to a temporary file that then replaces it: a reader never sees half a page, and
- * a run that ends early leaves the tests that it finished. */
+ * After each test the page is written to a temporary file, which then replaces the file. So a reader never sees an
+ * incomplete page, and an interrupted run leaves a page with the finished tests. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
@@ -46,7 +46,7 @@ enum { BUCKETS_PER_DECADE = 24, PAGE_MAX = 256 * 1024 * 1024 };
 struct bench_page {
     const struct bench_options *options;
     char *temporary;                                  /* path of the file being written */
-    struct memory_output earlier, head, tests, block; /* runs of the existing page; this run: parts, and together */
+    struct memory_output earlier, head, tests, block; /* runs of the existing page; this run: its parts, and all */
     int tests_count;
 };
 
@@ -102,7 +102,7 @@ static void print_member(struct output *out, const char *name, const char *text)
     print(out, ",");
 }
 
-/* --- What a run says of itself --- */
+/* --- The description of a run --- */
 
 static void cpu_name(char *text, size_t size) {
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -200,7 +200,7 @@ static void head_write(struct bench_page *page, const struct bench_cluster *clus
 
 /* --- A test --- */
 
-/* Each decade has the fractions that people ask for: 50, 75, 90, 95, 99, 99.5, 99.9 percent … */
+/* Includes the usual percentiles: 50, 75, 90, 95, 99, 99.5, 99.9 … */
 static void print_percentiles(struct output *out, const struct histogram *h) {
     static const double steps[] = {1, .8, .65, .5, .4, .3, .25, .2, .15};
     double decade = 1;

@@ -1,5 +1,5 @@
-/* benchmark_report.c: the output. The lines look like those of Valkey's tool, for scripts that parse them; `transport:`
- * is our addition. */
+/* benchmark_report.c: the output on the screen. Its lines are those of Valkey's tool, because scripts parse them, and
+ * `transport:`. */
 #include "tools/benchmark.h"
 #include <stdio.h>
 
@@ -97,7 +97,7 @@ static void show_percentiles(const struct bench_report *report, const struct his
     putchar('\n');
 }
 
-/* In steps of 0.1 ms up to 2 ms, then of 1 ms; empty steps are left out. */
+/* In steps of 0.1 ms up to 2 ms, then of 1 ms; omits empty steps. */
 static void show_cumulative(const struct bench_report *report, const struct histogram *h) {
     const uint64_t fine = 100 * 1000, coarse = 1000 * 1000, change = 2 * coarse;
     int places = (int)report->options->precision;

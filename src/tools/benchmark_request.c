@@ -2,8 +2,8 @@
  *
  * A sequence of commands is one request: it is sent as a whole, and its commands share their random numbers.
  *
- * All requests of a test are equal except for numbers of twelve digits and, in a cluster, tags of three letters. A
- * whole pipeline is therefore formatted once; before each send only the digits and tags are overwritten in place. */
+ * All requests of a test are equal except for numbers of twelve digits and, in a cluster, tags of three letters. So a
+ * whole batch is formatted once, and before each send only digits and tags are overwritten. */
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
@@ -76,7 +76,7 @@ static char *data_make(size_t len) {
     return data;
 }
 
-/* Writes one command `times` times, with values in the place of __data__. */
+/* Writes one command `times` times, with __data__ replaced by values. */
 static void command_write(struct output *out, int argc, const struct slice *argv, int64_t times, struct slice data) {
     struct slice *ready = mem_alloc((size_t)argc * sizeof *ready);
     for (int i = 0; i < argc; i++) ready[i] = replace(argv[i], "__data__", data);

@@ -1,12 +1,12 @@
 /* benchmark_run.c: runs a batch of requests against the server repeatedly, from many connections.
  *
- * Each thread has an event loop, a share of the connections, and its own counters. Threads share only the count of
- * requests, from which they claim in chunks, and a barrier at the start and the end of the run. All connections are
- * open and have sent their setup commands (AUTH, SELECT …) before the clock starts.
+ * Each thread has an event loop, a share of the connections, and its own counters. Threads share only the number of
+ * remaining requests, which they claim in chunks, and a barrier at the start and the end of the run. Before the clock
+ * starts, all connections are open and have completed their setup commands (AUTH, SELECT …).
  *
  * With --warmup, batches sent before warm_until_ns are neither claimed from that count nor recorded. With --duration,
  * nothing is sent after deadline_ns. With --rps, each thread has a share of the rate: each batch advances the time of
- * the thread's next one, and a connection that is too early waits in a queue for the timer.
+ * the thread's next batch, and a connection that is too early waits in a queue for the timer.
  *
  * A connection sends a batch, counts its replies in place, and sends the next one. Between a reply and the next request
  * it reads the clock once, patches the digits, copies the batch into the connection's send memory, and flushes once.
@@ -30,7 +30,7 @@ enum {
     LATENCY_BITS = 10, /* three decimal digits */
     PROGRESS_US = 250 * 1000,
     SAMPLE_US = 5 * 1000,
-    SPIN_US = 10, /* longer spins were slower on a shared CPU: the scheduler preempts the thread while it spins */
+    SPIN_US = 10, /* longer polling was slower on a shared CPU, because the scheduler preempts the thread */
 };
 static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
 
@@ -132,7 +132,7 @@ static inline void batch_write(struct worker *w, struct output *out, uint64_t co
 
 static void client_send(struct client *client, uint64_t now);
 
-/* All requests are claimed, or the time is over: connections need not wait for their turn. */
+/* Whether all requests are claimed, or the time is over. */
 static bool nothing_left(const struct worker *w, uint64_t now) {
     if (now < w->warm_until_ns) return false;
     if (w->deadline_ns && now >= w->deadline_ns) return true;
@@ -153,7 +153,7 @@ static uint64_t pace_fire(struct event_timer *timer) {
 
 /* Returns false if it is too early for the client's batch; the timer will send it. */
 static bool pace_allows(struct client *client, uint64_t now) {
-    enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* a longer delay is not made up, so that no burst follows a stall */
+    enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* longer delays are not made up, so that no burst follows a stall */
     struct worker *w = client->worker;
     if (w->next_ns > now) {
         w->early[(w->early_first + w->early_count++) % w->clients_count] = client;
@@ -280,7 +280,7 @@ static void worker_open(struct worker *w) {
         client->worker = w;
         client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
         client_connect(client);
-        /* Open only as many connections at a time as the server's backlog takes. */
+        /* Do not exceed the server's listen backlog. */
         while (i - w->clients_ready > 100 && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
     }
     while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
@@ -366,9 +366,9 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
     return count;
 }
 
-/* All receive buffers together should fit into the processor's caches: replies that go to uncached memory cost several
- * times as much (GET of 16 KiB, 50 connections, software device: 658,000 requests a second with 64 KiB each, 251,000
- * with 1 MiB). */
+/* All receive buffers together should fit into the CPU caches: receiving into uncached memory costs several times as
+ * much (GET of 16 KiB, 50 connections, software device: 658,000 requests per second with 64 KiB each, 251,000 with 1
+ * MiB). */
 #ifdef USE_RDMA
 static uint32_t rx_size_for(const struct bench_options *o) {
     enum { ALL_TOGETHER = 4 * 1024 * 1024, MOST = 256 * 1024 };
@@ -379,7 +379,7 @@ static uint32_t rx_size_for(const struct bench_options *o) {
 }
 #endif
 
-/* Polling for completions avoids the kernel and uses a CPU: it pays if the server runs on another CPU. */
+/* Polling for completions avoids system calls but keeps a CPU busy. It pays if the server runs on another CPU. */
 static void rdma_choose(const struct bench_options *o) {
 #ifdef USE_RDMA
     if (!o->endpoint.rdma) return;
@@ -423,7 +423,7 @@ static void run_watch(struct run *run, struct worker *workers, int count, struct
     }
 }
 
-/* The threads end a little after the last request: samples beyond it are replaced by the end. */
+/* The threads end shortly after the last request. Replaces samples after it by one at its time. */
 static void series_end(struct bench_series *series, const struct bench_result *result) {
     const struct histogram *h = result->latencies;
     while (series->count && series->samples[series->count - 1].seconds >= result->seconds) series->count--;
@@ -461,8 +461,7 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
     rdma_choose(o);
     result->series.count = 0;
     result->series.interval_us = SAMPLE_US;
-    /* The counters that other threads read have cache lines of their own: allocate one more element to align the array.
-     */
+    /* Counters that other threads read have their own cache lines; the additional element allows to align the array. */
     void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
     struct worker *workers = (struct worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
     for (int i = 0; i < count; i++) {

@@ -4,9 +4,9 @@
 #include "tools/benchmark.h"
 #include <stdio.h>
 
-/* `command` is split at spaces. Each key contains {tag}, so that in a cluster it can be assigned to the target node;
- * without a cluster {tag} is removed, with the colon before it. A test runs if one of its names is selected, or if no
- * test is selected. */
+/* `command` is split at spaces. Each key contains {tag}, which assigns it to the target node of a cluster; without
+ * --cluster, {tag} and the colon before it are removed. A test runs if one of its names is selected, or if no test is
+ * selected. */
 static const struct test {
     const char *names; /* each name between commas */
     const char *title;
@@ -56,7 +56,7 @@ static bool is_selected(const struct bench_options *o, const char *names) {
     return false;
 }
 
-/* Copies a word of a command to `buffer` with {tag} and __score__ replaced. */
+/* Copies an argument to `buffer` with {tag} and __score__ replaced. */
 static struct slice word_prepare(const struct bench_options *o, struct slice word, char *buffer, size_t size) {
     if (slice_equal(word, SLICE("__score__"))) return o->random_keys ? SLICE("__rand_int__") : SLICE("0");
     const char *tag = o->cluster ? NULL : memmem(word.data, word.len, ":{tag}", 6);

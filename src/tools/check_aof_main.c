@@ -1,9 +1,8 @@
-/* check_aof_main.c: valkey-check-aof: checks an append-only file, or all files that a manifest names. It can truncate
- * the last file after the last valid record, or after a point in time. Exits with 0 if the files are valid, else with
- * 1.
+/* check_aof_main.c: valkey-check-aof: checks an append-only file, or all files of a manifest. It can truncate the last
+ * file after the last valid record, or at a point in time. The exit status is 0 if the files are valid, else 1.
  *
- * A file is valid up to the last record that is not in an open transaction. Only the last file may be truncated:
- * commands of later files would otherwise apply to a wrong state. */
+ * A file is valid up to the last record outside of an incomplete transaction. Only the last file may be truncated,
+ * because later files depend on all commands of earlier ones. */
 #include "formats/aof_manifest.h"
 #include "formats/aof_reader.h"
 #include "formats/rdb_file.h"
@@ -24,7 +23,7 @@ enum outcome { VALID, EMPTY, CUT, BAD };
 
 static struct {
     bool fix;
-    int64_t truncate_to; /* Unix time; 0: not asked for */
+    int64_t truncate_to; /* Unix time; 0: do not truncate */
     uint64_t line;       /* lines of all files so far, plus one */
 } check = {.line = 1};
 
@@ -44,7 +43,7 @@ static bool looks_like_rdb(struct source *source) {
     return rdb_is_magic(source->at, (size_t)(source->end - source->at));
 }
 
-/* Truncates after a point in time: before the first later annotation. */
+/* Truncates at the first annotation after the point in time. */
 static enum outcome cut_at_time(int fd, const char *path, const char *name, bool last, uint64_t offset) {
     if (!last) {
         printf("Failed to truncate AOF %s to timestamp %lld to offset %llu because it is not the last file.\n", path,
@@ -239,7 +238,7 @@ static bool check_single(const char *path) {
     return outcome != BAD;
 }
 
-/* A manifest begins with a key, a comment or blanks; a file of commands never does. */
+/* A manifest's first line that is neither empty nor a comment starts with "file". */
 static bool is_manifest(const char *path) {
     char text[256] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -263,11 +262,11 @@ static int help(const char *program) {
     usage(program, 0);
     printf("\n"
            "Checks an append-only file, or all files of a manifest. The exit status is 0 if they are valid.\n"
-           "  --fix                    Cut the last file off where it stops being valid\n"
-           "  --truncate-to-timestamp  Cut it off behind the commands of this time, in seconds since 1970;\n"
-           "                           the file needs annotations (aof-timestamp-enabled)\n"
+           "  --fix                    Truncate the last file after its last valid command\n"
+           "  --truncate-to-timestamp  Truncate it after the commands of this Unix time; the file must\n"
+           "                           have annotations (aof-timestamp-enabled)\n"
            "  --version, --help\n"
-           "A file whose name begins with a dash needs its directory: ./-name\n");
+           "If the name of the file starts with a dash, give its directory: ./-name\n");
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* check_rdb.c: see check_rdb.h. Values are read as in the server, one at a time, and freed. */
+/* check_rdb.c: see check_rdb.h. Reads one value at a time, with the server's code, and frees it. */
 #include "tools/check_rdb.h"
 #include "formats/rdb.h"
 #include "formats/rdb_file.h"
@@ -21,7 +21,7 @@ struct check {
     struct check_rdb_stats *stats;
     int version;
     const char *doing;
-    int type;          /* type of the value being read; -1: none */
+    int type;          /* RDB type of the current value; -1: none */
     struct slice name; /* its key; NULL: not read yet */
     uint64_t database, keys, expires, expired, functions;
     int64_t expire_at;

@@ -1,4 +1,4 @@
-/* check_rdb_main.c: valkey-check-rdb: checks an RDB file. Exits with 0 if it is valid, else with 1. */
+/* check_rdb_main.c: valkey-check-rdb: checks an RDB file. The exit status is 0 if it is valid, else 1. */
 #include "lib/system/version.h"
 #include "tools/check_rdb.h"
 #include <errno.h>
@@ -15,7 +15,7 @@ static int help(const char *program) {
     usage(program, stdout, 0);
     printf("\n"
            "Checks an RDB file. The exit status is 0 if it is valid.\n"
-           "  --stats                    Show statistics of the keys of each type: number, sizes, expiry\n"
+           "  --stats                    Show statistics of the keys of each type: number, sizes, expirations\n"
            "  --format table|info|csv    Format of the statistics (default: table)\n"
            "  --output <file>            Write the statistics to this file instead of standard output\n"
            "  -v, --version, -h, --help\n");

@@ -1,8 +1,8 @@
 /* check_rdb_stats.c: see check_rdb_stats.h.
  *
  * An element is a string, an element of a list, a member of a set, a field with its value, an entry of a stream, or a
- * member of a sorted set with its score. As in Valkey's tool, members and scores in a listpack are counted as elements
- * of their own but measured together, and entries of a stream are counted whole but measured by field. */
+ * member of a sorted set with its score. As in Valkey's tool, a member and its score in a listpack count as two
+ * elements of one size, and an entry of a stream counts as one element, but each of its fields has a size. */
 #include "tools/check_rdb_stats.h"
 #include "lib/structures/histogram.h"
 #include "lib/system/memory.h"
@@ -155,17 +155,17 @@ void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const
 static double average(uint64_t sum, uint64_t count) {
     return count ? (double)(float)((double)sum / (double)count) : 0;
 }
-/* The largest value of the bucket, even if it was not seen, as Valkey's tool prints it. */
+/* The upper bound of the histogram's bucket, as Valkey's tool prints it. */
 static double percentile(const struct histogram *histogram, double percent) {
     if (!histogram) return 0;
     return (double)histogram_bucket_top(histogram,
                                         histogram_bucket(histogram, histogram_percentile(histogram, percent)));
 }
 
-/* Metrics, in the order in which they are printed. Numbers from FIRST_DOUBLE on have two decimals. */
+/* Metrics, in the order in which they are printed. */
 static const struct metric {
     const char *name;
-    bool decimals;
+    bool decimals; /* printed with two */
 } metrics[] = {{"keys.total", false},        {"expire_keys.total", false}, {"already_expired.total", false},
                {"keys.size", false},         {"keys.value_size", false},   {"elements.total", false},
                {"elements.size", false},     {"elements.num.max", false},  {"elements.num.avg", true},

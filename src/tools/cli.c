@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 static struct cli cli;
-static struct slice *words; /* the command; never freed */
+static struct slice *words; /* the command from the command line; never freed */
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
     exit(1);
 }
 
-/* Builds the command from the arguments: unquoted, completed from standard input. */
+/* Builds the command from the arguments: applies --quoted-input, -x and -X. */
 static int arguments_make(const struct cli_options *o) {
     struct slice *argv = words = mem_alloc((size_t)(o->argc + 1) * sizeof *argv);
     int argc = o->argc;
@@ -56,7 +56,7 @@ static struct slice file_read(const char *path) {
     return (struct slice){data, len};
 }
 
-/* EVAL script numkeys key … arg …: the keys are the arguments before the comma. */
+/* Builds EVAL script numkeys key … arg …; the keys are the arguments before the comma. */
 int cli_eval_arguments(const struct cli_options *o, struct slice **result) {
     enum { NUMBER_TEXT = 24 };
     struct slice *argv = *result = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);

@@ -7,12 +7,12 @@
  *   cli_repl.c       the prompt and its own commands
  *   cli_line.c       line editing, history, hints
  *   cli_docs.c       help, completion and hints from the server's COMMAND DOCS
- *   cli_syntax.c     the arguments of a command, and what may follow the words that were typed
+ *   cli_syntax.c     the arguments of a command, and which of them may follow on a line
  *   cli_hints.c      --test_hint, --test_hint_file
  *   cli_modes.c      --stat, --scan, --latency …
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
  *   cli_transfer.c   --pipe, --rdb, --replica
- *   cli_debug.c      --ldb: the debugger of scripts, at the prompt */
+ *   cli_debug.c      --ldb: the prompt of the script debugger */
 #ifndef TOOLS_CLI_H
 #define TOOLS_CLI_H
 #include "resp/request.h"
@@ -69,19 +69,19 @@ struct cli {
     struct session session;
     int db;       /* currently selected; options.db is for a new connection */
     int protocol; /* current RESP version */
-    bool in_transaction, subscribed, tty, interactive, debugging /* a session runs */;
+    bool in_transaction, subscribed, tty, interactive, debugging /* a --ldb session is running */;
     int64_t subscriptions, shard_subscriptions;
     struct line_editor *editor; /* of the prompt */
     char last_error[256];
     struct cli_docs *docs;
     bool hints;
 };
-/* Returns 0, or -1 with a message on standard error if `loud`. Does nothing if already connected, unless `again`. */
+/* Returns 0 or -1; prints the error if `loud`. Does nothing if connected, unless `again`. */
 int cli_connect(struct cli *cli, bool again, bool loud);
 /* Sends a command and shows the reply, `repeat` times. Returns 0, or -1 if the connection failed (or the command failed
  * and -e was given). */
 int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat);
-/* For the modes: connects or exits; and a call that exits if the connection fails. Server errors are returned. */
+/* For the modes: connects, or sends a command and returns its reply, also an error. Exits if the connection fails. */
 void cli_connect_or_exit(struct cli *cli);
 struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv);
 #define CLI_CALL(cli, ...)                                                                                             \
@@ -94,13 +94,13 @@ void cli_prompt(const struct cli *cli, char *text, size_t size);
 /* Set by SIGINT during a wait; code that waits checks it. */
 extern volatile bool cli_interrupted;
 void cli_catch_interrupt(struct cli *cli, bool on);
-/* All of standard input. */
+/* Reads all of standard input. */
 struct slice cli_read_stdin(void);
 
 /* --- Replies as text --- */
 
 void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as);
-/* Raw, without the delimiter after it. */
+/* In raw format, without the delimiter after the reply. */
 void format_raw(struct output *out, const struct resp_value *v, const char *delimiter);
 /* "text" in quotes, with escapes as inline commands understand them. */
 void format_quoted(struct output *out, struct slice text);
@@ -110,45 +110,45 @@ void format_push(struct output *out, const struct resp_value *v, const struct cl
 /* --- Help --- */
 
 struct cli_docs;
-struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS, or else from the table in the program */
+struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; if that fails, from cli_commands.txt */
 void docs_free(struct cli_docs *docs);
 void docs_help(struct cli *cli, int argc, const struct slice *argv);
-/* Writes the syntax that may follow the complete words of a line, as "key value [NX|XX]"; nothing if a word does not
- * fit. False: the line has no command that is known. */
+/* Writes the arguments that may follow the complete words of a line, as "key value [NX|XX]"; nothing if a word does not
+ * match the command's syntax. False: the command is unknown. */
 bool docs_hint(struct cli_docs *docs, struct slice line, struct output *hint);
-/* The same for a line that is being typed: its last word counts as complete if the command can have it there. */
+/* The same for a line that is being typed: its last word counts as complete if it matches the syntax. */
 void docs_hint_typed(struct cli_docs *docs, struct slice line, struct output *hint);
-/* --test_hint: prints the hint of a line. --test_hint_file: compares hints with those in a file, which has pairs of
- * quoted strings, and returns the program's exit code, the number of hints that differ. */
+/* --test_hint: prints the hint of a line. --test_hint_file: reads pairs of a quoted line and its expected hint from a
+ * file, and returns the number of wrong hints, the program's exit code. */
 int hint_print(struct cli *cli, const char *line);
 int hints_check(struct cli *cli, const char *path);
-/* Calls `found` for each command (or help topic) that begins with the line, and after CONFIG GET and CONFIG SET for
- * each option of the server. */
+/* Calls `found` for each command or help topic that starts with the line. After CONFIG GET and CONFIG SET, calls it for
+ * each matching option of the server. */
 void docs_complete(struct cli *cli, struct slice line, void (*found)(void *context, const char *text), void *context);
 
 /* --- The prompt --- */
 
 int cli_repl(struct cli *cli);
-/* Reads the script of --eval and makes the command EVAL of it and the arguments. Free *argv with cli_eval_free(). Exits
- * if the file cannot be read. */
+/* Builds the command EVAL from the script file of --eval and the arguments. Free *argv with cli_eval_free(). Exits if
+ * the file cannot be read. */
 int cli_eval_arguments(const struct cli_options *o, struct slice **argv);
 void cli_eval_free(struct slice *argv);
-/* Starts a debugging session on a new connection and shows where the script stopped. Returns 0, or -1: it could not
- * start, with a message. */
+/* Starts a debugging session on a new connection and shows where the script has stopped. Returns -1 with a message if
+ * it could not start. */
 int debug_start(struct cli *cli);
-/* A line of the prompt while a session runs. Returns false if the program should end. */
+/* Handles a line of the prompt during a session. Returns false if the program should exit. */
 bool debug_line(struct cli *cli, int argc, const struct slice *argv);
-/* The command `eval` of the debugger takes the rest of the line as it is, quotes included. False: it is another line.
- */
+/* Handles the debugger's command `eval`, whose argument is the rest of the line, including quotes. False: the line is
+ * another command. */
 bool debug_eval(struct cli *cli, const char *line);
 struct line_editor;
 struct line_editor *line_editor_new(struct cli *cli);
 void line_editor_free(struct line_editor *editor);
-/* A line without its line end, valid until the next call; NULL: end of input. */
+/* Returns a line without its line end, valid until the next call; NULL: end of input. */
 const char *line_read(struct line_editor *editor, const char *prompt);
-/* True: a line that was read with an earlier one waits to be returned. */
+/* Whether another line was already read from standard input. */
 bool line_is_waiting(const struct line_editor *editor);
-void line_remember(struct line_editor *editor, const char *line);
+void line_remember(struct line_editor *editor, const char *line); /* adds it to the history */
 
 /* --- Modes: they return the program's exit code --- */
 

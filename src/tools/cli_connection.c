@@ -1,9 +1,9 @@
 /* cli_connection.c: the connection of valkey-cli: sends commands and shows replies.
  *
- * The connection is opened on first use. If it breaks, the error is reported and the next command reopens it; only a
- * program without a prompt, as with -r, reopens a connection silently that the server closed while it was idle. The
- * program tracks the state of the connection (database, protocol, transaction, subscriptions) from the commands and
- * their replies, for the prompt and to restore it after a reconnect. */
+ * The connection is opened on first use. If it fails, the error is printed and the next command reopens it. Without a
+ * prompt, as with -r, a connection that the server closed while idle is reopened silently. The program tracks the state
+ * of the connection (database, protocol, transaction, subscriptions) from the commands and their replies, to show it in
+ * the prompt and to restore it after a reconnect. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
@@ -143,7 +143,7 @@ static bool is_subscribing(int argc, const struct slice *argv) {
     return false;
 }
 
-/* Commands with replies for people, shown as they are. */
+/* Commands whose replies are text for people, and are printed raw. */
 static bool is_text_command(int argc, const struct slice *argv) {
     static const char *const names[][2] = {
         {"info", NULL},
@@ -179,7 +179,7 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
         cli->in_transaction = false;
     if (cli->in_transaction) return;
     if (argc == 2 && command_is(argc, argv, "select", NULL) && parse_int64(argv[1], &number)) {
-        cli->db = cli->options.db = (int)number; /* also after a reconnect */
+        cli->db = cli->options.db = (int)number; /* selected again after a reconnect */
     } else if (argc >= 2 && command_is(argc, argv, "hello", NULL) && parse_int64(argv[1], &number)) {
         cli->protocol = cli->options.protocol = (int)number;
     } else if (command_is(argc, argv, "auth", NULL) && argc <= 3) {
@@ -196,7 +196,7 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
 
 enum pubsub { PUBSUB_NO, PUBSUB_MESSAGE, PUBSUB_ACKNOWLEDGED };
 
-/* An acknowledgement of a subscription updates their count. */
+/* Updates the number of subscriptions if the value confirms one. */
 static enum pubsub pubsub_follow(struct cli *cli, const struct resp_value *v) {
     if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return PUBSUB_NO;
     struct slice kind = v->children[0].text;
@@ -205,7 +205,7 @@ static enum pubsub pubsub_follow(struct cli *cli, const struct resp_value *v) {
                                        "unsubscribe", "punsubscribe", "sunsubscribe"};
     for (size_t i = 0; i < sizeof acks / sizeof *acks; i++) {
         if (!slice_is(kind, acks[i]) || last->type != RESP_INTEGER) continue;
-        /* The server counts channels of shards apart from channels and patterns. */
+        /* The server counts shard channels apart from channels and patterns. */
         *(i % 3 == 2 ? &cli->shard_subscriptions : &cli->subscriptions) = last->integer;
         cli->subscribed = cli->subscriptions + cli->shard_subscriptions > 0;
         return PUBSUB_ACKNOWLEDGED;
@@ -247,7 +247,7 @@ static void show_push(struct cli *cli, const struct resp_value *push) {
     show_bytes(&m);
 }
 
-/* Attributes are not shown: scripts that parse the output do not expect them. */
+/* Attributes are not printed, because scripts that parse the output do not expect them. */
 static void attributes_drop(struct resp_value *v) {
     size_t kept = 0;
     for (size_t i = 0; i < v->count; i++) {
@@ -351,7 +351,8 @@ static int messages_follow(struct cli *cli) {
 
 /* --- Commands --- */
 
-/* Follows -MOVED and -ASK with -c. 1: ask the new node; 0: not a redirection; -1: cannot connect to the new node. */
+/* Follows -MOVED and -ASK with -c. 1: send the command again, to the new node; 0: not a redirection; -1: cannot connect
+ * to the new node. */
 static int redirect(struct cli *cli, const struct resp_value *reply) {
     if (!cli->options.cluster || reply->type != RESP_ERROR) return 0;
     bool ask = strncmp(reply->text.data, "ASK ", 4) == 0;
@@ -378,8 +379,8 @@ static int replies_expected(int argc, const struct slice *argv) {
     return is_subscribing(argc, argv) && argc > 2 ? argc - 1 : 1;
 }
 
-/* The server acknowledges UNSUBSCRIBE without names once for each subscription: show acknowledgements until none
- * arrives. */
+/* The server confirms UNSUBSCRIBE without names once for each subscription. Prints the confirmations until none has
+ * arrived for QUIET_MS. */
 static void acknowledgements_show(struct cli *cli) {
     while (cli->subscribed) {
         struct resp_value *v = session_read(&cli->session, QUIET_MS);
@@ -419,7 +420,7 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
     return 0;
 }
 
-/* True: the server has closed the connection since the last command. At the prompt that is an error, because
+/* Whether the server has closed the connection since the last command. At the prompt this is an error, because
  * transactions and subscriptions are lost; the next command connects again. */
 static bool is_dropped(struct cli *cli) {
     struct session *s = &cli->session;

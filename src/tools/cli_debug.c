@@ -1,8 +1,8 @@
-/* cli_debug.c: --ldb and --ldb-sync-mode, the debugger of scripts.
+/* cli_debug.c: --ldb and --ldb-sync-mode, the script debugger.
  *
- * A session has a connection of its own: SCRIPT DEBUG, then EVAL. From then on the lines of the prompt go to the
- * server's debugger, whose replies are arrays of lines. The line "<endsession>" announces the reply to EVAL, after
- * which the server closes the connection, and the prompt is that of commands again. */
+ * A session starts with SCRIPT DEBUG and EVAL on a new connection. Then the lines of the prompt go to the server's
+ * debugger, whose replies are arrays of lines. The line "<endsession>" is followed by the reply to EVAL. Then the
+ * server closes the connection, and the prompt accepts commands again. */
 #include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <string.h>
@@ -22,7 +22,7 @@ static struct colour colour_of(const char *line) {
     return (struct colour){"", 0, WHITE};
 }
 
-/* Shows the lines of a reply. Returns whether the session has ended. */
+/* Prints the lines of a reply. Returns whether the session has ended. */
 static bool show_lines(const struct resp_value *reply) {
     bool ended = false;
     for (size_t i = 0; i < reply->count; i++) {
@@ -58,7 +58,7 @@ static void session_failed(struct cli *cli) {
     session_close(&cli->session);
 }
 
-/* The reply to EVAL, behind the last lines. */
+/* Prints the reply to EVAL, which follows the last lines. */
 static void session_ended(struct cli *cli, bool began) {
     struct resp_value *value = session_read(&cli->session, -1);
     cli->debugging = false;
@@ -124,7 +124,7 @@ bool debug_line(struct cli *cli, int argc, const struct slice *argv) {
     struct resp_value *reply = session_call(&cli->session, argc, argv);
     if (!reply) {
         session_failed(cli);
-    } else if (reply->type == RESP_ERROR) { /* the session's process has failed, or the request is no RESP */
+    } else if (reply->type == RESP_ERROR) { /* the session's process has failed, or the request is not valid RESP */
         show_value(cli, reply);
         session_failed(cli);
     } else if (show_lines(reply)) {

@@ -1,5 +1,5 @@
-/* cli_docs.c: help, completion and hints from the server's COMMAND DOCS, so that they match the server, modules
- * included. Where the server does not answer that, they come from a table of commands in the program. */
+/* cli_docs.c: help, completion and hints from the server's COMMAND DOCS, so that they match the server, including its
+ * modules. If COMMAND DOCS fails, they come from a table of commands in the program (cli_commands.txt). */
 #include "lib/system/memory.h"
 #include "lib/system/version.h"
 #include "tools/cli.h"
@@ -79,7 +79,7 @@ static int entry_compare(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* The table of cli_commands.txt: a line with tabs for each command, then indented lines for its arguments. */
+/* Reads cli_commands.txt: for each command a line with tabs, then indented lines for its arguments. */
 static void table_read(struct cli_docs *docs) {
     for (const char *text = cli_commands_txt; *text;) {
         char *fields[4];
@@ -150,7 +150,7 @@ static void help_entry(const struct entry *e, bool group) {
     if (group) printf("  \033[33mgroup:\033[0m %s\r\n", e->group);
 }
 
-/* The request is the entry's name, or its first words. */
+/* Whether the words are the entry's name or its first words. */
 static bool help_matches(const struct entry *e, int argc, const struct slice *argv) {
     const char *at = e->name;
     for (int i = 0; i < argc; i++) {
@@ -182,7 +182,7 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv) {
 
 /* --- Hints --- */
 
-/* The entry whose name matches the first words, longest match first; *name_words: the number of words of the name. */
+/* The entry with the longest name that matches the first words; *name_words: the number of words of its name. */
 static struct entry *entry_of(struct cli_docs *docs, int argc, const struct slice *argv, int *name_words) {
     struct entry *found = NULL;
     for (int i = 0; i < docs->count; i++) {
@@ -230,8 +230,8 @@ static void complete_groups(const struct cli_docs *docs, struct slice start, voi
     }
 }
 
-/* Names of options: every word after CONFIG GET is one, and every second word after CONFIG SET. The server returns
- * those that begin like the word. Within MULTI it would queue the request, so the program does not send it. */
+/* Completes names of options: every word after CONFIG GET, and every second word after CONFIG SET. Gets the names from
+ * the server, except within MULTI, where it would queue the request. */
 static void complete_options(struct cli *cli, struct slice line, void (*found)(void *, const char *), void *context) {
     struct slice *argv;
     bool new_word = line.len && line.data[line.len - 1] == ' ';
@@ -269,7 +269,7 @@ void docs_complete(struct cli *cli, struct slice line, void (*found)(void *conte
     if (help) complete_groups(docs, line, found, context);
     for (int i = 0; i < docs->count; i++) {
         const struct entry *e = &docs->entries[i];
-        /* Complete subcommands only after their command was typed: a list of all would be too long. */
+        /* Complete subcommands only after their command, to keep the list short. */
         const char *space = strchr(e->name, ' ');
         if (strlen(e->name) < name.len || strncasecmp(e->name, name.data, name.len) != 0) continue;
         if (space && (size_t)(space - e->name) >= name.len) continue;

@@ -1,5 +1,5 @@
-/* cli_format.c: replies as text, in the four formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
- * output, so its details match, including the odd ones. */
+/* cli_format.c: replies as text, in the formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
+ * output, so it matches in every detail. */
 #include "lib/text/number.h"
 #include "tools/cli.h"
 #include <stdio.h>
@@ -11,11 +11,11 @@ static void put_char(struct output *out, char c) {
     output_write(out, (struct slice){&c, 1});
 }
 
-/* What is escaped, and how: as Valkey quotes strings, or as JSON does. */
+/* How characters are escaped in quoted strings of Valkey, or of JSON. */
 struct escapes {
-    const char *characters, *letters; /* \\ and a letter for each of these characters */
-    const char *other;                /* the printf format of other characters that are escaped */
-    unsigned char last;               /* characters from ' ' to this one stand for themselves */
+    const char *characters, *letters; /* these characters become \\ and the corresponding letter */
+    const char *other;                /* printf format of other escaped characters */
+    unsigned char last;               /* characters from ' ' to this one are not escaped */
 };
 static const struct escapes quoted_escapes = {"\\\"\n\r\t\a\b", "\\\"nrtab", "\\x%02x", '~'};
 static const struct escapes json_escapes = {"\\\"\n\r\t\f\b", "\\\"nrtfb", "\\u%04x", 0xff};
@@ -179,7 +179,7 @@ static void format_json_text(struct output *out, struct slice text) {
     put_char(out, '"');
 }
 
-/* The quoted form of the text, with its backslashes doubled: pure ASCII. */
+/* The quoted form of the text, with doubled backslashes: only ASCII. */
 static void format_json_ascii(struct output *out, struct slice text) {
     struct memory_output quoted;
     memory_output_init(&quoted);
@@ -196,7 +196,7 @@ static void format_json_ascii(struct output *out, struct slice text) {
 
 static void format_json(struct output *out, const struct resp_value *v, bool ascii);
 
-/* Names of an object are strings: any other value becomes its JSON text. */
+/* Names in a JSON object are strings, so any other value is written as its JSON text in quotes. */
 static void format_json_name(struct output *out, const struct resp_value *v, bool ascii) {
     bool text = v->type == RESP_BULK || v->type == RESP_STATUS || v->type == RESP_VERBATIM;
     if (!text) put_char(out, '"');

@@ -1,4 +1,4 @@
-/* cli_hints.c: the hints of the prompt, without a prompt: --test_hint and --test_hint_file. */
+/* cli_hints.c: --test_hint and --test_hint_file: the hints of the prompt on the command line. */
 #include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: scans a database, queries each key, keeps the extremes. The keys of
- * one SCAN reply are queried in one pipeline. */
+/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: scans a database, queries each key, and keeps the extremes. The
+ * queries for the keys of one SCAN reply are pipelined. */
 #include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <signal.h>
@@ -26,7 +26,7 @@ struct survey {
     struct hot *hot; /* hottest first */
     int64_t hot_count, hot_kept;
     uint64_t sampled, key_bytes, database_keys;
-    double progress; /* percent, without the keys being queried */
+    double progress; /* percent of the keys, without those being queried */
 };
 
 static const struct {
@@ -88,7 +88,7 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     for (size_t i = 0; i < count; i++) {
         struct slice name = cli_text(answer(survey));
         if (!slice_equal(name, SLICE("none")))
-            types[i] = type_find(survey, name); /* "none": the key was deleted meanwhile */
+            types[i] = type_find(survey, name); /* "none": the key was deleted after SCAN */
     }
     char samples[24];
     snprintf(samples, sizeof samples, "%lld", (long long)survey->cli->options.memkeys_samples);
@@ -140,7 +140,7 @@ static void sizes_summarize(const struct survey *survey) {
     }
 }
 
-/* --- Use --- */
+/* --- Access frequency --- */
 
 static void hot_note(struct survey *survey, struct slice key, uint64_t counter) {
     int64_t place = survey->hot_count;
@@ -181,7 +181,7 @@ static void use_summarize(const struct survey *survey) {
 
 /* --- Both --- */
 
-/* A copy of SCAN's reply: the queries about its keys reuse the reader. */
+/* Sends SCAN. Returns a copy of the reply, because the queries for its keys reuse the reader. */
 static struct resp_value scan(struct survey *survey, const char *cursor) {
     const struct cli_options *o = &survey->cli->options;
     char count[24];
@@ -219,7 +219,7 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     cli_connect_or_exit(cli);
     cli_catch_interrupt(cli, true); /* an interrupt shows the results so far */
     cli->session.interrupt = NULL;
-    CLI_CALL(cli, "READONLY"); /* lets a replica in a cluster serve reads; other servers' errors are ignored */
+    CLI_CALL(cli, "READONLY"); /* lets a cluster replica serve reads; elsewhere the error is ignored */
     const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
     cli_text(size);
     survey->database_keys = (uint64_t)size->integer;

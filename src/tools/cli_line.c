@@ -1,10 +1,9 @@
 /* cli_line.c: line editing with libedit, history, completion, hints.
  *
- * libedit has no hints. But it draws the whole line before it waits for the next key, and it calls our function to read
- * that key. This function draws the hint behind the cursor before it waits, and erases it when a key arrives. libedit's
- * idea of the screen stays correct.
+ * libedit has no hints. But it draws the whole line before it calls key_read() for the next key. key_read() draws the
+ * hint after the cursor, waits for a key, and erases the hint. So libedit's model of the screen stays correct.
  *
- * The history file is plain text, one entry a line, as Valkey's tool writes it: both tools can share the file. */
+ * The history file has one entry per line, like that of Valkey's tool, so both tools can share it. */
 #include "lib/system/memory.h"
 #include "tools/cli.h"
 #include <errno.h>
@@ -38,12 +37,12 @@ struct line_editor {
     const char *prompt;
     char *line; /* the result of line_read */
     bool ended;
-    /* Input that is not a terminal, read ahead: the caller must see which lines are here already. */
+    /* A buffer for input that is not a terminal, so that line_is_waiting() knows which lines have arrived. */
     char *input;
     size_t input_size, input_start, input_end;
 };
 
-/* libedit's callbacks get only the EditLine; EL_CLIENTDATA holds our struct. */
+/* libedit's callbacks get only the EditLine; EL_CLIENTDATA is the line_editor. */
 static struct line_editor *editor_of(EditLine *edit) {
     void *data = NULL;
     el_get(edit, EL_CLIENTDATA, &data);
@@ -75,7 +74,7 @@ static bool hint_draw(struct line_editor *editor) {
              text.len ? text.data : "");
     memory_output_free(&m);
     if (!text.len) return false;
-    /* Show only what fits on this line: a wrapped hint could not be erased. */
+    /* Truncate the hint to this line, because a wrapped hint could not be erased. */
     int columns = terminal_columns() - 1 - (int)((strlen(editor->prompt) + len) % (size_t)terminal_columns());
     if (columns < 2) return false;
     printf("\0337\033[90m%.*s\033[0m\0338", columns, hint);
@@ -274,7 +273,7 @@ bool line_is_waiting(const struct line_editor *editor) {
     return !editor->edit && editor->input_start < editor->input_end;
 }
 
-/* A line of input that is not a terminal; its last line may lack a line end. */
+/* Reads a line of input that is not a terminal. The last line may lack a line end. */
 static const char *input_line(struct line_editor *editor) {
     size_t scanned = editor->input_start;
     for (;;) {

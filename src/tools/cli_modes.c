@@ -1,4 +1,4 @@
-/* cli_modes.c: the modes of valkey-cli: statistics, the list of keys, latencies, a cache simulation. */
+/* cli_modes.c: --stat, --scan, --latency and its variants, and --lru-test. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -20,7 +20,7 @@ static int64_t info_number(struct slice info, const char *field) {
     return 0;
 }
 
-/* The keys of all databases: "db0:keys=12,expires=…". */
+/* The number of keys in all databases: "db0:keys=12,expires=…". */
 static int64_t info_keys(struct slice info) {
     int64_t keys = 0;
     for (const char *at = info.data; (at = strstr(at, "\ndb")); at++) {
@@ -221,7 +221,7 @@ int mode_latency_dist(struct cli *cli) {
 
 /* --- --intrinsic-latency --- */
 
-/* Work that the compiler cannot remove or shorten, like the work of a server between two readings of the clock. */
+/* Computation that the compiler cannot remove, between two readings of the clock. */
 static uint64_t work(uint64_t seed) {
     for (int i = 0; i < 64; i++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;

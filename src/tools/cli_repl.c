@@ -1,5 +1,5 @@
-/* cli_repl.c: the prompt, and the commands of valkey-cli itself. If standard input is not a terminal, its lines are
- * read the same way, without prompt and editing. */
+/* cli_repl.c: the prompt, and valkey-cli's own commands. If standard input is not a terminal, its lines are handled in
+ * the same way, without prompt and editing. */
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "tools/cli.h"
@@ -81,7 +81,7 @@ static void command_connect(struct cli *cli, const struct slice *argv) {
     cli_connect(cli, true, true);
 }
 
-/* Returns false if the program should end. */
+/* Returns false if the program should exit. */
 static bool line_run(struct cli *cli, int argc, struct slice *argv) {
     int64_t repeat = cli->options.repeat;
     if (cli->debugging && !slice_is(argv[0], "clear")) return debug_line(cli, argc, argv);
@@ -124,10 +124,10 @@ int cli_repl(struct cli *cli) {
         if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
     }
     struct line_editor *editor = cli->editor = line_editor_new(cli);
-    /* At the prompt an interrupt ends the program; while it waits for the server it ends the wait. */
+    /* At the prompt SIGINT ends the program; during a wait for the server it ends the wait. */
     if (cli->tty) cli_catch_interrupt(cli, true);
-    bool go_on = true;
-    while (go_on) {
+    bool more = true;
+    while (more) {
         char prompt[320];
         cli_prompt(cli, prompt, sizeof prompt);
         fflush(stdout);
@@ -145,7 +145,7 @@ int cli_repl(struct cli *cli) {
             continue;
         }
         cli_interrupted = false;
-        if (argc > 0) go_on = line_run(cli, argc, argv);
+        if (argc > 0) more = line_run(cli, argc, argv);
         words_free(argv, argc);
         if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction && !cli->debugging)
             cli->docs = docs_load(cli);

@@ -1,8 +1,8 @@
 /* cli_syntax.c: see cli_syntax.h.
  *
- * Words are matched from the left. Neighbouring optional arguments may come in any order. Where the words end inside an
- * argument, the rest of that argument is what comes next; then follow the arguments that are still possible, in the
- * order of the documentation. A word that no argument accepts ends the hints: a wrong hint is worse than none. */
+ * Words are matched from left to right. Adjacent optional arguments may be in any order. If the words end inside an
+ * argument, the hint starts with the rest of that argument. Then follow the arguments that are still possible, in the
+ * order of COMMAND DOCS. If no argument matches a word, there is no hint, since a wrong hint is worse than none. */
 #include "tools/cli_syntax.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
@@ -60,8 +60,8 @@ void syntax_read(struct syntax *s, const struct resp_value *arguments) {
     }
 }
 
-/* A line is indented by one blank a level: type, flags and name, each with one blank behind it, and the token after an
- * '='. */
+/* Reads lines of cli_commands.txt. A line is indented by one space per level. It has type, flags and name, each
+ * followed by a space, and the token after '='. */
 static void lines_read(struct syntax *s, const char **text, size_t depth) {
     while (strspn(*text, " ") == depth) {
         const char *p = *text + depth, *end = p + strcspn(p, "\n");
@@ -105,7 +105,7 @@ static void put(struct output *out, const char *text) {
 
 static void argument_write(struct output *out, const struct syntax_argument *a);
 
-/* The argument without its token and its repetition. */
+/* Writes the argument without its token and its repetition. */
 static void body_write(struct output *out, const struct syntax_argument *a) {
     if (a->kind == SYNTAX_TOKEN) return;
     if (!a->parts.count) put(out, a->name);
@@ -176,7 +176,7 @@ static bool word_fits(const struct syntax_argument *a, struct slice word) {
 
 static enum syntax_match argument_match(struct syntax_argument *a, struct words *w);
 
-/* The argument once, without its repetition. */
+/* Matches the argument once, without its repetition. */
 static enum syntax_match once_match(struct syntax_argument *a, struct words *w, bool with_token) {
     reset(&a->parts);
     a->missing = SYNTAX_WHOLE;
@@ -208,7 +208,7 @@ static enum syntax_match argument_match(struct syntax_argument *a, struct words 
     while (a->match == SYNTAX_ALL && a->multiple) {
         int behind = w->at;
         if (behind == w->count) {
-            a->match = SYNTAX_PART; /* it may be repeated */
+            a->match = SYNTAX_PART; /* a repetition may follow */
             break;
         }
         enum syntax_match again = once_match(a, w, a->multiple_token);
@@ -222,7 +222,7 @@ static enum syntax_match argument_match(struct syntax_argument *a, struct words 
     return a->match;
 }
 
-/* Optional arguments from `first` to before `last`, in any order. */
+/* Matches the optional arguments [first, last) in any order. */
 static enum syntax_match options_match(struct syntax *s, int first, int last, struct words *w) {
     bool found;
     do {
@@ -242,7 +242,7 @@ static enum syntax_match options_match(struct syntax *s, int first, int last, st
     return SYNTAX_ALL;
 }
 
-/* SYNTAX_PART: the words ended, and something may follow. */
+/* SYNTAX_PART: all words match, and more may follow. */
 static enum syntax_match list_match(struct syntax *s, struct words *w) {
     for (int i = 0, last; i < s->count; i = last) {
         if (w->at == w->count) return SYNTAX_PART;
@@ -277,7 +277,7 @@ static void list_rest_write(struct output *out, const struct syntax *s) {
     }
 }
 
-/* The rest of an argument in which the words ended. */
+/* Writes the rest of an argument in which the words ended. */
 static void rest_write(struct output *out, const struct syntax_argument *a) {
     if (a->missing == SYNTAX_WHOLE)
         body_write(out, a);

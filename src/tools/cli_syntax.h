@@ -1,5 +1,5 @@
-/* cli_syntax.h: the arguments of a command as COMMAND DOCS describes them, and what may follow the words that a user
- * has typed. */
+/* cli_syntax.h: the arguments of a command as COMMAND DOCS describes them, and which of them may follow the words that
+ * a user has typed. */
 #ifndef TOOLS_CLI_SYNTAX_H
 #define TOOLS_CLI_SYNTAX_H
 #include "lib/text/output.h"
@@ -7,7 +7,8 @@
 
 enum syntax_kind { SYNTAX_WORD, SYNTAX_INTEGER, SYNTAX_DOUBLE, SYNTAX_TOKEN, SYNTAX_ONEOF, SYNTAX_BLOCK };
 enum syntax_match { SYNTAX_NONE, SYNTAX_PART, SYNTAX_ALL };
-/* What may follow an argument that matches in part: all behind its token, a part of it, or only its repetition. */
+/* What may follow an argument that matches in part: the whole value after its token, the rest of a block, or only a
+ * repetition. */
 enum syntax_missing { SYNTAX_WHOLE, SYNTAX_REST, SYNTAX_REPETITION };
 struct syntax_argument;
 struct syntax {
@@ -17,23 +18,23 @@ struct syntax {
 struct syntax_argument {
     enum syntax_kind kind;
     bool optional, multiple, multiple_token;
-    char *name;  /* as it is shown */
-    char *token; /* the word before it; NULL: none */
+    char *name;  /* as displayed */
+    char *token; /* the token before the value; NULL: none */
     struct syntax parts;
-    /* How typed words match it: */
+    /* The result of matching typed words: */
     enum syntax_match match;
     enum syntax_missing missing;
-    bool skipped; /* the words continue behind it */
-    int chosen;   /* of a SYNTAX_ONEOF that matches in part */
+    bool skipped; /* the words match later arguments, so this optional one cannot follow any more */
+    int chosen;   /* the choice of a SYNTAX_ONEOF that matches in part */
 };
 
 /* `arguments` is the array of that name in COMMAND DOCS; NULL: a command without arguments. */
 void syntax_read(struct syntax *s, const struct resp_value *arguments);
-/* Reads the lines of the table of commands (cli_commands.txt) that describe arguments; *text ends behind them. */
+/* Reads the argument lines of one command in cli_commands.txt, and advances *text past them. */
 void syntax_read_text(struct syntax *s, const char **text);
 void syntax_free(struct syntax *s);
 /* "key value [NX|XX] [EX seconds|PX milliseconds]" */
 void syntax_write(struct output *out, const struct syntax *s);
-/* Writes what may follow the words. Writes nothing and returns false if they do not match. */
+/* Writes the arguments that may follow the words. Returns false and writes nothing if the words do not match. */
 bool syntax_hint(struct output *out, struct syntax *s, int argc, const struct slice *argv);
 #endif

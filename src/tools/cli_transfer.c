@@ -1,4 +1,4 @@
-/* cli_transfer.c: --pipe, --rdb and --replica: streams instead of commands and replies. */
+/* cli_transfer.c: --pipe, --rdb and --replica, which transfer streams. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -27,7 +27,7 @@ static void pipe_finish_input(struct pipe_run *p) {
     event_io_remove(p->cli->session.loop, &p->input);
     p->input_ended = true;
     p->last_us = clock_monotonic_us();
-    /* The empty line terminates an unfinished last line. */
+    /* The line end completes a last line that has none. */
     output_write(out, SLICE("\r\n"));
     request_write(out, 2, (struct slice[]){SLICE("ECHO"), slice_make(p->mark, MARK)});
     conn_flush(p->cli->session.conn);
@@ -35,7 +35,7 @@ static void pipe_finish_input(struct pipe_run *p) {
     fflush(stdout);
 }
 
-/* Reads from standard input as much as fits into the connection's send memory. */
+/* Sends standard input until PIPE_QUEUED_MAX bytes are queued in the connection. */
 static void pipe_input(struct event_io *io, int mask) {
     struct pipe_run *p = container_of(io, struct pipe_run, input);
     struct connection *conn = p->cli->session.conn;
@@ -96,7 +96,7 @@ int mode_pipe(struct cli *cli) {
     random_bytes(p->mark, MARK);
     p->last_us = clock_monotonic_us();
     struct session *s = &cli->session;
-    /* A file is always readable, and epoll does not accept it: read it between the turns of the loop. */
+    /* epoll does not accept regular files, so they are read between the turns of the loop. */
     bool watched = event_io_set(s->loop, &p->input, STDIN_FILENO, EVENT_READ, pipe_input) == 0;
     if (watched) fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     uint64_t timeout_us = (uint64_t)cli->options.pipe_timeout_s * 1000 * 1000;
@@ -133,7 +133,7 @@ static void stream_fail(struct cli *cli, const char *what) {
     exit(1);
 }
 
-/* False: the server refuses the option. It sends a full snapshot then. */
+/* False: the server refused the option. The snapshot is then complete. */
 static bool replconf(struct cli *cli, const char *name, const char *value) {
     fprintf(stderr, "sending REPLCONF %s %s\n", name, value);
     const struct resp_value *reply = CLI_CALL(cli, "REPLCONF", name, value);
@@ -144,8 +144,8 @@ static bool replconf(struct cli *cli, const char *name, const char *value) {
 
 enum { SYNC_UNTIL_MARK = -1, SYNC_CONTINUES = -2 };
 
-/* Sends SYNC, or the PSYNC of the user, and reads the header of the reply: the length of the snapshot, SYNC_UNTIL_MARK
- * with the mark that ends it, or SYNC_CONTINUES: the commands follow immediately. */
+/* Sends SYNC or the user's PSYNC, and reads the header of the reply. Returns the length of the snapshot; or
+ * SYNC_UNTIL_MARK, with the mark that ends it; or SYNC_CONTINUES: the stream follows without a snapshot. */
 static int64_t sync_begin(struct cli *cli, int argc, const struct slice *argv, char mark[EOF_MARK]) {
     struct session *s = &cli->session;
     session_send(s, argc, argv);

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Without a timeout option a tool waits this long for a busy or starting server, over every transport. */
+/* The connect timeout without a timeout option, on every transport. */
 enum { CONNECT_TIMEOUT_MS = 60 * 1000 };
 
 void text_set(char **field, const char *value) {
@@ -242,7 +242,7 @@ bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) 
     return false;
 }
 
-/* The first address of the preferred family; the name itself if there is none. */
+/* The host name's first address of the preferred family, or the name itself if there is none. */
 static const char *host_prefer(const struct endpoint *e, char address[static INET6_ADDRSTRLEN]) {
     struct addrinfo hints = {.ai_family = e->family, .ai_socktype = SOCK_STREAM}, *found;
     if (!e->family || getaddrinfo(e->host, NULL, &hints, &found) != 0) return e->host;

@@ -1,4 +1,4 @@
-/* endpoint.h: the server address, transport and credentials: the options that all tools share. */
+/* endpoint.h: the options that all tools share: the server's address, the transport, and credentials. */
 #ifndef TOOLS_ENDPOINT_H
 #define TOOLS_ENDPOINT_H
 #include "net/connection.h"
@@ -9,7 +9,7 @@ struct endpoint {
     char *socket; /* path of a Unix socket; overrides host and port */
     char *user, *password;
     int db;     /* from the URI */
-    int family; /* AF_INET or AF_INET6: the preferred addresses of a host name; 0: in the system's order */
+    int family; /* AF_INET or AF_INET6: preferred addresses of a host name; 0: in the system's order */
     bool rdma, tls, mptcp;
     /* TLS; all texts but the name are as in tls.h */
     char *server_name, *ca_file, *ca_dir, *cert_file, *key_file, *ciphers, *ciphersuites;
@@ -18,11 +18,11 @@ struct endpoint {
 
 void endpoint_init(struct endpoint *e);
 void endpoint_free(struct endpoint *e);
-/* Parses the option argv[i]. Returns how many arguments it used; 0: not one of these options; -1: its argument is
- * missing; -2: invalid, `error` has the reason. */
+/* Parses the option argv[i]. Returns the number of arguments used; 0: not one of these options; -1: its argument is
+ * missing; -2: it is invalid, and `error` has the reason. */
 int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *error, size_t error_size);
-/* Checks what does not fit together, and prepares TLS for all connections of the process. Call it once, after the last
- * option. False: `error` has the reason. */
+/* Checks for options that exclude each other, and prepares TLS for all connections of the process. Call it once, after
+ * the last option. False: `error` has the reason. */
 bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size);
 struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,
                                     const struct connection_events *events, void *owner);
@@ -30,6 +30,6 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
 void endpoint_format(const struct endpoint *e, char *text, size_t size);
 /* "tcp", "tls", "unix", "rdma (softrdma0)" */
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size);
-/* Replaces a text that a struct owns. */
+/* Replaces an owned string by a copy of `value`. */
 void text_set(char **field, const char *value);
 #endif

@@ -1,5 +1,5 @@
-/* session.c: see session.h. The connection has no event handler: functions that wait run the loop and check the state.
- */
+/* session.c: see session.h. The connection's event handlers do nothing: functions that wait run the loop and check the
+ * state of the connection. */
 #include "tools/session.h"
 #include "lib/system/memory.h"
 #include "resp/request.h"
@@ -57,7 +57,7 @@ void session_send(struct session *s, int argc, const struct slice *argv) {
     conn_flush(s->conn);
 }
 
-/* Like conn_wait_readable, but checks regularly whether it was interrupted. */
+/* Like conn_wait_readable(), but checks s->interrupt every INTERRUPT_LOOK_MS. */
 static int wait_input(struct session *s, size_t more_than, int64_t timeout_ms) {
     if (!s->interrupt) return conn_wait_readable(s->conn, more_than, timeout_ms);
     for (int64_t left = timeout_ms;;) {

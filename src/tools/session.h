@@ -14,10 +14,10 @@ struct session {
 
 void session_init(struct session *s);
 void session_free(struct session *s);
-/* Returns 0 or -errno with s->error set. Closes an existing connection first. timeout_ms 0: no limit of our own. */
+/* Returns 0 or a negative errno and sets s->error. Closes an existing connection first. timeout_ms 0: the default. */
 int session_connect(struct session *s, const struct endpoint *e, uint32_t timeout_ms);
 void session_close(struct session *s);
-bool session_is_open(const struct session *s); /* false once the peer has closed and all its data was read */
+bool session_is_open(const struct session *s); /* false when the server has closed it and all data was read */
 void session_send(struct session *s, int argc, const struct slice *argv);
 /* Returns the next reply (or push message), valid until the next call. NULL: s->error has the reason (end of
  * connection, timeout, not RESP). timeout_ms -1: no limit. */

@@ -1,13 +1,13 @@
 /* broadcast.c: see broadcast.h.
  *
- * One radix tree holds the prefixes of all clients. One walk down the tree finds all prefixes of a changed key, so the
- * cost depends on the length of the key, and not on the number of prefixes or clients. Each prefix collects its
- * changed keys in a radix tree, which sorts them and drops duplicates. Before the loop waits, each prefix with changed
- * keys, in their order, sends one message to its subscribers, which share its encoded bytes.
+ * One radix tree holds the prefixes of all clients. One descent of the tree finds all prefixes of a changed key, so the
+ * cost depends on the length of the key and not on the number of prefixes or clients. Each prefix collects its changed
+ * keys in a radix tree, which sorts them and removes duplicates. Before the loop waits, each prefix with changed keys
+ * sends one message to its subscribers, which share the encoded bytes. Prefixes are handled in sorted order.
  *
  * For NOLOOP each collected key is stored with the id of the client that changed it, or 0 if several clients did.
  * (Valkey stores the last one, so a client that changes a key right after another client does not get the message of
- * the other change.) Only a receiver that itself changed a key since the last messages gets a message of its own. */
+ * the other change.) Only a NOLOOP receiver that has itself changed a key in this round gets a message of its own. */
 #include "tracking/broadcast.h"
 #include "lib/structures/radix_tree.h"
 #include "lib/system/memory.h"
@@ -21,7 +21,7 @@ struct prefix {
     struct list subscriptions;
     struct radix_tree *changed; /* key → id of the client that changed it; NULL: none */
     struct list_link link;      /* in `collecting`, if it has changed keys */
-    bool sending;               /* must not be freed now */
+    bool sending;               /* broadcast_send() uses it: do not free it */
     size_t len;
     char name[];
 };
@@ -31,7 +31,7 @@ struct subscription {
     struct tracker *tracker;
 };
 
-static struct radix_tree *prefixes; /* NULL: never used */
+static struct radix_tree *prefixes; /* NULL: no client has used BCAST yet */
 static struct list collecting = LIST_INIT(collecting);
 static uint64_t round_number = 1;
 
@@ -134,7 +134,7 @@ struct change {
     struct slice key;
     uint64_t origin; /* id of the client; 0: none; EXPIRED */
 };
-#define EXPIRED UINT64_MAX /* the server has expired or evicted the key; a change that follows replaces this origin */
+#define EXPIRED UINT64_MAX /* the server expired or evicted the key; a later change replaces this origin */
 
 static bool collect(void *context, size_t len, void *value) {
     const struct change *change = context;
@@ -161,8 +161,8 @@ void broadcast_changed(struct slice key, const struct client *origin, bool expir
     radix_tree_prefixes(prefixes, key, collect, &change);
 }
 
-/* The message of the changed keys without those that only the client `except` has changed (0: of all). NULL: no key is
- * left. */
+/* Builds the message of the changed keys, except those that only the client `except` has changed (0: all keys). NULL:
+ * no key is left. */
 static struct invalidation *message_of(const struct radix_tree *changed, uint64_t except) {
     struct radix_iterator it;
     struct invalidation *message = NULL;
@@ -182,15 +182,15 @@ static bool skips_own(const struct tracker *tracker) {
     return tracker->options & TRACK_NOLOOP && tracker->wrote == round_number;
 }
 
-/* A client with one prefix gets no other message in this round, so its output is sent at once: the next client's
- * message reuses its send memory. */
+/* A client with one prefix gets no other message in this round, so its output is sent immediately, and the next
+ * client's message can reuse the send memory. */
 static void send_to(struct invalidation *message, struct tracker *tracker) {
     struct client *alone = broadcast_prefixes(tracker) == 1 && !tracker->redirect ? tracker->client : NULL;
     invalidation_send(message, tracker);
     if (alone) client_flush_pushes(alone);
 }
 
-/* A push may close a client, which leaves the prefix. */
+/* A push may close a client, which ends its subscriptions: list_each() allows the removal. */
 static void prefix_send(struct prefix *prefix) {
     struct radix_tree *changed = prefix->changed;
     prefix->changed = NULL;

@@ -1,6 +1,6 @@
 /* invalidation.c: see invalidation.h.
  *
- * There is one message, whose memory is reused: a change of a tracked key allocates nothing. */
+ * All messages use the same memory, so a change of a tracked key allocates nothing. */
 #include "tracking/invalidation.h"
 #include "lib/system/memory.h"
 #include "lib/text/blob.h"
@@ -61,7 +61,7 @@ static struct encoded *encode(struct invalidation *message, int protocol) {
     return encoded;
 }
 
-/* The client that gets the messages is gone. A client in RESP3 gets a push for each message that it misses. */
+/* The client of REDIRECT is closed. A tracking client in RESP3 gets this push instead of each message. */
 static void redirection_broken(const struct tracker *tracker) {
     struct client *client = tracker->client;
     client->flags |= CLIENT_TRACKING_BROKEN;

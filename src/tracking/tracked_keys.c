@@ -1,12 +1,12 @@
 /* tracked_keys.c: see tracked_keys.h.
  *
- * A hash table of keys; a key holds the set of its readers. Most keys have one reader, which needs no further memory;
- * more readers are an open-addressing table of pointers, so that reading a key again costs a search of one or two cache
- * lines, however many clients have read it. Trackers whose client is gone are dropped when the set grows: it never has
- * more than about twice as many slots as there were live readers.
+ * A hash table of keys; each key has the set of its readers. Most keys have one reader, which needs no further memory.
+ * More readers are in an open-addressing table of pointers, so that reading a key again costs a lookup of one or two
+ * cache lines, whatever the number of readers. Trackers whose client is closed are removed when the table grows, so it
+ * has at most about four slots for each live reader.
  *
- * Rejected: ids of clients instead of pointers. A message would look up the client of each id, and the ids of clients
- * that have disconnected would fill the set of a key that never changes. */
+ * Rejected: client ids instead of pointers. Each message would have to look up the client of each id, and the ids of
+ * disconnected clients would fill the set of a key that never changes. */
 #include "tracking/tracked_keys.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
@@ -34,7 +34,7 @@ static struct slice key_name(const void *entry) {
 }
 static void key_free(void *entry);
 static const struct hashtable_type keys_type = {.key = key_name, .free_entry = key_free};
-static struct hashtable *keys; /* NULL: none were tracked yet */
+static struct hashtable *keys; /* NULL: no key has been tracked yet */
 int64_t tracked_keys_max;
 
 static void counts_update(void) {
@@ -58,7 +58,7 @@ static void reader_drop(struct tracker *tracker) {
     tracker_unref(tracker);
 }
 
-/* Moves the readers whose clients live to a table with space for more. */
+/* Moves the readers whose client is connected to a new table with space for one more; drops the others. */
 static void readers_grow(struct tracked_key *key) {
     struct tracker **old = key->slots ? key->table : &key->reader;
     uint32_t old_slots = key->slots ? key->slots : 1, live = 0, slots = SLOTS_FIRST;
@@ -130,8 +130,8 @@ void tracked_keys_add(struct tracker *tracker, struct slice name) {
     reader_add(key, tracker);
 }
 
-/* Sends the messages of a key that was removed from the table. A push may close a client; its tracker stays, because
- * the key still refers to it. */
+/* Sends the message of a key that was removed from the table. A push may close a client; its tracker is not freed,
+ * because the key still refers to it. */
 static void key_invalidate(struct tracked_key *key, const struct client *origin) {
     struct tracker **readers = key->slots ? key->table : &key->reader;
     uint32_t slots = key->slots ? key->slots : key->count;
@@ -189,7 +189,7 @@ void tracked_keys_limit(size_t max) {
 void tracked_keys_clear(void) {
     struct hashtable *all = keys;
     if (!all) return;
-    keys = NULL; /* dropping the last reader may call this function again */
+    keys = NULL; /* reader_drop() may call this function again */
     counts_update();
     hashtable_free(all);
 }

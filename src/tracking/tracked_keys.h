@@ -1,7 +1,7 @@
 /* tracked_keys.h: which clients have read which keys; the default mode of client-side caching. Main thread only.
  *
- * The table holds at most tracking-table-max-keys keys. Above that it evicts keys at random and sends the messages for
- * them, so their readers forget what the server forgets. */
+ * The table has at most tracking-table-max-keys keys. Above that it evicts random keys and sends invalidation messages
+ * for them. */
 #ifndef TRACKING_TRACKED_KEYS_H
 #define TRACKING_TRACKED_KEYS_H
 #include "lib/text/slice.h"
@@ -13,8 +13,8 @@ struct tracker;
 enum { TRACKED_KEYS_EVICT_MAX = 10000 };
 extern int64_t tracked_keys_max; /* 0: no limit */
 void tracked_keys_add(struct tracker *tracker, struct slice key);
-/* Removes the key and sends its readers the message. `origin`: the client whose request made the change, also by
- * a script, NULL: none. It does not get the message if it has NOLOOP. */
+/* Removes the key and sends the message to its readers. `origin`: the client whose request made the change, directly or
+ * by a script; NULL: none. With NOLOOP it does not get the message. */
 void tracked_keys_changed(struct slice key, const struct client *origin);
 /* The same for all keys of a hash slot, in every database. */
 void tracked_keys_slot_left(unsigned slot);

@@ -1,12 +1,12 @@
-/* tracker.c: the life of trackers, and the events that concern them: commands that read keys, changes of keys, the end
- * of a data set. See tracking.h.
+/* tracker.c: creates and frees trackers, and handles the events that they need: reads of keys, changes of keys,
+ * flushes. See tracking.h.
  *
- * A tracked key refers to trackers by pointer. So a tracker whose client is gone, or has turned tracking off, stays
- * until no tracked key refers to it. A client that turns tracking on again still gets the messages for the keys that it
- * read before, as with Valkey.
+ * A tracked key refers to trackers by pointer. So a tracker whose client is closed, or has turned tracking off, exists
+ * until no tracked key refers to it. A client that turns tracking on again still gets messages for keys that it read
+ * before, as with Valkey.
  *
- * CLIENT CACHING is for the next command. Its end cannot be observed, since the command may be refused; so the filter,
- * which sees the request after that one, looks at the command before. */
+ * CLIENT CACHING applies to the next command. That command may be refused before it runs, so its end cannot be
+ * observed. Instead a filter on the following request checks which command the client ran before. */
 #include "tracking/tracker.h"
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
@@ -24,9 +24,9 @@
 enum { KEYS_ON_STACK = 64, CLIENT_FLAGS = CLIENT_TRACKING | CLIENT_TRACKING_BCAST | CLIENT_TRACKING_BROKEN };
 
 static struct list trackers = LIST_INIT(trackers);
-static size_t caching_count; /* trackers with `caching` */
+static size_t caching_count; /* trackers with `caching` set */
 static bool listening;
-static bool flush_due; /* a data set was replaced outside of a command: the message is sent before the loop waits */
+static bool flush_due; /* the data set was replaced outside of a command: send the message before the loop waits */
 
 static void client_freed(struct client *client);
 static void client_reset_tracking(struct client *client);
@@ -55,7 +55,7 @@ static void keys_read(const struct call *call, struct tracker *tracker) {
     if (positions != few) mem_free(positions);
 }
 
-/* The commands that a script calls are the reads, not the script: it declares keys that it may never read. */
+/* A script counts only with the commands that it calls: it may declare keys that it never reads. */
 static void after_call(struct call *call, uint64_t ticks) {
     if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
     const struct command_spec *spec = call->command->spec;
@@ -66,7 +66,7 @@ static void after_call(struct call *call, uint64_t ticks) {
 }
 static struct call_listener call_listener = {.after = after_call, .again = true, .state_only = true};
 
-/* The next change is the deletion of a key that has expired or is evicted, not a change of the command's client. */
+/* The next key_changed() is for an expired or evicted key, not for a change by the command's client. */
 static bool expires;
 
 static void key_expires(struct db *db, struct slice key) {
@@ -91,8 +91,8 @@ static void flush_send(void) {
     invalidation_end(message);
 }
 
-/* All keys are invalid. A command that empties several databases sends one message, and so does a new data set that
- * does not come with a command. */
+/* Invalidates all keys. A command that flushes several databases sends one message; so does a load of a data set
+ * outside of a command. */
 static void db_flushed(struct db *db, size_t keys) {
     static const struct call *last_call;
     static uint64_t last_number;
@@ -108,7 +108,7 @@ static void db_flushed(struct db *db, size_t keys) {
 }
 
 static void dbs_swapped(struct db *a, struct db *b) {
-    if (a == b) db_flushed(a, 0); /* its contents were replaced */
+    if (a == b) db_flushed(a, 0); /* the contents of the database were replaced */
 }
 
 static void entry_left(void *context, struct entry *entry) {
@@ -145,7 +145,7 @@ static void listen_if_needed(void) {
     } else {
         call_unlisten(&call_listener);
         store_events_unlisten(&listener);
-        tracked_keys_clear(); /* all that refer to it are gone */
+        tracked_keys_clear(); /* no tracker is left */
         flush_due = false;
     }
 }
@@ -197,7 +197,7 @@ struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t op
     return tracker;
 }
 
-/* The client no longer has the tracker. */
+/* Separates the tracker from its client; frees it if no tracked key refers to it. */
 static void tracker_detach(struct tracker *tracker) {
     client_set_state(tracker->client, &client_listener, NULL);
     tracker->client = NULL;

@@ -11,15 +11,15 @@ struct radix_tree;
 
 enum tracker_option { TRACK_BCAST = 1, TRACK_OPTIN = 2, TRACK_OPTOUT = 4, TRACK_NOLOOP = 8 };
 struct tracker {
-    struct client *client;       /* NULL: the client is gone, and only tracked keys refer to the tracker */
-    struct list_link link;       /* in the list of all trackers whose client lives */
+    struct client *client;       /* NULL: the client is closed, and only tracked keys refer to the tracker */
+    struct list_link link;       /* in the list of all trackers that have a client */
     uint64_t redirect;           /* id of the client that gets the messages; 0: this client */
     uint32_t options;            /* enum tracker_option */
-    bool on;                     /* false: CLIENT TRACKING OFF, but tracked keys refer to the tracker */
-    bool caching;                /* CLIENT CACHING was called, for the next command */
+    bool on;                     /* false: after CLIENT TRACKING OFF, while tracked keys refer to the tracker */
+    bool caching;                /* CLIENT CACHING was called and applies to the next command */
     size_t items;                /* tracked keys that refer to the tracker */
     struct radix_tree *prefixes; /* BCAST: its subscriptions, by prefix; NULL: none */
-    uint64_t wrote;              /* the last round of broadcasts for which its client changed a key */
+    uint64_t wrote;              /* the last round of broadcasts in which its client changed a key */
 };
 
 struct tracker *tracker_of(const struct client *client); /* NULL: it never tracked keys */

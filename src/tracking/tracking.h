@@ -5,18 +5,18 @@
  *
  * - Default: the server remembers which client has read which key, in a table (tracked_keys.h). The first change of the
  *   key removes it from the table and sends the message to the clients that have read it. OPTIN and OPTOUT select the
- *   commands whose keys are remembered. A key is a name: the table does not distinguish databases, so a change in
- *   another database invalidates it too.
+ *   commands whose keys are remembered. The table has names of keys without their database, so a change in another
+ *   database also invalidates them.
  * - BCAST: the server does not remember what clients read. A client names prefixes (broadcast.h) and gets the names of
  *   all changed keys with these prefixes, collected until the event loop waits.
  *
- * A message goes to the client itself as a RESP3 push, after the reply if its own command made the change, or with
- * REDIRECT to another client: as a push, or in RESP2 as a message of channel __redis__:invalidate if that client is in
- * subscribed state. Without a receiver that can take it the message is dropped. FLUSHALL, FLUSHDB and a new data set
- * invalidate all keys at once, with a null. SWAPDB sends nothing, as in Valkey.
+ * A message goes to the client itself as a RESP3 push, after the reply if its own command made the change. With
+ * REDIRECT it goes to another client: as a push, or in RESP2 as a message of the channel __redis__:invalidate if that
+ * client has subscriptions. Otherwise the message is dropped. FLUSHALL, FLUSHDB and a new data set invalidate all keys
+ * by one message with a null. SWAPDB sends nothing, as in Valkey.
  *
  * Messages are pushes (client_push), so the reply barrier, output limits, I/O threads and all transports treat them
- * like those of publish and subscribe. While no client tracks keys, no listener is installed. */
+ * like messages of channels. While no client tracks keys, no listener is installed. */
 #ifndef TRACKING_TRACKING_H
 #define TRACKING_TRACKING_H
 #include "server/command/command.h"

@@ -7,7 +7,7 @@
 #include "tracking/tracking.h"
 #include <stdlib.h>
 
-/* What a call of CLIENT TRACKING asks for. */
+/* The arguments of CLIENT TRACKING. */
 struct request {
     uint64_t redirect;
     uint32_t options;
@@ -61,7 +61,7 @@ static bool parse(struct call *call, struct request *request) {
     return true;
 }
 
-/* Returns the error of options that exclude each other or the client's current mode, NULL: none. */
+/* Returns the error if options exclude each other or the client's current mode; NULL: they do not. */
 static const char *check_options(const struct client *client, const struct request *request) {
     enum { CHOICE = TRACK_OPTIN | TRACK_OPTOUT };
     const struct tracker *tracker = tracker_of(client);
@@ -78,8 +78,7 @@ static const char *check_options(const struct client *client, const struct reque
     return NULL;
 }
 
-/* Overlapping prefixes. In sorted order, what a text is a prefix of follows it directly; so one pass finds all prefixes
- * that overlap with another one. The error names the first such argument and its first partner. */
+/* --- Overlapping prefixes --- */
 
 static int by_text(const void *a, const void *b) {
     return slice_compare(**(const struct slice *const *)a, **(const struct slice *const *)b);
@@ -93,7 +92,9 @@ static bool overlap(struct slice a, struct slice b) {
     return is_prefix(a, b) || is_prefix(b, a);
 }
 
-/* The first of the arguments that overlaps with a later one; NULL: none. They are in one array (call->argv). */
+/* The first of the arguments that overlaps with a later one; NULL: none. In sorted order a prefix is directly followed
+ * by all texts that start with it, so one pass finds all overlaps. The arguments are in one array (call->argv), so
+ * comparing their addresses compares their positions. */
 static const struct slice *first_overlapping(const struct request *request) {
     size_t count = request->prefix_count;
     if (count < 2) return NULL;
@@ -241,7 +242,7 @@ const struct command_spec tracking_commands[] = {
      CONNECTION,
      .since = "6.0.0",
      .complexity = "O(1)",
-     .summary = "Tells whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
+     .summary = "Sets whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
      .syntax = "mode(YES|NO)"},
     {.name = "getredir",
      .run = getredir_run,
