@@ -24,7 +24,10 @@ static struct cluster_link *link_new(struct cluster *cluster, struct cluster_nod
 
 static void link_free(struct cluster *cluster, struct cluster_link *link) {
     struct cluster_node *node = link->node;
-    if (node && node->link == link) node->link = NULL;
+    if (node && node->link == link) {
+        node->link = NULL;
+        if (link->connected) changed_view(cluster);
+    }
     if (node && node->inbound == link) {
         node->inbound = NULL;
         node->inbound_missing_ms = cluster->now_ms;
@@ -57,6 +60,7 @@ struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *
 void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, const char *local, int64_t now_ms) {
     cluster->now_ms = now_ms;
     link->connected = true;
+    changed_view(cluster);
     struct cluster_node *node = link->node;
     fast_failover_link_connected(node);
     snprintf(link->local, sizeof link->local, "%s", local);
@@ -118,7 +122,10 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
     node->port = tls ? other_port : port;
     node->tls_port = tls ? port : other_port;
     node->bus_port = bus_port;
-    if (!node_in_handshake(node)) changed_table(cluster);
+    if (node_in_handshake(node))
+        changed_view(cluster);
+    else
+        changed_table(cluster);
     if (node == cluster->myself->primary) cluster->effects->follow(cluster->context, node);
 }
 

@@ -52,10 +52,12 @@ void node_delete(struct cluster *cluster, struct cluster_node *node) {
     if (node->link) link_close(cluster, node->link);
     if (node->inbound) link_close(cluster, node->inbound);
     if (cluster->manual.replica == node) manual_reset(cluster);
-    if (node_in_handshake(node))
+    if (node_in_handshake(node)) {
         cluster->handshakes--;
-    else
+        changed_view(cluster);
+    } else {
         changed_table(cluster);
+    }
     if (cluster->myself->primary == node) changed_self(cluster);
     nodes_remove(&cluster->nodes, node);
     todo(cluster, TODO_STATE);
@@ -71,7 +73,8 @@ static void announce(struct cluster *cluster) {
     changed |= node_set_text(&myself->availability_zone, slice_of(settings->availability_zone));
     changed |= myself->port != settings->port || myself->tls_port != settings->tls_port ||
                myself->bus_port != settings->bus_port || myself->client_port != settings->client_port ||
-               myself->client_tls_port != settings->client_tls_port;
+               myself->client_tls_port != settings->client_tls_port || myself->rdma_port != settings->rdma_port ||
+               myself->client_rdma_port != settings->client_rdma_port;
     myself->port = settings->port;
     myself->tls_port = settings->tls_port;
     myself->bus_port = settings->bus_port;
@@ -139,6 +142,7 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     sender->data_received_ms = cluster->now_ms;
     const unsigned told =
         NODE_NOFAILOVER | NODE_EXTENSIONS | NODE_LIGHT_PUBLISH | NODE_LIGHT_MODULE | NODE_PRIMARY_FAILED;
+    if ((sender->flags ^ header->flags) & NODE_NOFAILOVER) changed_view(cluster);
     sender->flags = (sender->flags & ~told) | (header->flags & told);
     if (header->message_flags & BUS_EXTENSION_DATA) {
         sender->flags |= NODE_EXTENSIONS;

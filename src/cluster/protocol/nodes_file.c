@@ -393,7 +393,7 @@ static void print_slots(struct output *out, const struct slot_bitmap *slots) {
     }
 }
 
-void node_line_print(struct output *out, const struct node_line *line, enum node_line_form form) {
+void node_line_print_head(struct output *out, const struct node_line *line, enum node_line_form form) {
     print_id(out, &line->id);
     print_text(out, " ");
     output_write(out, line->address);
@@ -426,9 +426,9 @@ void node_line_print(struct output *out, const struct node_line *line, enum node
     else
         print_id(out, &line->primary);
     print_text(out, " ");
-    print_number(out, line->ping_sent_ms);
-    print_text(out, " ");
-    print_number(out, line->pong_received_ms);
+}
+
+void node_line_print_tail(struct output *out, const struct node_line *line) {
     print_text(out, " ");
     print_number(out, line->epoch);
     print_text(out, line->connected ? " connected" : " disconnected");
@@ -440,6 +440,14 @@ void node_line_print(struct output *out, const struct node_line *line, enum node
         print_id(out, &line->open[i].node);
         print_text(out, "]");
     }
+}
+
+void node_line_print(struct output *out, const struct node_line *line, enum node_line_form form) {
+    node_line_print_head(out, line, form);
+    print_number(out, line->ping_sent_ms);
+    print_text(out, " ");
+    print_number(out, line->pong_received_ms);
+    node_line_print_tail(out, line);
 }
 
 void nodes_file_print_epochs(struct output *out, uint64_t current_epoch, uint64_t last_vote_epoch) {

@@ -65,6 +65,9 @@ void nodes_file_print_error(struct output *out, const struct nodes_file_error *e
  * sets address, hostname and tcp_port to what the client is to see. */
 enum node_line_form { NODE_LINE_FILE, NODE_LINE_CLIENT };
 void node_line_print(struct output *out, const struct node_line *line, enum node_line_form form);
+/* The parts of a line before and behind the times "<ping_sent> <pong_received>", for a caller that writes these. */
+void node_line_print_head(struct output *out, const struct node_line *line, enum node_line_form form);
+void node_line_print_tail(struct output *out, const struct node_line *line);
 /* "master,fail", as in a line; "noflags" if there is none. */
 void node_flags_print(struct output *out, unsigned flags);
 void nodes_file_print_epochs(struct output *out, uint64_t current_epoch, uint64_t last_vote_epoch);
