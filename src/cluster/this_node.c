@@ -4,6 +4,7 @@
  * but neither the timer nor the end of the turn does anything: no election, no ping, no new opinion. Otherwise a load
  * of a minute would look like a minute of silence of all peers. */
 #include "cluster/this_node.h"
+#include "cluster/commands.h"
 #include "cluster/debug.h"
 #include "cluster/effects.h"
 #include "cluster/info.h"
@@ -155,6 +156,7 @@ static const struct server_part cluster_part = {
 
 const struct feature cluster_feature = {.name = "cluster",
                                         .options = OPTIONS(cluster_option_table),
+                                        .commands = COMMANDS(cluster_commands),
                                         .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
                                         .sections = SECTIONS(cluster_sections),
                                         .parts = PARTS(&cluster_part)};

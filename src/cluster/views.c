@@ -227,8 +227,7 @@ static void make_slots(struct view *view, struct reply *reply, struct endpoint_v
         reply_integer(reply, last);
         reply_slots_node(reply, primary, endpoint);
         for (size_t i = 0; i < primary->replica_count; i++)
-            if (replica_is_shown(primary->replicas[i], offset))
-                reply_slots_node(reply, primary->replicas[i], endpoint);
+            if (replica_is_shown(primary->replicas[i], offset)) reply_slots_node(reply, primary->replicas[i], endpoint);
     }
 }
 
