@@ -1,0 +1,218 @@
+/* The addresses that clients are told, and the kept replies of CLUSTER NODES, SLOTS and SHARDS: they must be what a new
+ * reply would be, whatever happens in the cluster. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "cluster/options.h"
+#include "cluster/this_node.h"
+#include "cluster/views.h"
+#include "cluster_simulator.h"
+#include "server/clients/client.h"
+
+static struct sim sim;
+enum { KINDS = 3 };
+static void (*const writers[KINDS])(struct reply *reply, struct endpoint_view view) = {views_nodes, views_slots,
+                                                                                       views_shards};
+static const char *const names[KINDS] = {"NODES", "SLOTS", "SHARDS"};
+
+static void write_view(struct memory_output *out, unsigned kind, unsigned view, uint8_t protocol) {
+    struct endpoint_view endpoint = {view / 2, view % 2};
+    assert_int_equal(endpoint_view_index(endpoint), view);
+    memory_output_clear(out);
+    struct reply reply = {.out = &out->out, .protocol = protocol};
+    writers[kind](&reply, endpoint);
+}
+
+/* Compares all kept replies of a machine with new ones. */
+static unsigned compare_views(struct sim_machine *machine) {
+    static struct memory_output kept[KINDS][ENDPOINT_VIEWS][2], made;
+    unsigned compared = 0;
+    this_cluster = machine->cluster;
+    if (!this_cluster) return 0;
+    if (!made.out.ops) {
+        memory_output_init(&made);
+        for (struct memory_output *out = &kept[0][0][0]; out < &kept[0][0][0] + sizeof kept / sizeof *out; out++)
+            memory_output_init(out);
+    }
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        for (unsigned view = 0; view < ENDPOINT_VIEWS; view++)
+            for (uint8_t protocol = 2; protocol <= 3; protocol++)
+                write_view(&kept[kind][view][protocol - 2], kind, view, protocol);
+    cluster_options.version++; /* what was kept is outdated */
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        for (unsigned view = 0; view < ENDPOINT_VIEWS; view++) {
+            for (uint8_t protocol = 2; protocol <= 3; protocol++, compared++) {
+                write_view(&made, kind, view, protocol);
+                struct slice old = memory_output_slice(&kept[kind][view][protocol - 2]);
+                struct slice new = memory_output_slice(&made);
+                if (slice_equal(old, new)) continue;
+                printf("kept:\n%.*s\nnew:\n%.*s\n", (int)old.len, old.data, (int)new.len, new.data);
+                sim_fail(&sim, "CLUSTER %s of machine %u, view %u, RESP%u, is outdated", names[kind], machine->index,
+                         view, protocol);
+            }
+        }
+    }
+    return compared;
+}
+
+/* One machine at a time: the replies of another one are made anew. */
+static void run_and_compare(unsigned index, unsigned steps) {
+    for (unsigned i = 0; i < steps; i++) {
+        sim_run(&sim, 1 + sim_below(&sim, 60));
+        compare_views(&sim.machines[index]);
+    }
+}
+
+static void replies_follow_what_happens(void **state) {
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        sim_init(&sim, seed, 8, 1000);
+        sim_build(&sim, 3, 60000);
+        unsigned observer = (unsigned)seed % 2 ? 0 : 4; /* a primary, a replica */
+        run_and_compare(observer, 60);
+        sim.break_one_in = 200;
+        run_and_compare(observer, 60);
+        sim.break_one_in = 0;
+        struct cluster *cluster = sim.machines[observer].cluster;
+        int64_t now_ms = sim_time(&sim.machines[observer]);
+        assert_null(cluster_meet(cluster, "10.9.9.9", 7000, 17000, "test", now_ms)); /* nobody is there */
+        run_and_compare(observer, 40);
+        sim_crash(&sim.machines[1]);
+        run_and_compare(observer, 100);
+        sim_start(&sim.machines[1]);
+        run_and_compare(observer, 60);
+        sim_freeze(&sim.machines[2], 3000);
+        run_and_compare(observer, 160);
+        for (unsigned i = 0; i < sim.count; i++) {
+            struct sim_machine *machine = &sim.machines[i];
+            machine->settings.hostname = i % 2 ? "" : "host.example";
+            machine->settings.client_ipv4 = i % 3 ? "" : "192.0.2.7";
+            machine->settings.client_rdma_port = (uint16_t)(7000 + i);
+            machine->settings.replica_no_failover = i % 2;
+            machine->settings.availability_zone = "zone";
+            if (machine->cluster) cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+            run_and_compare(observer, 10);
+        }
+        struct node_id other = cluster->nodes.list[cluster->nodes.list[0] == cluster->myself]->id;
+        if (cluster->myself->primary) other = cluster->myself->primary->id;
+        cluster_set_slot_importing(cluster, sim.first_slot[1], &other, sim_time(&sim.machines[observer]));
+        run_and_compare(observer, 10);
+        for (size_t i = 0; i < cluster->nodes.count; i++) {
+            struct cluster_node *node = cluster->nodes.list[i];
+            if (node == cluster->myself || node == cluster->myself->primary) continue;
+            struct node_id id = node->id;
+            assert_null(cluster_forget(cluster, &id, "test", sim_time(&sim.machines[observer])));
+            break;
+        }
+        run_and_compare(observer, 20);
+        if (node_is_replica(cluster->myself))
+            assert_null(cluster_reset(cluster, true, "test", sim_time(&sim.machines[observer])));
+        run_and_compare(observer, 20);
+        this_cluster = NULL;
+        sim_free(&sim);
+    }
+}
+
+static void a_number_that_grows_moves_the_rest(void **state) {
+    sim_init(&sim, 7, 4, 1000);
+    sim_build(&sim, 2, 60000);
+    struct cluster *cluster = sim.machines[0].cluster;
+    static const uint64_t values[] = {0, 9, 10, 99999, 100000, 5, UINT64_MAX, 0, 1};
+    compare_views(&sim.machines[0]);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        for (size_t at = 0; at < cluster->nodes.count; at++) {
+            struct cluster_node *node = cluster->nodes.list[at];
+            node->ping_sent_ms = (int64_t)(values[i] >> 1);
+            node->pong_received_ms = (int64_t)(values[(i + at) % 9] >> 1);
+            if (node->offset && values[i]) node->offset = values[i];
+        }
+        assert_int_equal(compare_views(&sim.machines[0]), KINDS * ENDPOINT_VIEWS * 2);
+    }
+    this_cluster = NULL;
+    sim_free(&sim);
+}
+
+/* A replica without data is not shown by SLOTS, and "loading" in SHARDS; a failed one is "fail" and not shown. */
+static bool view_has(unsigned kind, const char *text) {
+    struct memory_output out;
+    memory_output_init(&out);
+    write_view(&out, kind, 0, 3);
+    struct slice bytes = memory_output_slice(&out);
+    bool found = memmem(bytes.data, bytes.len, text, strlen(text)) != NULL;
+    memory_output_free(&out);
+    return found;
+}
+static void replicas_without_data_are_not_offered(void **state) {
+    sim_init(&sim, 8, 4, 1000);
+    sim_build(&sim, 2, 60000);
+    sim.writes = true;
+    sim_run(&sim, 3000);
+    this_cluster = sim.machines[0].cluster;
+    char id[NODE_ID_LEN + 1] = "";
+    memcpy(id, sim.machines[2].cluster->myself->id.text, NODE_ID_LEN);
+    struct cluster_node *replica = nodes_find(&this_cluster->nodes, &sim.machines[2].cluster->myself->id);
+    assert_true(node_is_replica(replica) && replica->offset);
+    assert_true(view_has(1, id));
+    assert_false(view_has(2, "loading"));
+    replica->offset = 0;
+    this_cluster->view_version++;
+    assert_false(view_has(1, id));
+    assert_true(view_has(2, "loading"));
+    sim_crash(&sim.machines[2]);
+    sim_run(&sim, 5000);
+    assert_true(node_failed(replica));
+    assert_false(view_has(1, id));
+    assert_true(view_has(2, "$4\r\nfail\r\n"));
+    this_cluster = NULL;
+    sim_free(&sim);
+}
+
+static void endpoints_depend_on_kind_family_and_options(void **state) {
+    const struct endpoint_view tcp = {ENDPOINT_TCP, ENDPOINT_IPV4}, tcp6 = {ENDPOINT_TCP, ENDPOINT_IPV6},
+                               tls = {ENDPOINT_TLS, ENDPOINT_IPV4}, rdma = {ENDPOINT_RDMA, ENDPOINT_IPV4};
+    struct cluster_node node = {.address = "10.0.0.1", .port = 6379};
+    assert_string_equal(endpoint_host(&node, tcp), "10.0.0.1");
+    assert_int_equal(endpoint_port(&node, tcp), 6379);
+    assert_int_equal(endpoint_port(&node, tls), 0);
+    assert_int_equal(endpoint_port(&node, rdma), 6379); /* it has no RDMA */
+    node.tls_port = 6380;
+    node.rdma_port = 6381;
+    assert_int_equal(endpoint_port(&node, tls), 6380);
+    assert_int_equal(endpoint_port(&node, rdma), 6381);
+    node.client_port = 1;
+    node.client_tls_port = 2;
+    node.client_rdma_port = 3;
+    assert_int_equal(endpoint_port(&node, tcp), 1);
+    assert_int_equal(endpoint_port(&node, tls), 2);
+    assert_int_equal(endpoint_port(&node, rdma), 3);
+    node.client_ipv6 = "fe80::1";
+    assert_string_equal(endpoint_ip(&node, tcp), "10.0.0.1");
+    assert_string_equal(endpoint_ip(&node, tcp6), "fe80::1");
+    node.client_ipv4 = "192.0.2.1";
+    assert_string_equal(endpoint_ip(&node, tcp), "192.0.2.1");
+
+    struct client *client = client_new(NULL);
+    assert_string_equal(endpoint_redirection(&node, 866, false, client), "MOVED 866 192.0.2.1:1");
+    assert_string_equal(endpoint_redirection(&node, 16383, true, client), "ASK 16383 192.0.2.1:1");
+    cluster_options.preferred_endpoint = ENDPOINT_HOSTNAME;
+    assert_string_equal(endpoint_host(&node, tcp), "?");
+    node.hostname = "host.example";
+    assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 host.example:1");
+    assert_false(endpoint_is_unknown());
+    cluster_options.preferred_endpoint = ENDPOINT_UNKNOWN;
+    assert_true(endpoint_is_unknown());
+    assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 :1");
+    cluster_options.preferred_endpoint = ENDPOINT_IP;
+    client_free(client);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_follow_what_happens),
+        cmocka_unit_test(a_number_that_grows_moves_the_rest),
+        cmocka_unit_test(replicas_without_data_are_not_offered),
+        cmocka_unit_test(endpoints_depend_on_kind_family_and_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
