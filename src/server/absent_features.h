@@ -1,5 +1,5 @@
-/* absent_features.h: commands of features that the server does not have, as far as it can answer them
- * truthfully: MODULE LIST, CLUSTER KEYSLOT and similar ones. */
+/* absent_features.h: commands of features that the server does not have, as far as it can answer them truthfully:
+ * MODULE LIST. */
 #ifndef SERVER_ABSENT_FEATURES_H
 #define SERVER_ABSENT_FEATURES_H
 #include "server/command/command.h"
