@@ -83,7 +83,8 @@ struct event_deferred {
 void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, void (*run)(struct event_deferred *));
 
 /* Posts hand work from one thread to another thread's loop. The loop that a post was sent to runs it once and then owns
- * it. Posts of one thread to one loop keep their order.
+ * it. Posts of one thread to one loop keep their order. When run() begins, `next` is the post that the loop will run
+ * next unless a turn is nested; NULL: it has fetched no more.
  *
  * The loop holds one atomic pointer to the posts that were published and not fetched, the newest first. It fetches all
  * of them together and runs the oldest first. There is no lock, neither end waits, and the number of senders is not

@@ -468,6 +468,9 @@ void remote_at_home(struct event_post *post) {
     switch (message->kind) {
     case MESSAGE_OPENED: home_open(r, (struct opened_message *)message); return;
     case MESSAGE_INPUT:
+        if (r->worker->ops->upcoming) r->worker->ops->upcoming(message);
+        home_input(r, message);
+        return;
     case MESSAGE_ENDED: home_input(r, message); return;
     case MESSAGE_DRAINED: home_drained(r); break;
     case MESSAGE_LEFT: remote_home_left(r, message); break;
@@ -503,6 +506,15 @@ uint64_t remote_bytes_out(const struct connection *conn) {
 
 struct message *remote_shown(const struct connection *conn) {
     return remote_of(conn)->shown;
+}
+
+struct message *remote_next_message(const struct message *message) {
+    struct event_post *next = message->post.next;
+    return next && next->run == remote_at_home ? (struct message *)next : NULL;
+}
+
+struct connection *remote_message_connection(const struct message *message) {
+    return message->home->end ? &message->home->conn : NULL;
 }
 
 /* Calls */

@@ -145,6 +145,9 @@ struct remote_worker_ops {
     bool (*idle)(const struct remote_end *end); /* holds nothing of the stream; for remote_take() */
     /* Bytes of input that are received and in no message yet, without those of complete arguments. May be NULL. */
     size_t (*waiting)(const struct remote_end *end);
+    /* On the home thread, before an INPUT message is handled: may look at it and at those behind it
+     * (remote_next_message()), and changes nothing. May be NULL. */
+    void (*upcoming)(struct message *message);
 };
 
 struct remote_worker {
@@ -186,6 +189,10 @@ uint64_t remote_bytes_out(const struct connection *conn);
  * connection's events. */
 void remote_report_growth(size_t step);
 struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
+/* Within upcoming(): the message that home handles after this one in this turn; NULL: there is none. */
+struct message *remote_next_message(const struct message *message);
+/* The connection that the message concerns; NULL: it is closed. */
+struct connection *remote_message_connection(const struct message *message);
 /* Runs `run` on the worker's thread and returns when it has ended. False: it was not run, because conn is closed or the
  * worker has stopped. `run` must not close the connection. */
 bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context);

@@ -1,8 +1,16 @@
-"""agree_options.py: values for every option that CONFIG SET may change, for tests/crash/agree.
+#!/usr/bin/env python3
+"""agree_options.py PORT: values for every option that CONFIG SET may change, for tests/crash/agree.
 
-VALUES has the options that must not affect the data. LEFT_OUT has the others, by reason; check() fails for an option
-that is in neither."""
-from resp import Error
+VALUES has the options that must not affect the data. LEFT_OUT has the others, by reason. As a program it prints the
+options of the server on PORT that are in neither; so the quick suite `documents` finds them."""
+import os
+import sys
+from fnmatch import fnmatchcase
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+
+from resp import Client, Error
 
 YES_NO = ["yes", "no"]
 SMALL = ["0", "4", "64", "512"]
@@ -67,6 +75,7 @@ VALUES = {
 LEFT_OUT = {
     "addresses, users and files that the test itself sets": """bind port tls-port unixsocket requirepass masterauth
         masteruser primaryauth primaryuser dir dbfilename appendfilename appenddirname aclfile replicaof slaveof
+        metrics-port metrics-bind metrics-unixsocket
         replica-announce-ip replica-announce-port replica-announce-rdma-port replica-announced bind-source-addr
         rdma-bind rdma-port rdma-replication tls-replication tls-auth-clients tls-auth-clients-user tls-ca-cert-dir
         tls-ca-cert-file tls-cert-file tls-key-file tls-key-file-pass tls-client-cert-file tls-client-key-file
@@ -91,7 +100,6 @@ def random_option(rng):
 
 def unknown(node):
     """Options of the server that can be changed and are missing here."""
-    from fnmatch import fnmatchcase
     out = [pattern for text in LEFT_OUT.values() for pattern in text.split()]
     flat = node.call("CONFIG", "GET", "*")
     found = []
@@ -103,3 +111,7 @@ def unknown(node):
         if not (isinstance(reply, Error) and "immutable" in reply or "protected" in reply):
             found.append(name)
     return found
+
+
+if __name__ == "__main__":
+    print(*unknown(Client(int(sys.argv[1]))))

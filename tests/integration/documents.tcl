@@ -20,6 +20,12 @@ start_server {tags {documents}} {
     }
 }
 
+start_server {tags {documents} no_rdma 1} {
+    test "tests/crash/agree knows every option that can be changed" -needs {ours 1} {
+        assert_equal {} [exec python3 [file join $::root tests crash agree_options.py] [srv port]]
+    }
+}
+
 test "docs/configuration.md is what utils/make-docs writes" -needs {ours 1} {
     exec [file join $::root utils make-docs] --check --server [file join $::root src valkey-server]
 }

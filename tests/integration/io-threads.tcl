@@ -41,6 +41,35 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         assert_morethan [info_field stats io_threaded_writes_processed] [expr {$writes + 19}]
     }
 
+    test "keys of requests that arrive together are prefetched, up to prefetch-batch-max-size" -needs {ours 1} {
+        r debug populate 50000
+        set clients {}
+        for {set i 0} {$i < 8} {incr i} {lappend clients [new_client]}
+        # While the server sleeps, the threads collect a request of each client.
+        proc together {clients} {
+            r -send debug sleep 0.1
+            foreach c $clients {$c -send get key:7}
+            foreach c $clients {assert_equal value:7 [$c -read]}
+            assert_equal OK [r -read]
+        }
+        proc prefetched {} {info_field stats io_threaded_total_prefetch_entries}
+        wait_for_condition 5000 {[together $clients; prefetched] >= 2} "requests of several clients are prefetched"
+        assert_range [info_field stats io_threaded_total_prefetch_batches] 1 [prefetched]
+        r config set prefetch-batch-max-size 1
+        set before [prefetched]
+        together $clients
+        set c [new_client]
+        for {set i 0} {$i < 10} {incr i} {$c -send get key:$i}
+        for {set i 0} {$i < 10} {incr i} {assert_equal value:$i [$c -read]}
+        assert_equal $before [prefetched]
+        r config set prefetch-batch-max-size 16
+        for {set i 0} {$i < 10} {incr i} {$c -send get key:$i}
+        for {set i 0} {$i < 10} {incr i} {assert_equal value:$i [$c -read]}
+        r config resetstat
+        assert_equal 0 [prefetched]
+        r flushall
+    }
+
     test "answers of a pipeline come in the order of its requests" {
         set clients {}
         for {set i 0} {$i < 8} {incr i} {lappend clients [new_client]}

@@ -139,6 +139,7 @@ start_server {} {
             assert_typed "-IOERR error or timeout reading to target instance" migrate $host $port k 0 100
             exec kill -CONT [srv -1 pid]
             assert_equal v [r get k]
+            wait_for_condition 5000 {[r -1 exists k]} "the target executes the request that it has received"
             assert_equal 0 [info_field stats migrate_cached_sockets]
         }
 

@@ -231,6 +231,7 @@ void client_report(const struct client *client, struct client_report *report);
 enum immediate_reply { REPLY_LATE, REPLY_IMMEDIATE, REPLY_AS_TRANSPORT };
 struct client_settings {
     int timeout, tcp_keepalive, protocol /* until HELLO */, immediate_reply /* enum */;
+    int prefetch_batch_max;
     int64_t maxclients, query_buffer_limit, bulk_max;
     int64_t shared_reply_min; /* 0: large strings in replies count against the output limits at once */
     struct client_limit {
@@ -238,6 +239,9 @@ struct client_settings {
     } limits[CLIENT_CLASSES];
 };
 extern struct client_settings client_settings;
+/* How many requests may have their keys prefetched together: at most HASHTABLE_PREFETCH_MAX, less with
+ * prefetch-batch-max-size. */
+size_t client_prefetch_max(void);
 struct client_stats {
     uint64_t accepted, rejected, bytes_in, bytes_out, reads, writes, query_limit_closed, output_limit_closed;
     size_t recent_max_input, recent_max_output; /* of the last seconds */

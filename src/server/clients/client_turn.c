@@ -212,14 +212,18 @@ static const struct request_limits *client_limits(const struct client *client) {
     return &normal;
 }
 
+size_t client_prefetch_max(void) {
+    size_t max = (size_t)client_settings.prefetch_batch_max;
+    return max < HASHTABLE_PREFETCH_MAX ? max : HASHTABLE_PREFETCH_MAX;
+}
+
 /* Prefetches the keys of the next requests of a pipeline, so that memory latencies overlap. Returns how many bytes of
  * the input it has read ahead; all of them if prefetching does not pay. */
 static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, struct slice input) {
-    enum { AHEAD = 16 };
-    struct slice keys[AHEAD];
-    size_t seen;
-    if (!db_prefetch_pays(client->db)) return input.len;
-    db_prefetch_requests(client->db, keys, requests_ahead(input, keys, AHEAD, &seen));
+    struct slice keys[HASHTABLE_PREFETCH_MAX];
+    size_t seen, max = client_prefetch_max();
+    if (max < 2 || !db_prefetch_pays(client->db)) return input.len;
+    db_prefetch_requests(client->db, keys, requests_ahead(input, keys, max, &seen));
     return seen ? seen : input.len;
 }
 

@@ -32,7 +32,6 @@ enum {
     REPLY_SPACE_MIN = 2048,
     REPLY_SPACE_PER_REQUEST = 64,
     REPLY_SPACE_MAX = 16 * 1024,
-    FETCH_AHEAD = 16,
     DESCRIPTORS = 6,
     TABLE_KEPT = 4096, /* entries */
     GROWTH_STEP = 16 * 1024,
@@ -309,6 +308,7 @@ static size_t end_waiting(const struct remote_end *end) {
 }
 
 static struct remote_worker *end_left(struct connection *conn);
+static void batches_prefetch(struct message *message);
 
 static const struct remote_worker_ops worker_ops = {.opened = end_opened,
                                                     .readable = end_readable,
@@ -317,7 +317,8 @@ static const struct remote_worker_ops worker_ops = {.opened = end_opened,
                                                     .accepted = accepted,
                                                     .left = end_left,
                                                     .waiting = end_waiting,
-                                                    .idle = end_idle};
+                                                    .idle = end_idle,
+                                                    .upcoming = batches_prefetch};
 
 static void *thread_run(void *argument) {
     struct io_thread *thread = argument;
@@ -588,16 +589,53 @@ void io_batch_hold(struct io_batch *batch, struct request_reader *reader) {
     request_give_back(reader);
 }
 
+struct io_threads_prefetched io_threads_prefetched;
+
+static void prefetched_count(size_t count) {
+    io_threads_prefetched.batches++;
+    io_threads_prefetched.keys += count;
+}
+
 void io_batch_prefetch(struct io_batch *batch, struct db *db) {
     if (batch->next < batch->fetched || batch->count - batch->next < 2) return;
-    struct slice keys[FETCH_AHEAD];
+    struct slice keys[HASHTABLE_PREFETCH_MAX];
     const struct slice *argv = batch->argv;
-    size_t count = 0;
+    size_t count = 0, max = client_prefetch_max();
     uint32_t i = batch->next;
-    for (; i < batch->count && i - batch->next < FETCH_AHEAD; argv += batch->requests[i++].argc)
+    for (; i < batch->count && i - batch->next < max; argv += batch->requests[i++].argc)
         if (batch->requests[i].argc > 1) keys[count++] = argv[1];
     batch->fetched = i;
-    if (db_prefetch_pays(db)) db_prefetch_requests(db, keys, count);
+    if (count < 2 || !db_prefetch_pays(db)) return;
+    db_prefetch_requests(db, keys, count);
+    prefetched_count(count);
+}
+
+/* Prefetches the keys of the first requests of several clients: a client that waits for each reply has no others. The
+ * batches of clients in another database than the first one's are left out. */
+static void batches_prefetch(struct message *message) {
+    static size_t seen; /* messages that follow and have been here before */
+    if (seen) {
+        seen--;
+        return;
+    }
+    struct slice keys[HASHTABLE_PREFETCH_MAX];
+    size_t count = 0, max = client_prefetch_max();
+    struct db *db = NULL;
+    if (max < 2) return;
+    for (struct message *next = message; next && seen < max; next = remote_next_message(next)) {
+        if (next->kind != MESSAGE_INPUT) continue;
+        seen++;
+        const struct io_batch *batch = (const struct io_batch *)next;
+        const struct connection *conn = remote_message_connection(next);
+        const struct client *client = conn ? conn->owner : NULL; /* NULL: closed, or not accepted yet */
+        if (!client || !batch->count || batch->requests[0].argc < 2) continue;
+        if (!db) db = client->db;
+        if (client->db == db) keys[count++] = batch->argv[1];
+    }
+    seen--; /* without this one */
+    if (count < 2 || !db_prefetch_pays(db)) return;
+    db_prefetch(db, keys, count);
+    prefetched_count(count);
 }
 
 static const struct config_option io_threads_options[] = {

@@ -42,6 +42,9 @@ int io_threads_count(void);       /* that get new connections; without the main 
 int io_threads_descriptors(void); /* file descriptors that the threads use */
 uint64_t io_threads_reads(void);
 uint64_t io_threads_writes(void);
+extern struct io_threads_prefetched {
+    uint64_t batches, keys; /* keys of requests that were prefetched together, in this many batches; until RESETSTAT */
+} io_threads_prefetched;
 void io_threads_place(struct listen_options *options); /* distributes accepted connections over the I/O threads */
 /* For INFO: the CPU time of a thread, from 1 on; and whether the threads have had much to do lately. */
 uint64_t io_thread_cpu_us(int number);

@@ -77,12 +77,6 @@ const struct config_option config_options_unbuilt[] = {
      .min = -1,
      .max = INT64_MAX},
     /* Threads, sockets, start-up. */
-    {.name = "prefetch-batch-max-size",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "16",
-     .min = 0,
-     .max = 128},
     {.name = "min-io-threads-avoid-copy-reply",
      .type = CONFIG_INT,
      .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,

@@ -256,9 +256,10 @@ static void stats_write_rest(struct output *out) {
     line(out, "io_threaded_reads_processed:%llu", ull(io_threads_reads()));
     line(out, "io_threaded_writes_processed:%llu", ull(io_threads_writes()));
     static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_accept_processed",
-                                          "io_threaded_poll_processed", "io_threaded_total_prefetch_batches",
-                                          "io_threaded_total_prefetch_entries"};
+                                          "io_threaded_poll_processed"};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) line(out, "%s:0", threads[i]);
+    line(out, "io_threaded_total_prefetch_batches:%llu", ull(io_threads_prefetched.batches));
+    line(out, "io_threaded_total_prefetch_entries:%llu", ull(io_threads_prefetched.keys));
     line(out, "client_query_buffer_limit_disconnections:%llu", ull(client_stats.query_limit_closed));
     line(out, "client_output_buffer_limit_disconnections:%llu", ull(client_stats.output_limit_closed));
     line(out, "reply_buffer_shrinks:0");
@@ -279,6 +280,7 @@ static void stats_write_rest(struct output *out) {
 
 static void stats_reset(void) {
     client_stats = (struct client_stats){0};
+    io_threads_prefetched = (struct io_threads_prefetched){0};
     dispatch_commands = dispatch_ticks_total = 0;
     store_stats = (struct store_stats){0};
     atomic_store_explicit(&store_lazyfree.freed, 0, memory_order_relaxed);
