@@ -14,6 +14,8 @@
 #include "cluster/options.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "repl/primary.h"
+#include "repl/repl_feed.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/cluster_hooks.h"
@@ -23,8 +25,12 @@
 #include "server/role.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { TICKS_PER_SECOND = 1000 / CLUSTER_TICK_MS };
+enum {
+    TICKS_PER_SECOND = 1000 / CLUSTER_TICK_MS,
+    REPLICAID_VERSION = 0x090000 /* the first one that understands CLUSTER FAILOVER FORCE REPLICAID */
+};
 
 struct cluster *this_cluster;
 static struct cluster_settings settings;
@@ -111,6 +117,15 @@ static size_t connections(void) {
 static size_t link_memory(void) {
     return bus_memory(&cluster_bus) + links_held();
 }
+static struct slice node_id(void) {
+    return slice_make(this_cluster->myself->id.text, NODE_ID_LEN);
+}
+static bool knows(struct slice text) {
+    struct node_id id;
+    if (text.len != NODE_ID_LEN) return false;
+    memcpy(id.text, text.data, NODE_ID_LEN);
+    return nodes_find(&this_cluster->nodes, &id) != NULL;
+}
 static void write_nodes(struct output *out) {
     for (size_t i = 0; i < this_cluster->nodes.count; i++) {
         struct node_line line;
@@ -121,6 +136,8 @@ static void write_nodes(struct output *out) {
 }
 static const struct cluster_hooks hooks = {.connections = connections,
                                            .link_memory = link_memory,
+                                           .node_id = node_id,
+                                           .knows = knows,
                                            .write_info = cluster_info_write,
                                            .write_nodes = write_nodes};
 
@@ -143,16 +160,61 @@ static void start(void) {
     event_timer_set(server.loop, &timer, CLUSTER_TICK_MS * 1000, tick);
 }
 
+/* --- Shutdown --- */
+
+static bool failover_on_stop; /* a replica is to take over */
+
+static bool prepare_shutdown(int flags) {
+    bool force = flags & SHUTDOWN_FORCE;
+    if (!this_cluster) return true;
+    failover_on_stop = flags & SHUTDOWN_FAILOVER;
+    if (!(flags & SHUTDOWN_SAFE) || !node_votes(this_cluster->myself)) return true;
+    log_warning("This is a voting primary. Shutting down may cause the cluster to go down. %s",
+                force ? "Exit anyway." : "Can't exit.");
+    return force;
+}
+
+/* A replica that has the whole stream, and takes over when the stream says so; NULL: there is none. */
+static const struct replica *successor(void) {
+    const struct replica *found = NULL;
+    list_each(&replicas, link) {
+        const struct replica *replica = container_of(link, struct replica, link);
+        if (replica->version < REPLICAID_VERSION) {
+            log_notice("Unable to perform auto failover on shutdown since there are legacy replicas.");
+            return NULL;
+        }
+        if (replica->state == REPLICA_ONLINE && replica->node_id[0] && replica->acked == role->position.offset)
+            found = replica;
+    }
+    if (!found) log_notice("Unable to find a replica to perform the auto failover on shutdown.");
+    return found;
+}
+
+/* The replicas get what is written here before the server exits (repl_primary_part). */
+static void hand_over(void) {
+    const struct replica *replica = successor();
+    if (!replica) return;
+    log_notice("Perform auto failover to replica %s on shutdown.", replica->node_id);
+    struct slice argv[] = {SLICE("CLUSTER"), SLICE("FAILOVER"), SLICE("FORCE"), SLICE("REPLICAID"),
+                           slice_of(replica->node_id)};
+    repl_feed_request(5, argv);
+}
+
 static void stop(void) {
     if (!this_cluster) return;
+    if (failover_on_stop && node_is_primary(this_cluster->myself)) hand_over();
     log_notice("Saving the cluster configuration file before exiting.");
     nodes_conf_save_now(this_cluster);
     links_stop();
     nodes_conf_stop();
 }
 
-static const struct server_part cluster_part = {
-    .name = "cluster", .configured = configured, .start = start, .before_wait = before_wait, .stop = stop};
+static const struct server_part cluster_part = {.name = "cluster",
+                                                .configured = configured,
+                                                .start = start,
+                                                .before_wait = before_wait,
+                                                .prepare_shutdown = prepare_shutdown,
+                                                .stop = stop};
 
 const struct feature cluster_feature = {.name = "cluster",
                                         .options = OPTIONS(cluster_option_table),

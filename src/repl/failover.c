@@ -189,6 +189,10 @@ static const char *request_refusal(const struct request *request) {
 }
 
 static void failover_run(struct call *call) {
+    if (server.cluster_enabled) {
+        reply_error(call->reply, "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.");
+        return;
+    }
     if (call->argc == 2 && slice_is(call->argv[1], "abort")) {
         if (failover.state == FAILOVER_NONE) {
             reply_error(call->reply, "ERR No failover in progress.");

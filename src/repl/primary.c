@@ -353,7 +353,7 @@ static void cron(void) {
     next_ms = now + CRON_MS;
     /* Counts also while there are no replicas, so that a reconnect does not shift the times of PING. */
     bool ping_due = seconds++ % repl_settings.ping_period == 0;
-    if (replicas.len && ping_due && !repl_failover_running()) repl_feed_ping();
+    if (replicas.len && ping_due && !repl_failover_running() && !repl_offset_is_final()) repl_feed_ping();
     keep_alive();
     close_silent(now);
     free_idle_backlog(now);

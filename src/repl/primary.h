@@ -17,6 +17,7 @@
 #include "repl/repl_settings.h"
 #include "repl/repl_stream.h"
 #include "server/clients/client.h"
+#include "server/cluster_hooks.h"
 
 enum replica_state {
     REPLICA_HANDSHAKE,     /* not in the list of replicas */
@@ -42,8 +43,9 @@ struct replica {
     char *address;       /* NULL: the connection's */
     struct address peer; /* of the connection */
     unsigned capabilities, filter;
-    int version;                /* 0xMMmmpp; 0: not announced */
-    int rdma_port;              /* at which it can be reached by RDMA; 0: not announced */
+    int version;                           /* 0xMMmmpp; 0: not announced */
+    int rdma_port;                         /* at which it can be reached by RDMA; 0: not announced */
+    char node_id[CLUSTER_NODE_ID_LEN + 1]; /* of a node of this cluster; "": not announced */
     bool rdb_only, rdb_channel; /* receives only the RDB file; is the RDB channel of a dual-channel replica */
     uint64_t rdb_client_id;     /* main channel: the client of its RDB channel; 0: none */
     /* The stream. */

@@ -119,8 +119,15 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
         }
         replica->rdb_client_id = (uint64_t)number;
     } else if (slice_is(option, "set-cluster-node-id")) {
-        reply_error(reply, "ERR This instance has cluster support disabled");
-        return false;
+        if (!cluster_hooks) {
+            reply_error(reply, "ERR This instance has cluster support disabled");
+            return false;
+        }
+        if (!cluster_hooks->knows(value)) {
+            reply_error_format(reply, "ERR Unknown node %.*s", (int)(value.len > 128 ? 128 : value.len), value.data);
+            return false;
+        }
+        memcpy(replica->node_id, value.data, value.len);
     } else {
         reply_error_format(reply, "ERR Unrecognized REPLCONF option: %.*s", (int)(option.len > 128 ? 128 : option.len),
                            option.data);

@@ -39,6 +39,7 @@
 #ifndef REPL_REPL_H
 #define REPL_REPL_H
 #include "lib/text/slice.h"
+#include "server/clients/client.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
@@ -78,6 +79,11 @@ void repl_history_loaded(void);
 
 /* --- For other features --- */
 size_t repl_replicas_online(void);
+
+/* A manual failover of the cluster waits until a replica has the whole stream: nothing may be added to it. */
+static inline bool repl_offset_is_final(void) {
+    return server.cluster_enabled && clients_paused_for(PAUSE_FAILOVER);
+}
 
 /* --- Roles (replica.c), for REPLICAOF --- */
 /* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */

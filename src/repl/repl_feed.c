@@ -54,15 +54,16 @@ void repl_feed_select_again(void) {
     role_set_stream_db(STREAM_DB_NONE);
 }
 
-void repl_feed_ping(void) {
+void repl_feed_request(int argc, const struct slice *argv) {
     if (!listens()) return;
-    request_write(repl_stream_output(), 1, &SLICE("ping"));
+    request_write(repl_stream_output(), argc, argv);
     repl_stream_written();
 }
 
+void repl_feed_ping(void) {
+    repl_feed_request(1, &SLICE("ping"));
+}
+
 void repl_feed_getack(void) {
-    struct slice argv[] = {SLICE("REPLCONF"), SLICE("GETACK"), SLICE("*")};
-    if (!listens()) return;
-    request_write(repl_stream_output(), 3, argv);
-    repl_stream_written();
+    repl_feed_request(3, (struct slice[]){SLICE("REPLCONF"), SLICE("GETACK"), SLICE("*")});
 }

@@ -24,6 +24,7 @@
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/tls_options.h"
 #include "server/role.h"
@@ -168,6 +169,11 @@ static void send_description(struct connection *conn) {
     expect("capa");
     replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("version"), SLICE(SERVER_VERSION)});
     expect("VERSION");
+    if (cluster_hooks) {
+        struct slice id = cluster_hooks->node_id();
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("set-cluster-node-id"), id});
+        expect("SET-CLUSTER-NODE-ID");
+    }
 }
 
 static void send_psync(struct connection *conn) {
@@ -462,6 +468,10 @@ void repl_lead(void) {
 static void replicaof_run(struct call *call) {
     struct slice host = call->argv[1], port_text = call->argv[2];
     int64_t port;
+    if (server.cluster_enabled) {
+        reply_error(call->reply, "ERR REPLICAOF not allowed in cluster mode.");
+        return;
+    }
     if (repl_failover_running()) {
         reply_error(call->reply, "ERR REPLICAOF not allowed while failing over.");
         return;
@@ -582,9 +592,9 @@ static void get_replicaof(const struct config_option *option, struct output *out
     output_write(out, slice_of(port));
 }
 
-/* A primary writes no line: genuine servers refuse an empty `replicaof`. */
+/* A primary writes no line: genuine servers refuse an empty `replicaof`. A node of a cluster refuses any. */
 static void rewrite_replicaof(const struct config_option *option, struct output *out) {
-    if (!role->is_replica) return;
+    if (!role->is_replica || server.cluster_enabled) return;
     output_write(out, SLICE("replicaof "));
     get_replicaof(option, out);
     output_write(out, SLICE("\n"));

@@ -212,6 +212,7 @@ static void before_wait(void) {
     observe();
     if (__builtin_expect(!waiting.len, 1)) return;
     serve();
+    if (repl_offset_is_final()) return; /* asks later */
     /* One GETACK after the writes of all clients that blocked in this turn. */
     if (asks && replicas.len) repl_feed_getack();
     asks = false;

@@ -3,10 +3,14 @@
 #ifndef SERVER_CLUSTER_HOOKS_H
 #define SERVER_CLUSTER_HOOKS_H
 #include "lib/text/output.h"
+#include "lib/text/slice.h"
 
+enum { CLUSTER_NODE_ID_LEN = 40 };
 struct cluster_hooks {
-    size_t (*connections)(void); /* of the cluster bus, when all nodes are linked: they count against maxclients */
-    size_t (*link_memory)(void); /* bytes of these connections */
+    size_t (*connections)(void);   /* of the cluster bus, when all nodes are linked: they count against maxclients */
+    size_t (*link_memory)(void);   /* bytes of these connections */
+    struct slice (*node_id)(void); /* of this node; valid until CLUSTER RESET */
+    bool (*knows)(struct slice node_id);
     /* For a crash report: allocates nothing. */
     void (*write_info)(struct output *out);  /* CLUSTER INFO */
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */

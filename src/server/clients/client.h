@@ -170,9 +170,10 @@ enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAIL
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
 void client_postpone(struct client *client); /* a filter holds its request back until a pause ends: FILTER_HOLD */
-enum pause_kind clients_paused(void);        /* by all reasons together */
-int64_t clients_paused_ms(void);             /* milliseconds until the last pause ends; 0: not paused */
-const char *clients_pause_reason(void);      /* of the pause that ends last, as INFO shows it */
+bool clients_paused_for(enum pause_reason reason);
+enum pause_kind clients_paused(void);   /* by all reasons together */
+int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused */
+const char *clients_pause_reason(void); /* of the pause that ends last, as INFO shows it */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);

@@ -34,6 +34,9 @@ void client_postpone(struct client *client) {
     list_append(&paused, &client->pause_link);
 }
 
+bool clients_paused_for(enum pause_reason reason) {
+    return pauses[reason].kind != PAUSE_NONE;
+}
 enum pause_kind clients_paused(void) {
     return pause_kind;
 }

@@ -202,7 +202,7 @@ static void shutdown_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (flags & SHUTDOWN_FAILOVER) {
+    if (flags & SHUTDOWN_FAILOVER && !server.cluster_enabled) {
         reply_error(call->reply, "ERR SHUTDOWN FAILOVER is only supported in cluster mode.");
         return;
     }
