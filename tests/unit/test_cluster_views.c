@@ -152,6 +152,7 @@ static void replicas_without_data_are_not_offered(void **state) {
     char id[NODE_ID_LEN + 1] = "";
     memcpy(id, sim.machines[2].cluster->myself->id.text, NODE_ID_LEN);
     struct cluster_node *replica = nodes_find(&this_cluster->nodes, &sim.machines[2].cluster->myself->id);
+    for (int i = 0; i < 100 && !replica->offset; i++) sim_run(&sim, 100); /* until a ping tells it */
     assert_true(node_is_replica(replica) && replica->offset);
     assert_true(view_has(1, id));
     assert_false(view_has(2, "loading"));
