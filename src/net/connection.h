@@ -28,7 +28,7 @@
  *   conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
  *   Output written before conn_close() is still sent: over RDMA until the peer's device has it (2 seconds at most),
  *   over a socket as far as the kernel accepts it immediately. Wait for conn_pending() == 0 where that is not enough.
- * The peer receives all that the kernel accepted, even if the peer keeps sending (socket.h).
+ *   The peer receives all that the kernel accepted, even if the peer keeps sending (socket.h).
  *
  *   An owner that closes because too much output is queued sets `drops_output`.
  *

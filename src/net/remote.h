@@ -12,10 +12,10 @@
  *   The halves share nothing except what is listed below; everything else travels in messages. A message is a piece of
  *   memory that belongs to one thread at a time. It goes through the two outboxes of the worker (event_loop.h: posts),
  *   so the messages of a connection arrive in the order in which they were sent.
- *     end to home   OPENED, INPUT, DRAINED (if requested), GROWN (if requested), ENDED (peer closed or transport
- *                   failed), GONE (the last)
+ *     end to home   OPENED, INPUT, DRAINED (if requested), GROWN (if requested), LEFT (the reply to LEAVE), ENDED (peer
+ *                   closed or transport failed), GONE (the last)
  *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, NODELAY, ASK_DRAINED, LEAVE, ENTER, CLOSE (the
- * last) and back      LEFT, the answer to LEAVE
+ *                   last)
  *
  * Input
  *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
@@ -42,7 +42,7 @@
  *   remote_leave() asks the end to leave its loop (LEAVE). The end sends the output that came before; if nothing is
  *   pending then and no input is at home, it takes the real connection from its loop and answers LEFT. From the request
  *   to the answer, home keeps its messages. A connection that has left belongs to home: remote_worker_ops.left()
- * chooses the next worker, which gets the same end with ENTER, or takes the real connection for home's own loop with
+ *   chooses the next worker, which gets the same end with ENTER, or takes the real connection for home's own loop with
  *   remote_take(). The messages that home kept follow. remote_adopt() is the reverse of remote_take(). The user's half
  *   stays the same when a connection moves from one worker to another, so the user notices nothing, not even within a
  *   request. RDMA connections do not move: their queue pairs complete into the queues of their thread.

@@ -9,7 +9,7 @@
  * Sending
  *   conn->out writes into a chunk from the loop's pool. A flush writes the chunk with one system call and returns it to
  *   the pool. While many connections hold output, further ones begin with a small chunk. Only bytes that a flush could
- * not write, and shared blobs, become segments in a queue, which is sent with writev().
+ *   not write, and shared blobs, become segments in a queue, which is sent with writev().
  *
  * Closing
  *   If unread input is in the socket when it is closed, or input arrives later, the kernel resets the connection and
@@ -20,9 +20,9 @@
  *
  * The I/O table
  *   A connection calls read, write and shutdown through a table of its transport, `struct socket_io`: socket_io_plain
- * makes the system calls, tls.c encrypts. Everything else is the same for both. A table may have a handshake. Then a
- * connection is CONN_CONNECTING until the handshake is complete, for at most `handshake_timeout_ms` if the peer
- * connected; a listener reports it only afterwards. */
+ *   makes the system calls, tls.c encrypts. Everything else is the same for both. A table may have a handshake. Then a
+ *   connection is CONN_CONNECTING until the handshake is complete, for at most `handshake_timeout_ms` if the peer
+ *   connected; a listener reports it only afterwards. */
 #ifndef NET_SOCKET_H
 #define NET_SOCKET_H
 #include "net/connection.h"

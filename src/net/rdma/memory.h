@@ -20,7 +20,7 @@
  *   interpret another peer's requests, even requests that the other had written and not yet announced. The cost is
  *   still proportional to the bytes written: only a peer that has just filled a buffer a quarter of the size gets a
  *   buffer larger than the first. A buffer whose key no peer received (the connection failed before) is ready
- * immediately.
+ *   immediately.
  *
  *   Remaining risk: keys are 32 bits, and a peer may guess a neighbour's. A wrong guess ends its connection. Memory
  *   windows of type 2 would prevent this, but not every device has them.
