@@ -18,7 +18,7 @@ struct pair {
 struct sample {
     size_t name_at, name_len, rest_len; /* in the buffer: the name, followed by labels, value and line end */
     struct slice section, field;        /* in the text of INFO */
-    bool counter;
+    enum sample_type { SAMPLE_GAUGE, SAMPLE_COUNTER, SAMPLE_SUMMARY } type;
 };
 struct page {
     struct memory_output text;
@@ -135,24 +135,27 @@ static void value_write(struct page *page, struct slice value) {
     }
 }
 
+/* The suffix _total is for counters, and _count for summaries: other metrics lose it. */
 static void sample_begin(struct page *page, struct slice base, struct slice field, const char *end) {
     if (page->count == page->capacity) {
         page->capacity = page->capacity ? page->capacity * 2 : 512;
         page->samples = mem_realloc(page->samples, page->capacity * sizeof *page->samples);
     }
     struct sample *sample = &page->samples[page->count++];
+    bool counter = !*end && is_counter(page->section, field.len ? field : base);
     *sample = (struct sample){.name_at = memory_output_slice(&page->text).len,
                               .section = page->section,
                               .field = field.len ? field : base,
-                              .counter = !*end && is_counter(page->section, field.len ? field : base)};
+                              .type = counter ? SAMPLE_COUNTER : SAMPLE_GAUGE};
     put(page, "valkey_");
-    if (sample->counter && !field.len && slice_starts(base, "total_")) base.data += 6, base.len -= 6;
-    if (!sample->counter && !field.len && slice_ends(base, "_total")) base.len -= 6;
+    if (counter && !field.len && slice_starts(base, "total_")) base.data += 6, base.len -= 6;
+    if (!counter && !field.len && slice_ends(base, "_total")) base.len -= 6;
+    if (!counter && !field.len && slice_ends(base, "_count")) base.len -= 6;
     name_write(page, base);
     if (field.len) put(page, "_");
     name_write(page, field);
     put(page, end);
-    if (sample->counter && !slice_ends(memory_output_slice(&page->text), "_total")) put(page, "_total");
+    if (counter && !slice_ends(memory_output_slice(&page->text), "_total")) put(page, "_total");
     sample->name_len = memory_output_slice(&page->text).len - sample->name_at;
 }
 static void label_write(struct page *page, struct slice key, struct slice value, bool first) {
@@ -247,6 +250,7 @@ static void list_row(struct page *page, struct slice name, const struct pair *pa
             percentile = strtod(pairs[i].key.data + 1, NULL); /* ends at the '=' */
             snprintf(quantile, sizeof quantile, "%.10g", percentile / 100);
             sample_begin(page, base, slice_make(NULL, 0), "");
+            page->samples[page->count - 1].type = SAMPLE_SUMMARY;
             label_write(page, label.key, label.value, true);
             label_write(page, SLICE("quantile"), slice_of(quantile), false);
             sample_end(page, true, number);
@@ -315,6 +319,8 @@ static void write_lower(struct output *out, struct slice text) {
     }
 }
 static void page_write(const struct page *page, struct output *out) {
+    static const char *const types[] = {
+        [SAMPLE_GAUGE] = " gauge\n", [SAMPLE_COUNTER] = " counter\n", [SAMPLE_SUMMARY] = " summary\n"};
     const char *text = memory_output_slice(&page->text).data;
     const struct sample *before = NULL;
     for (size_t i = 0; i < page->count; i++) {
@@ -329,7 +335,7 @@ static void page_write(const struct page *page, struct output *out) {
             write_lower(out, sample->section);
             output_write(out, SLICE("\n# TYPE "));
             output_write(out, name);
-            output_write(out, sample->counter ? SLICE(" counter\n") : SLICE(" gauge\n"));
+            output_write(out, slice_of(types[sample->type]));
         }
         output_write(out, slice_make(text + sample->name_at, sample->name_len + sample->rest_len));
         before = sample;

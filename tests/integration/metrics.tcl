@@ -41,12 +41,13 @@ proc parse_metrics {text} {
     set help ""
     foreach line [split [string range $text 0 end-1] \n] {
         if {[regexp {^# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+)$} $line -> help]} continue
-        if {[regexp {^# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge)$} $line -> named type]} {
+        if {[regexp {^# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|summary)$} $line -> named type]} {
             assert_equal $help $named "HELP before TYPE"
             assert {$named ni $closed} "$named is in one group"
             lappend closed $named
             set name $named
             assert_equal [expr {$type eq "counter"}] [string match *_total $name] "counters end in _total: $name"
+            assert_equal [expr {$type eq "summary"}] [string match *_percentiles_* $name] "a summary: $name"
             continue
         }
         assert {[regexp {^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (-?[0-9.]+)$} $line -> sample labels value]} $line
@@ -111,7 +112,7 @@ start_server {tags {metrics}} {
             if {![regexp {^([a-z]\w*):(-?\d+(\.\d+)?)%?$} $line -> name] || [regexp {_sha1$|replid} $name]} continue
             set found [expr {[regexp {^rdma_(errors|refused)_(\w+)$} $name -> family kind] &&
                 [llength [dict keys $samples "valkey_rdma_${family}_total{*=\"$kind\"}"]]}]
-            set forms [list $name ${name}_total [regsub {^total_} $name {}]_total [regsub {_total$} $name {}]]
+            set forms [list $name ${name}_total [regsub {^total_} $name {}]_total [regsub {_(total|count)$} $name {}]]
             foreach form [lsort -unique $forms] {
                 incr found [dict exists $samples valkey_$form]
             }
@@ -122,6 +123,16 @@ start_server {tags {metrics}} {
         assert_equal 1 [dict get $samples {valkey_role_info{value="master"}}]
         assert_equal 1 [dict get $samples valkey_rdb_last_bgsave_status]
         assert_range [dict get $samples valkey_used_memory_dataset_perc] 0 100
+    }
+
+    # Exit status 3: the page is valid, but names break conventions. The names are those of INFO, with their units.
+    test "promtool accepts the page" -needs [concat $needs {true {[auto_execok promtool] ne ""}}] {
+        r set key value
+        set got [run -stdin [scrape $::port] promtool check metrics]
+        assert {[dict get $got code] in {0 3}} [dict get $got err]
+        foreach line [split [string trim [dict get $got err]] \n] {
+            assert_regexp {use base unit|abbreviated units} $line
+        }
     }
 
     test "figures of commands, errors and latencies have labels" -needs $needs {
