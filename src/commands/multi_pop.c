@@ -12,11 +12,10 @@ struct multi_pop {
 static bool count_read(struct call *call, int index, int64_t *count) {
     *count = 1;
     if (index == call->argc) return true;
-    if (index + 1 == call->argc || !slice_is(call->argv[index], "count")) {
-        reply_syntax_error(call->reply);
-    } else if (!parse_int64(call->argv[index + 1], count) || *count < 1) {
+    bool named = index + 1 < call->argc && slice_is(call->argv[index], "count");
+    if (named && (!parse_int64(call->argv[index + 1], count) || *count < 1)) {
         reply_error(call->reply, "ERR count should be greater than 0");
-    } else if (call->argc > index + 2) {
+    } else if (!named || call->argc > index + 2) {
         reply_syntax_error(call->reply);
     } else {
         return true;

@@ -202,7 +202,7 @@ static enum aof_record read_argument(struct aof_reader *reader, int index) {
     left = source_left(source);
     if (left < sizeof end)
         return bad(reader, AOF_TRUNCATED, "Expected to read %lld bytes, got %llu bytes", (long long)len + 2,
-                   (unsigned long long)((uint64_t)len + left));
+                   (unsigned long long)len + left);
     if (!source_read(source, end, sizeof end)) return stopped(reader);
     if (end[0] != '\r' || end[1] != '\n')
         return bad(reader, AOF_DAMAGED, "Expected \\r\\n, got: %02x%02x", (unsigned char)end[0], (unsigned char)end[1]);

@@ -109,9 +109,7 @@ static void arrival_begin(struct socket_connection *s, struct socket_listener *l
     atomic_fetch_add_explicit(&socket_stats.handshakes, 1, memory_order_relaxed);
     uint64_t timeout_ms = atomic_load_explicit(&socket_settings.handshake_timeout_ms, memory_order_relaxed);
     event_timer_set(s->conn.loop, &s->timer, timeout_ms * 1000, arrival_timeout);
-    if (!s->io->start(s))
-        arrival_fail(s, ENOMEM);
-    else if (event_io_set(s->conn.loop, &s->event, s->fd, EVENT_READ, arrival_ready) < 0)
+    if (!s->io->start(s) || event_io_set(s->conn.loop, &s->event, s->fd, EVENT_READ, arrival_ready) < 0)
         arrival_fail(s, ENOMEM);
 }
 

@@ -162,9 +162,9 @@ static void help_run(struct call *call) {
 
 /* --- Tables --- */
 
-#define LOOKING_FLAGS     CMD_PUBSUB | CMD_LOADING | CMD_STALE
-#define SUBSCRIBING_FLAGS LOOKING_FLAGS | CMD_NOSCRIPT
-#define PUBLISHING_FLAGS  LOOKING_FLAGS | CMD_FAST | CMD_MAY_REPLICATE
+#define LOOKING_FLAGS     (CMD_PUBSUB | CMD_LOADING | CMD_STALE)
+#define SUBSCRIBING_FLAGS (LOOKING_FLAGS | CMD_NOSCRIPT)
+#define PUBLISHING_FLAGS  (LOOKING_FLAGS | CMD_FAST | CMD_MAY_REPLICATE)
 #define SHARD_KEY(last)                                                                                                \
     {                                                                                                                  \
         { .flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = (last), .b = 1 }            \

@@ -145,7 +145,7 @@ static void write_info_of_replica(struct output *out) {
               current.port, up ? "up" : "down");
     info_line(out, "master_last_io_seconds_ago:%lld", up ? seconds_since(now, current.heard_ms) : -1LL);
     info_line(out, "master_sync_in_progress:%d", current.link == ROLE_LINK_SYNC);
-    info_line(out, "slave_read_repl_offset:%lld\r\nslave_repl_offset:%lld", (long long)(offset + role_sync.read_ahead),
+    info_line(out, "slave_read_repl_offset:%lld\r\nslave_repl_offset:%lld", (long long)offset + role_sync.read_ahead,
               (long long)offset);
     info_line(out, "replicas_repl_buffer_size:%zu\r\nreplicas_repl_buffer_peak:%zu", role_sync.buffer,
               role_sync.buffer_peak);

@@ -300,7 +300,7 @@ int mode_lru_test(struct cli *cli) {
             }
         }
         double total = (double)(hits + misses);
-        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n", (unsigned long long)(hits + misses),
+        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n", (unsigned long long)hits + misses,
                (unsigned long long)hits, total > 0 ? 100 * (double)hits / total : 0, (unsigned long long)misses,
                total > 0 ? 100 * (double)misses / total : 0);
         fflush(stdout);

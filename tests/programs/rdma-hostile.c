@@ -921,7 +921,7 @@ int main(int argc, char **argv) {
             i / KIND_COUNT % 10)
             k = (int)random_below(4) + 6;
         if (only) {
-            for (k = 0; k < KIND_COUNT && strcmp(kinds[k].name, only); k++) {
+            for (k = 0; k < KIND_COUNT && strcmp(kinds[k].name, only) != 0; k++) {
             }
             if (k == KIND_COUNT) {
                 fprintf(stderr, "rdma-hostile: there is no kind %s (see --list)\n", only);

@@ -177,7 +177,7 @@ static const char *const len_tips[] = {"request_policy:all_nodes", "response_pol
                                        NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
 static const char *const get_history[] = {"4.0.0", "Shows the client's address and name.", NULL};
-#define LOG_FLAGS    CMD_ADMIN | CMD_LOADING | CMD_STALE
+#define LOG_FLAGS    (CMD_ADMIN | CMD_LOADING | CMD_STALE)
 #define SERVER_GROUP .group = GROUP_SERVER
 
 static const struct command_spec commandlog_subcommands[] = {

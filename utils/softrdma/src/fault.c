@@ -133,7 +133,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
     char *value = strchr(text, '=');
     if (value) *value++ = 0;
     for (size_t i = 0; i < ARRAY_LEN(actions); i++) {
-        if (strcmp(text, actions[i].name)) continue;
+        if (strcmp(text, actions[i].name) != 0) continue;
         r->fault.action = actions[i].action;
         if (actions[i].needs_value && !value) bad_rule(rule, "this action needs a value");
         if (!value) {
@@ -240,7 +240,7 @@ static bool is_time(const char *file, uint32_t qpn) {
 }
 
 static bool rule_matches(struct rule *r, const char *what, uint32_t qpn) {
-    if (*r->op && (!what || strcmp(r->op, what))) return false;
+    if (*r->op && (!what || strcmp(r->op, what) != 0)) return false;
     if (r->while_file && !is_time(r->while_file, qpn)) return false;
     uint64_t n = ++r->seen;
     if (r->nth && n != r->nth) return false;

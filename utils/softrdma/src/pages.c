@@ -308,8 +308,10 @@ void pages_forget_in_child(void) {
         struct vma v;
         if (vma_find(e->va, &v) || !vma_is_extent(&v, e, e->va)) continue;
         uint64_t len = v.end - e->va < e->len ? v.end - e->va : e->len;
-        mmap((void *)(uintptr_t)e->va, len, e->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena.fd,
-             (off_t)e->span->off);
+        /* Without it the child would write into its parent's memory. */
+        if (mmap((void *)(uintptr_t)e->va, len, e->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena.fd,
+                 (off_t)e->span->off) == MAP_FAILED)
+            abort();
     }
     table = NULL;
     table_len = table_capacity = 0;
