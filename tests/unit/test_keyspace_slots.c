@@ -295,7 +295,8 @@ static void move_slot(struct keyspace *keyspace, struct keyspace *hidden) {
     assert_int_equal(db_slot_size(second, slot).expiring, 20);
     check(db, "{tag}298", "v");
     set_ms(1000000110); /* the hashes belong to the other keyspace: their fields expire there */
-    keyspace_expire_cycle(keyspace, false, 10);
+    /* A cycle ends early when its time is up, as on an emulated CPU. */
+    for (int i = 0; i < 100 && db_expiring(second) > 10; i++) keyspace_expire_cycle(keyspace, false, 10);
     assert_int_equal(db_expiring(second), 10);
     set(db, "{tag}new", "v");
     assert_true(db_delete(db, SLICE("{tag}0"), false));
