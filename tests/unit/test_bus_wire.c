@@ -579,6 +579,26 @@ static void messages_of_valkey_are_encoded_to_the_same_bytes(void **state) {
     fclose(file);
 }
 
+static void the_next_slot_is_found_like_bit_by_bit(void **state) {
+    static const struct {
+        unsigned first, last;
+    } ranges[] = {{0, 0}, {7, 9}, {63, 64}, {128, 191}, {200, 1000}, {8191, 8191}, {16320, 16382}, {16383, 16383}};
+    struct slot_bitmap set = {0};
+    assert_int_equal(slot_bitmap_next(&set, 0, true), HASH_SLOTS);
+    assert_int_equal(slot_bitmap_next(&set, 5, false), 5);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        for (unsigned slot = ranges[i].first; slot <= ranges[i].last; slot++) slot_bitmap_set(&set, slot);
+        for (unsigned in = 0; in <= 1; in++) {
+            unsigned next = HASH_SLOTS;
+            assert_int_equal(slot_bitmap_next(&set, HASH_SLOTS, in), HASH_SLOTS);
+            for (unsigned slot = HASH_SLOTS; slot-- > 0;) {
+                if (slot_bitmap_has(&set, slot) == in) next = slot;
+                assert_int_equal(slot_bitmap_next(&set, slot, in), next);
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_lowercase_letters_and_digits),
@@ -599,6 +619,7 @@ int main(void) {
         cmocka_unit_test(an_address_that_fills_its_field_is_cut),
         cmocka_unit_test(lengths_are_limited_by_type),
         cmocka_unit_test(messages_of_valkey_are_encoded_to_the_same_bytes),
+        cmocka_unit_test(the_next_slot_is_found_like_bit_by_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,46 @@ static void replies_follow_what_happens(void **state) {
     }
 }
 
+/* Changes that come alone, so that no other one can hide that the machine does not report them. */
+static void each_change_is_seen_by_itself(void **state) {
+    sim_init(&sim, 9, 4, 1000);
+    sim_build(&sim, 2, 60000);
+    sim_run(&sim, 5000);
+    struct sim_machine *observer = &sim.machines[0], *peer = &sim.machines[3];
+    struct cluster *cluster = observer->cluster;
+    compare_views(observer);
+    uint64_t version = cluster->view_version;
+    sim_run(&sim, 1000);
+    assert_int_equal(cluster->view_version, version); /* nothing happens */
+
+    peer->settings.replica_no_failover = true;
+    cluster_configure(peer->cluster, &peer->settings, sim_time(peer));
+    run_and_compare(0, 60);
+    peer->settings.rdma_port = 6400;
+    cluster_configure(peer->cluster, &peer->settings, sim_time(peer));
+    run_and_compare(0, 60);
+    observer->settings.rdma_port = 6401;
+    cluster_configure(cluster, &observer->settings, sim_time(observer));
+    compare_views(observer);
+
+    size_t nodes = cluster->nodes.count;
+    assert_null(cluster_meet(cluster, "10.9.9.9", 7000, 17000, "test", sim_time(observer)));
+    compare_views(observer);
+    assert_int_equal(cluster->nodes.count, nodes + 1);
+    run_and_compare(0, 80);
+    assert_int_equal(cluster->nodes.count, nodes); /* the handshake has failed */
+
+    /* The offset of this node is not of the machine. */
+    struct sim_machine *replica = &sim.machines[2];
+    assert_true(node_is_replica(replica->cluster->myself));
+    replica->offset = 0;
+    compare_views(replica);
+    replica->offset = 77;
+    compare_views(replica);
+    this_cluster = NULL;
+    sim_free(&sim);
+}
+
 static void a_number_that_grows_moves_the_rest(void **state) {
     sim_init(&sim, 7, 4, 1000);
     sim_build(&sim, 2, 60000);
@@ -211,6 +251,7 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_follow_what_happens),
+        cmocka_unit_test(each_change_is_seen_by_itself),
         cmocka_unit_test(a_number_that_grows_moves_the_rest),
         cmocka_unit_test(replicas_without_data_are_not_offered),
         cmocka_unit_test(endpoints_depend_on_kind_family_and_options),

@@ -92,6 +92,20 @@ bool node_id_is_zero(const struct node_id *id) {
     return node_id_equal(id, &zero);
 }
 
+unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool in) {
+    const uint64_t other = in ? 0 : UINT64_MAX; /* a word without such a slot */
+    while (slot < HASH_SLOTS && slot_bitmap_has(bitmap, slot) != in) {
+        uint64_t word;
+        if (slot % 64 == 0 && (memcpy(&word, &bitmap->bytes[slot / 8], sizeof word), word == other))
+            slot += 64;
+        else if (slot % 8 == 0 && bitmap->bytes[slot / 8] == (uint8_t)other)
+            slot += 8;
+        else
+            slot++;
+    }
+    return slot;
+}
+
 const char *bus_type_name(unsigned type) {
     static const char *const names[BUS_TYPES] = {
         [BUS_PING] = "ping",

@@ -77,6 +77,8 @@ static inline void slot_bitmap_set(struct slot_bitmap *bitmap, unsigned slot) {
 static inline void slot_bitmap_clear(struct slot_bitmap *bitmap, unsigned slot) {
     bitmap->bytes[slot / 8] &= (uint8_t) ~(1u << (slot % 8));
 }
+/* The first slot from `slot` on that is in the set, or with `in` false: that is not; HASH_SLOTS: there is none. */
+unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool in);
 
 enum bus_type {
     BUS_PING,

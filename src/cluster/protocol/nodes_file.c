@@ -377,19 +377,13 @@ void node_flags_print(struct output *out, unsigned flags) {
 }
 
 static void print_slots(struct output *out, const struct slot_bitmap *slots) {
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (slot % 8 == 0 && !slots->bytes[slot / 8]) {
-            slot += 7;
-            continue;
-        }
-        if (!slot_bitmap_has(slots, slot)) continue;
-        unsigned first = slot;
-        while (slot + 1 < HASH_SLOTS && slot_bitmap_has(slots, slot + 1)) slot++;
+    for (unsigned first, next = 0; (first = slot_bitmap_next(slots, next, true)) < HASH_SLOTS;) {
+        next = slot_bitmap_next(slots, first, false);
         print_text(out, " ");
         print_number(out, first);
-        if (slot == first) continue;
+        if (next == first + 1) continue;
         print_text(out, "-");
-        print_number(out, slot);
+        print_number(out, next - 1);
     }
 }
 

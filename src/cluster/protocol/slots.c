@@ -62,12 +62,9 @@ void slots_close_all(struct slot_table *slots) {
 }
 
 bool node_slot_range(const struct cluster_node *node, unsigned *slot, unsigned *first, unsigned *last) {
-    unsigned at = *slot;
-    while (at < HASH_SLOTS && !node_has_slot(node, at)) at++;
-    if (at >= HASH_SLOTS) return false;
-    *first = at;
-    while (at < HASH_SLOTS && node_has_slot(node, at)) at++;
-    *last = at - 1;
-    *slot = at;
+    *first = node->slots ? slot_bitmap_next(node->slots, *slot, true) : HASH_SLOTS;
+    if (*first == HASH_SLOTS) return false;
+    *slot = slot_bitmap_next(node->slots, *first, false);
+    *last = *slot - 1;
     return true;
 }
