@@ -223,6 +223,8 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
+# The decisions of valkey-cli --cluster.
+$(B)/unit/test_cli_cluster_plan: $(B)/src/tools/cli_cluster_plan.o
 HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
 tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)

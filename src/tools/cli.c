@@ -109,6 +109,7 @@ static int run_mode(const struct cli_options *o) {
     case MODE_EVAL: return run_eval(o);
     case MODE_HINT: return hint_print(&cli, o->hint);
     case MODE_HINT_FILE: return hints_check(&cli, o->file);
+    case MODE_CLUSTER: return mode_cluster(&cli);
     case MODE_NONE: break;
     }
     return 1;

@@ -12,10 +12,12 @@
  *   cli_modes.c      --stat, --scan, --latency …
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
  *   cli_transfer.c   --pipe, --rdb, --replica
- *   cli_debug.c      --ldb: the prompt of the script debugger */
+ *   cli_debug.c      --ldb: the prompt of the script debugger
+ *   cli_cluster.c    --cluster: cli_cluster.h lists its parts */
 #ifndef TOOLS_CLI_H
 #define TOOLS_CLI_H
 #include "resp/request.h"
+#include "tools/cli_cluster_options.h"
 #include "tools/session.h"
 #include <stdio.h>
 
@@ -41,6 +43,7 @@ enum cli_mode {
     MODE_EVAL,
     MODE_HINT,
     MODE_HINT_FILE,
+    MODE_CLUSTER,
 };
 struct cli_options {
     struct endpoint endpoint;
@@ -57,7 +60,8 @@ struct cli_options {
         password_from_options, ask_password, show_pushes, debug, debug_sync;
     char *stdin_tag, *pattern, *file, *eval_file, *hint;
     int64_t pipe_timeout_s, count, memkeys_samples, hotkeys_count, lru_keys, intrinsic_s;
-    int argc; /* the command, or the arguments of a mode */
+    struct cluster_options manager; /* --cluster */
+    int argc;                       /* the command, or the arguments of a mode */
     char **argv;
 };
 void cli_options_parse(struct cli_options *o, int argc, char **argv);

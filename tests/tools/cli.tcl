@@ -264,9 +264,53 @@ start_server {} {
         assert_equal [list 1 "" "Invalid connection timeout for -t.\n"] [cli -t x ping]
         assert_equal [list 0 "PONG\n" "Unknown --show-pushes value 'maybe' (valid: '\[y\]es', '\[n\]o')\n"] \
             [cli --show-pushes maybe ping]
-        lassign [cli --cluster info] code out err
-        assert_equal 1 $code
-        assert_match "*--cluster*" $err
+    }
+
+    test "--cluster refuses wrong arguments before it connects" {
+        foreach words {check {add-node a:1} {call a:1} {set-timeout a:1} {del-node a:1} {backup a:1} {import a:1 b c}} {
+            assert_equal [list 1 "" "\[ERR\] Wrong number of arguments for specified --cluster sub command\n"] \
+                [cli --cluster {*}$words] $words
+        }
+        assert_equal [list 1 "" "Unknown --cluster subcommand\n"] [cli --cluster bogus]
+        assert_equal [list 1 "" "Invalid address format: a\n"] [cli --cluster create a b:1 c:1]
+        foreach words {{check a} {check a b} {info a 70000} {call a get}} {
+            lassign [cli --cluster {*}$words] code out err
+            assert_equal {1 {}} [list $code $out] $words
+            assert_match "\\\[ERR\\\] Invalid arguments: *" $err $words
+        }
+        assert_equal [list 1 "" "Setting a node timeout of less than 100 milliseconds is a bad idea.\n"] \
+            [cli --cluster set-timeout [srv host]:[srv port] 99]
+        assert_equal [list 1 "" "\[ERR\] Option '--cluster-from' is required for subcommand 'import'.\n"] \
+            [cli --cluster import [srv host]:[srv port]]
+        foreach option {--cluster-slots --cluster-pipeline --cluster-timeout --cluster-threshold} {
+            assert_equal [list 1 "" "Invalid number for $option.\n"] [cli --cluster check a:1 $option -1]
+        }
+        foreach option {--cluster --cluster-bogus --cluster-weight} {
+            assert_equal [list 1 "" "Unrecognized option or bad number of args for: '$option'\n"] [cli $option]
+        }
+    }
+
+    test "--cluster names a server that is not in cluster mode" {
+        set node [srv host]:[srv port]
+        foreach command {check info fix reshard rebalance {create} {call ping}} {
+            assert_equal [list 1 "\[ERR\] Node $node is not configured as a cluster node.\n" ""] \
+                [cli --cluster [lindex $command 0] $node {*}[lrange $command 1 end]] $command
+        }
+        lassign [cli --cluster info [srv host]:1] code out err
+        assert_equal [list 1 "Could not connect to Valkey at [srv host]:1: Connection refused\n"] [list $code $err]
+    }
+
+    test "--cluster help lists the subcommands, and --help their options" {
+        set help [cli_out --help]
+        foreach command {
+            create check info fix reshard rebalance add-node del-node call set-timeout import backup help
+        } {
+            assert_regexp "(?n)^  $command +" [cli_out --cluster help]
+            assert_match "*$command*" $help
+        }
+        foreach {-> option} [regexp -all -inline {(?n)^ +(--cluster-[-a-z]+)} [cli_out --cluster help]] {
+            assert_match "*  $option *" $help
+        }
     }
 
     test "--help and --version" {

@@ -1,0 +1,149 @@
+/* cli_cluster_import.c: imports the keys of a server that is no cluster node, key by key to the owner of its slot. */
+#include "lib/system/memory.h"
+#include "tools/cli_cluster.h"
+#include "tools/cli_cluster_options.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ARGUMENTS = 16, NUMBER_TEXT = 24 };
+
+/* The source is a node only as far as calls go. */
+static struct cluster_node *source_open(struct cluster *c, const char *host, int port) {
+    const struct cluster_options *o = c->options;
+    struct cluster_node *node = mem_calloc(1, sizeof *node);
+    struct endpoint e = c->cli->options.endpoint; /* with its texts, which it does not own */
+    e.host = (char *)host;
+    e.port = port;
+    e.socket = NULL;
+    e.user = o->from_user;
+    e.password = o->from_password;
+    session_init(&node->session);
+    snprintf(node->name, sizeof node->name, "%s:%d", host, port);
+    if (session_connect(&node->session, &e, c->cli->options.timeout_ms) < 0) {
+        fflush(stdout);
+        fprintf(stderr, "Could not connect to Valkey at %s: %s.\n", node->name, node->session.error);
+    } else if (!session_authenticate(&node->session, &e)) {
+        printf("Source %s replied with error:\n%s\n", node->name, node->session.error);
+    } else {
+        const struct resp_value *reply = CLUSTER_CALL(node, "INFO", "cluster");
+        if (reply && reply->text.data && !strstr(reply->text.data, "cluster_enabled:1")) return node;
+        if (reply) cluster_say(c, TONE_ERROR, "[ERR] The source node should not be a cluster node.\n");
+    }
+    cluster_node_free(node);
+    return NULL;
+}
+
+static struct cluster_node *slot_owner(struct cluster *c, int slot) {
+    for (int i = 0; i < c->count; i++)
+        if (node_is_primary(c->nodes[i]) && slot_set_has(&c->nodes[i]->line.slots, slot)) return c->nodes[i];
+    return NULL;
+}
+
+static bool key_import(struct cluster *c, struct cluster_node *source, struct slice key, const char *db) {
+    const struct cluster_options *o = c->options;
+    const struct endpoint *e = &c->cli->options.endpoint;
+    const struct cluster_node *target = slot_owner(c, (int)hash_slot(key));
+    struct slice argv[ARGUMENTS];
+    char port[NUMBER_TEXT], timeout[NUMBER_TEXT];
+    int argc = 0;
+    if (!target) {
+        printf("No node owns slot %u\n", hash_slot(key));
+        return false;
+    }
+    printf("Migrating %.*s to %s: ", (int)key.len, key.data, target->name);
+    fflush(stdout);
+    snprintf(port, sizeof port, "%d", target->line.port);
+    snprintf(timeout, sizeof timeout, "%lld", (long long)o->timeout_ms);
+    argv[argc++] = SLICE("MIGRATE");
+    argv[argc++] = slice_of(target->line.host);
+    argv[argc++] = slice_of(port);
+    argv[argc++] = SLICE("");
+    argv[argc++] = slice_of(db);
+    argv[argc++] = slice_of(timeout);
+    if (o->copy) argv[argc++] = SLICE("COPY");
+    if (o->replace) argv[argc++] = SLICE("REPLACE");
+    if (e->password) {
+        argv[argc++] = e->user ? SLICE("AUTH2") : SLICE("AUTH");
+        if (e->user) argv[argc++] = slice_of(e->user);
+        argv[argc++] = slice_of(e->password);
+    }
+    argv[argc++] = SLICE("KEYS");
+    argv[argc++] = key;
+    const struct resp_value *reply = cluster_try(source, argc, argv, CLUSTER_CALL_MS + o->timeout_ms);
+    if (!reply) return false;
+    if (reply->type == RESP_ERROR) {
+        printf("Source %s replied with error:\n%s\n", source->name, reply->text.data);
+        return false;
+    }
+    printf("OK\n");
+    return true;
+}
+
+static bool database_import(struct cluster *c, struct cluster_node *source, const char *db) {
+    char *cursor = mem_strdup("0");
+    const struct resp_value *reply = CLUSTER_CALL(source, "SELECT", db);
+    if (reply) reply = CLUSTER_CALL(source, "DBSIZE");
+    bool done = reply != NULL;
+    if (done) cluster_say(c, TONE_WARNING, "*** Importing %lld keys from DB %s\n", (long long)reply->integer, db);
+    while (done) {
+        struct slice argv[] = {SLICE("SCAN"), slice_of(cursor), SLICE("COUNT"), SLICE("1000")};
+        reply = cluster_call(source, 4, argv);
+        if (!reply || reply->count != 2 || !reply->children[0].text.data || !resp_is_aggregate(&reply->children[1])) {
+            done = false;
+            break;
+        }
+        text_set(&cursor, reply->children[0].text.data);
+        /* Copies: the next call replaces the reply. */
+        size_t count = reply->children[1].count;
+        struct slice *keys = mem_alloc((count + 1) * sizeof *keys);
+        for (size_t i = 0; i < count; i++) {
+            struct slice key = reply->children[1].children[i].text;
+            keys[i] = slice_make(mem_strndup(key.len ? key.data : "", key.len), key.len);
+        }
+        for (size_t i = 0; i < count; i++) {
+            done = done && key_import(c, source, keys[i], db);
+            mem_free((char *)keys[i].data);
+        }
+        mem_free(keys);
+        if (strcmp(cursor, "0") == 0) break;
+    }
+    mem_free(cursor);
+    return done;
+}
+
+/* Does the cluster have this database? */
+static bool database_exists(struct cluster *c, const char *db) {
+    const struct resp_value *reply = CLUSTER_TRY(c->nodes[0], "SELECT", db);
+    bool exists = reply && reply->type != RESP_ERROR;
+    return CLUSTER_TRY(c->nodes[0], "SELECT", "0") && exists;
+}
+
+static bool databases_import(struct cluster *c, struct cluster_node *source) {
+    int *databases, count = cluster_databases(source, &databases);
+    bool done = count >= 0 && database_import(c, source, "0");
+    for (int i = 0; i < count && done; i++) {
+        char db[NUMBER_TEXT];
+        if (databases[i] == 0) continue;
+        snprintf(db, sizeof db, "%d", databases[i]);
+        if (database_exists(c, db))
+            done = database_import(c, source, db);
+        else
+            cluster_say(c, TONE_WARNING, "[WARNING] DB %s is not imported: the cluster does not have that database.\n",
+                        db);
+    }
+    mem_free(databases);
+    return done;
+}
+
+int cluster_import(struct cluster *c) {
+    char host[NODE_HOST_MAX];
+    int port;
+    address_parse(slice_of(c->options->from), host, &port, NULL); /* was checked before anything was connected */
+    cluster_say(c, TONE_STEP, ">>> Importing data from %s to cluster %s\n", c->options->from, c->nodes[0]->name);
+    if (cluster_check(c, true, false)) return 1;
+    struct cluster_node *source = source_open(c, host, port);
+    if (!source) return 1;
+    bool done = databases_import(c, source);
+    cluster_node_free(source);
+    return !done;
+}

@@ -1,0 +1,25 @@
+/* cli_cluster_options.h: the options of valkey-cli --cluster. */
+#ifndef TOOLS_CLI_CLUSTER_OPTIONS_H
+#define TOOLS_CLI_CLUSTER_OPTIONS_H
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cluster_options {
+    char *command; /* the subcommand; NULL: no --cluster */
+    char **args;
+    int args_count;
+    char **weights; /* id=weight */
+    int weights_count;
+    char *from, *to, *primary_id, *from_user, *from_password;
+    bool yes, search_owners, fix_unreachable, replace, copy, use_empty, simulate, replica, only_primaries,
+        only_replicas, atomic, from_askpass;
+    int64_t replicas, slots, timeout_ms, pipeline;
+    double threshold;
+};
+void cluster_options_init(struct cluster_options *o);
+/* Parses --cluster or --cluster-… at argv[i]. Returns how many arguments it used; 0: it is another option; -1: its
+ * argument is missing; -2: it is invalid, with a message. */
+int cluster_option(struct cluster_options *o, int argc, char **argv, int i);
+struct cli;
+int mode_cluster(struct cli *cli);
+#endif
