@@ -12,7 +12,7 @@
 enum {
     EVALUATE_US = 1000 * 1000,     /* the statistics of the allocator are not free */
     IN_VAIN_US = 60 * 1000 * 1000, /* pause after a walk that moved nothing */
-    STEPS = 16,                    /* buckets between two looks at the clock */
+    STEPS = 16,                    /* buckets between two reads of the clock */
     PART = 32,                     /* blocks of a large value: a zset's node costs a search, in memory out of cache */
     ALL = 100
 };
@@ -31,7 +31,7 @@ static struct {
 } state;
 static struct defrag_stats past; /* of the walks before `walk` started to count again, and the time of ended walks */
 
-/* The share of a CPU that the present fragmentation calls for; 0: none. */
+/* The share of a CPU, in percent, for the current fragmentation; 0: no work is needed. */
 static int wanted_percent(void) {
     struct mem_stats stats;
     mem_read_stats(&stats);
@@ -62,8 +62,8 @@ static void walk_end(uint64_t now) {
                 (unsigned long long)((now - state.began_us) / 1000), (unsigned long long)moved);
 }
 
-/* Looks at the fragmentation, and begins a walk if it is due. A walk goes on to its end, with at least the least share.
- */
+/* Computes the fragmentation and begins a walk if it exceeds the thresholds. A walk continues to its end with at least
+ * active-defrag-cycle-min. */
 static void evaluate(uint64_t now) {
     state.evaluated_us = now;
     int percent = wanted_percent();
@@ -101,7 +101,7 @@ static uint64_t fire(struct event_timer *self) {
     return worked * (uint64_t)(ALL - state.percent) / (uint64_t)state.percent + 1;
 }
 
-/* Also after a change of the thresholds and shares, which take effect at once. */
+/* Also called after a change of the thresholds and shares: they take effect immediately. */
 static void switch_on_or_off(void) {
     if (enabled) {
         state.evaluated_us = state.rest_until_us = 0;

@@ -9,9 +9,10 @@
  *         .commands = COMMANDS(role_commands),
  *     };
  *
- * The features are registered kind by kind: first the options of all features, then the directives, commands,
- * subcommands, init(), subcommands of DEBUG, sections of INFO, parts. Within a kind, the order is that of the list, and
- * so the hooks of parts are called in that order. init() finds all commands. */
+ * The server registers the options of all features first, then all directives, commands and subcommands; then it calls
+ * each init(), which finds all commands; then it registers the subcommands of DEBUG, the sections of INFO and the
+ * parts. Each of these steps follows the order of the list in main.c, which is also the order in which hooks of parts
+ * are called. */
 #ifndef SERVER_FEATURE_H
 #define SERVER_FEATURE_H
 #include "server/command/command.h"

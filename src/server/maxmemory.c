@@ -68,7 +68,7 @@ void eviction_reset_stats(void) {
     exceeded_total_us = 0;
 }
 
-/* A table of keys grows only if its new memory fits; its chains get longer instead. */
+/* A table of keys grows only if the memory for it is below the limit. Otherwise its chains get longer. */
 static bool table_may_grow(size_t bytes) {
     size_t limit = (size_t)server_settings.maxmemory, used = mem_used();
     if (!limit) return true;
@@ -76,7 +76,7 @@ static bool table_may_grow(size_t bytes) {
     return (used > left_out ? used - left_out : 0) + bytes <= limit;
 }
 
-/* Values that are being freed in the background will release memory: waits for them, within the time limit. */
+/* Waits, within the time limit, for values that a background thread is freeing. */
 static bool lazy_free_helps(uint64_t limit_us) {
     uint64_t began = clock_monotonic_us();
     while (background_pending(BACKGROUND_LAZY_FREE) && (!limit_us || clock_monotonic_us() - began < limit_us)) {
@@ -115,8 +115,7 @@ static bool evict(bool *more) {
     return true;
 }
 
-/* Keys must not vanish under a command that runs while the loop is turned (a busy script serves other clients), nor
- * under a data set that is being loaded. */
+/* No key may be evicted while a command runs that serves the loop (a busy script), or while a data set is loaded. */
 static bool must_wait(void) {
     return dispatch_running() || server_is_loading();
 }
@@ -134,7 +133,7 @@ static void evict_later(uint64_t delay_us) {
 
 static enum filter_answer memory_ask(struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, const char **error) {
-    if (__builtin_expect(must_wait(), 0)) return FILTER_PASS; /* what needs memory is refused as BUSY or LOADING */
+    if (__builtin_expect(must_wait(), 0)) return FILTER_PASS; /* other filters refuse it: BUSY, LOADING */
     out_of_memory = false;
     if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return FILTER_PASS;
     bool more, needs_memory = dispatch_flags(client, command, argv) & CMD_DENYOOM;

@@ -13,9 +13,9 @@ struct uncounted_memory {
 };
 void eviction_leave_out(struct uncounted_memory *memory);
 size_t eviction_not_counted(void);
-/* The last command was dispatched while memory was above the limit and nothing could be evicted. For scripts, whose
- * commands all get this answer. */
+/* True: when the last command was dispatched, memory was above the limit and nothing could be evicted. All commands of
+ * a script get this answer. */
 bool eviction_out_of_memory(void);
-uint64_t eviction_exceeded_us(bool total); /* how long the limit has been exceeded: in total, or this time */
+uint64_t eviction_exceeded_us(bool total); /* time above the limit: in total, or since it was last exceeded */
 void eviction_reset_stats(void);
 #endif

@@ -1,52 +1,56 @@
 /* nested_turn.h: turns of the event loop within a command or a load. This is their manual.
  *
- * A script that is busy, a debugging session in the server, and a load of a data set take long and serve the loop
- * meanwhile. All of them call nested_turn(), and what such a turn may do depends on one question: does a call run
- * (dispatch_running)? Nobody else turns the server's loop. MIGRATE and the tools turn loops of their own.
+ * A busy script, a debugging session in the server, and the load of a data set take long. They serve the event loop
+ * while they run, and all of them call nested_turn() for that. No other code turns the server's loop; MIGRATE and the
+ * tools have loops of their own. What a nested turn may do depends on one question: does a call run
+ * (dispatch_running)?
  *
- * Within a load no call runs: data sets are loaded before the loop runs or outside of its turns (server_run_outside).
- * The turn is a whole one. What clients may do then is decided by the filter of persistence/loading.c; expiry,
- * rehashing and defragmentation ask server.loading. A file whose commands run scripts is the other case while they run.
+ * No call runs: a load. Data sets are loaded before the loop runs or between its turns (server_run_outside). The turn
+ * does everything that a turn of the loop does. The filter of persistence/loading.c refuses commands of clients;
+ * expiry, rehashing and defragmentation check server.loading. While the commands of a loaded file run a script, a call
+ * runs.
  *
- * Within a call a command is half done: the data must not change under it, its client's output is being written, and
- * the functions on the stack hold pointers. The client of the call is called the caller here.
+ * A call runs: a command is half executed. Its data must not change, its reply is being written, and functions on the
+ * stack hold pointers. Below, the caller is the client of this call.
  *
- *   keys            Nothing changes them. Filters refuse other clients' commands (BUSY). Expiry, eviction, also that
- *                   by other clients' requests, defragmentation, rehashing, the cron, commands of blocked clients and
- *                   loads wait: each asks dispatch_running(), or runs only in a whole turn. The stream of the primary
- *                   is data, too, and waits at the link.
+ *   keys            Nothing changes them. Filters refuse commands of other clients (BUSY). Expiry, eviction (also by
+ *                   requests of other clients), defragmentation, rehashing, the cron, commands of blocked clients and
+ *                   loads wait: each checks dispatch_running(). The stream of the primary changes keys, so it waits at
+ *                   the link.
  *   files, streams  The append-only file is written and synchronized, and replicas get their stream, up to the first
- *                   write of the call: its writes are one group, whose beginning is known only at its end
- *                   (propagation_writer.h).
- *   other replies   Sent. Batches that a reply barrier releases leave (reply_barrier.h), so no client waits for the
- *                   end of a script for what was done before it.
- *   caller's reply  Stays. The caller is not flushed and its held replies are not released, although an earlier batch
- *                   of them may be safe: a reply that is written behind it would leave with it, before its own write
- *                   is safe (dispatch_replies_to). Its pushes wait until after its reply. A debugging session replies
- *                   to memory of its own. It begins when all earlier replies to its client have left, and its lines
- *                   are sent at once: they may show writes of its own group, which is safe only after its end.
- *   requests        Read and executed, up to the filters. The caller is held and not read from, since its arguments
- *                   are in its connection's memory. The caller of a debugging session is read from.
+ *                   write of the call. The writes of the call are one group; whether the group needs MULTI is known
+ *                   when it ends (propagation_writer.h).
+ *   other replies   They are sent. The reply barrier releases them (reply_barrier.h), so no client waits for the end of
+ *                   a script to learn that an earlier write is safe.
+ *   caller's reply  It stays. The server neither flushes the caller nor releases its held replies, even if an earlier
+ *                   batch of them is safe: the reply of the call is written behind that batch and would be sent with
+ *                   it, before its own write is safe (dispatch_replies_to). Pushes to the caller wait until after the
+ *                   reply. A debugging session replies to memory of its own. It begins after all earlier replies to
+ *                   its client have been sent, and sends its lines immediately: they may show writes of the group,
+ *                   which is safe only after the session.
+ *   requests        They are read and executed, up to the filters. The caller is held and its connection is not read,
+ *                   because the memory of the connection contains the arguments of the call. The connection of a
+ *                   debugging session is read.
  *   pushes          MONITOR, messages and invalidations to other clients are sent. Invalidations that are collected
- *                   for the end of a turn wait, because their keys may change again.
- *   closing         A client may be freed, the caller, too: by its peer, by CLIENT KILL, by its output limit. What it
- *                   leaves on the stack is valid, since deferred work waits for the end of the outermost turn.
- *                   maxmemory-clients closes any client but the caller.
- *   timers, posts   Run. Timeouts of blocked clients end. The cron, and with it timeouts of idle clients, waits.
- *   blocked clients Are not served: what they wait for may still be undone by the rest of the script.
- *   WAIT, failover  Wait: they add commands to the stream, which may be within a transaction now.
+ *                   until the end of a turn wait, because their keys may change again.
+ *   closing         Any client may be freed, including the caller: by its peer, by CLIENT KILL, by its output limit.
+ *                   Pointers to it stay valid, because deferred work waits for the end of the outermost turn.
+ *                   maxmemory-clients closes any client except the caller.
+ *   timers, posts   They run. Timeouts of blocked clients end. The cron waits, and with it timeouts of idle clients.
+ *   blocked clients They are not served: the rest of the script may undo what they wait for.
+ *   WAIT, failover  They wait: they add commands to the stream, which may be within a transaction.
  *   signals         A shutdown by a signal waits for the end of the call. SHUTDOWN NOSAVE does not.
  *   threads         Connections do not move to other I/O threads.
  *
- * Rejected: queueing all events of other clients until the call ends, which makes SCRIPT KILL impossible; running
- * deferred work of objects that no function on the stack uses, since nobody knows which these are. */
+ * Rejected: queueing all events of other clients until the call ends (SCRIPT KILL would be impossible); running the
+ * deferred work of objects that no function on the stack uses (which objects these are is not known). */
 #ifndef SERVER_NESTED_TURN_H
 #define SERVER_NESTED_TURN_H
 #include <stdint.h>
 
-/* One turn of the server's loop, in which all output that may leave is sent before and after the wait. Waits at most
+/* Runs one turn of the server's loop. It sends all output that may be sent, before and after the wait. Waits at most
  * `timeout_us` microseconds, -1: without limit. */
 void nested_turn(int64_t timeout_us);
-/* For server.c: the work before the loop waits, where a call runs. */
+/* For server.c: the work before the loop waits while a call runs. */
 void nested_turn_before_wait(void);
 #endif

@@ -35,7 +35,7 @@ struct notify_listener {
 };
 void notify_listen(struct notify_listener *listener);
 void notify_unlisten(struct notify_listener *listener);
-void notify_set_classes(struct notify_listener *listener, uint32_t classes); /* of one that listens */
+void notify_set_classes(struct notify_listener *listener, uint32_t classes); /* the listener is registered */
 
 extern uint32_t notify_wanted; /* the classes of all listeners */
 void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key);

@@ -8,11 +8,10 @@
 struct memory_report;
 enum { REPL_AUX_MAX = 8 };
 struct repl_hooks {
-    /* The AUX fields of RDB files: writes at most REPL_AUX_MAX fields, whose bytes stay valid, and returns the number.
-     */
+    /* Writes the AUX fields of an RDB file, at most REPL_AUX_MAX, and returns their number. Their bytes stay valid. */
     size_t (*write_aux)(struct rdb_aux *fields);
-    /* Called for each AUX field of an RDB file that is loaded. True: keys that have expired are loaded, as replicas
-     * that continue with this data have them. */
+    /* Called for each AUX field of an RDB file that is loaded. True: expired keys are loaded too, because replicas that
+     * continue with this data have them. */
     bool (*read_aux)(struct slice name, struct slice value);
     void (*write_replicas)(struct reply *reply); /* the array of replicas in a primary's reply to ROLE */
     void (*report_memory)(struct memory_report *report);

@@ -28,7 +28,7 @@ void role_listen(struct role_listener *listener) {
     list_add_listener(&listeners, &listener->link);
 }
 
-/* --- Commands the role refuses --- */
+/* --- Commands that the role refuses --- */
 
 static enum filter_answer write_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {

@@ -1,5 +1,5 @@
-/* role.h: whether this server is a primary or a replica, and a replica's primary and link. All code that depends on the
- * role asks here; nothing else keeps a copy.
+/* role.h: whether this server is a primary or a replica, and the primary and the link of a replica. All code that
+ * depends on the role reads it here; no other module keeps a copy.
  *
  * A replica's data is its primary's. The replica refuses writes of clients (replica-read-only). It neither expires nor
  * evicts keys by itself: clients see expired keys as missing until the primary's DEL arrives, while the primary's own
@@ -25,16 +25,16 @@ enum role_link {
     ROLE_LINK_SYNC,     /* the full copy is being transferred or loaded */
     ROLE_LINK_CONNECTED /* up: the data follows the primary's */
 };
-/* A position in a replication stream: everything that is needed to continue the stream from there, kept as one. RDB
- * files name it (AUX fields repl-id, repl-offset and repl-stream-db), PSYNC asks for it, and it survives a lost link
- * and a change of roles. There is no open transaction at a position: the bytes of a transaction count when its EXEC has
- * been executed, so a stream that breaks within one continues in front of it. */
+/* A position in a replication stream: everything that is needed to continue the stream from there. RDB files contain it
+ * (AUX fields repl-id, repl-offset and repl-stream-db), PSYNC requests it, and it survives a lost link and a change of
+ * roles. No transaction is open at a position: the bytes of a transaction count when its EXEC has been executed, so a
+ * stream that breaks within a transaction continues before it. */
 enum { REPL_ID_LEN = 40, STREAM_DB_NONE = -1 };
 struct stream_position {
     char id[REPL_ID_LEN + 1]; /* of the history */
-    int64_t offset; /* bytes of the stream: written by a primary, executed by a replica. Nothing else counts */
-    int db;         /* selected in the stream; STREAM_DB_NONE: the next command is preceded by SELECT */
-    bool known;     /* of a replica: the data are those of this position, so that PSYNC can ask for it */
+    int64_t offset;           /* bytes of the stream that a primary has written or a replica has executed */
+    int db;                   /* selected in the stream; STREAM_DB_NONE: the next command is preceded by SELECT */
+    bool known;               /* of a replica: its data is that of this position, so PSYNC can request it */
 };
 struct role {
     bool is_replica;
@@ -54,7 +54,7 @@ static inline bool role_is_replica(void) {
 void role_follow(struct slice host, int port); /* becomes a replica, or one of another primary; the link is down */
 void role_lead(void);                          /* becomes a primary */
 void role_set_link(enum role_link link);
-/* What INFO shows of a replica's link besides. Kept by replication. */
+/* More about a replica's link, for INFO. Kept by replication. */
 struct role_sync {
     int64_t read_ahead;         /* bytes of the stream received and not executed (a transaction that is not complete) */
     int64_t total, read;        /* the full copy: bytes, those received; total -1: unknown */
@@ -66,7 +66,7 @@ struct role_sync {
 };
 extern struct role_sync role_sync;
 void role_set_position(const struct stream_position *position);
-void role_set_offset(int64_t offset); /* the stream goes on: its id and what is known stay as they are */
+void role_set_offset(int64_t offset); /* `id` and `known` stay as they are */
 void role_set_stream_db(int db);
 void role_set_position_known(bool known);
 void role_heard(void);             /* bytes have arrived from the primary */
@@ -81,7 +81,7 @@ struct role_listener {
 };
 void role_listen(struct role_listener *listener);
 
-void role_start(void); /* at start, once the role is known: the log shows the role from here on */
+void role_start(void); /* at start, after the configuration is read: from here on the log shows the role */
 struct output;
 void role_write_info(struct output *out); /* the first lines of INFO replication, up to the list of replicas */
 #endif

@@ -13,11 +13,11 @@ enum { SCRIPT_MODULE_VERSION = 1 };
 
 struct script_usage {
     size_t vm_eval, vm_functions;          /* bytes of the interpreters */
-    size_t scripts_bytes, functions_bytes; /* of the texts and tables beside them */
+    size_t scripts_bytes, functions_bytes; /* of the texts, and of the tables that find them */
     size_t scripts, libraries, functions;  /* counts */
     uint64_t evicted;                      /* scripts, since the start or CONFIG RESETSTAT */
 };
-/* What a script declares by the flags of its shebang, or of its function. */
+/* What the flags in the shebang of a script, or of a function, declare. */
 enum script_access { SCRIPT_ACCESS_UNDECLARED, SCRIPT_ACCESS_READ, SCRIPT_ACCESS_WRITE };
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
@@ -26,10 +26,10 @@ struct script_hooks {
     enum script_access (*access)(const char *command, struct slice script);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
-    /* Loads a library; `replace`: in place of the one of its name, which is an error otherwise. Returns NULL, or the
-     * error. */
+    /* Loads a library. `replace`: replaces a library of the same name, which is an error otherwise. Returns NULL, or
+     * the error. */
     const char *(*load_library)(struct slice code, bool replace);
-    /* Replaces all libraries. Returns NULL, or the error; nothing has changed then. */
+    /* Replaces all libraries. Returns NULL, or the error; on an error nothing changes. */
     const char *(*replace_libraries)(const struct slice *codes, size_t count);
 };
 extern const struct script_hooks *script_hooks; /* NULL: none */

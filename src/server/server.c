@@ -72,7 +72,7 @@ bool server_deletion_paused_for(int reasons) {
 /* --- The cron and the loop turn --- */
 
 static uint64_t cron(struct event_timer *timer) {
-    /* A script that serves the loop must not see its keys expire. */
+    /* Keys must not expire during a script that serves the loop. */
     bool waits = server.cron_paused || dispatch_running();
     if (!waits && !server.loading && !server.async_loading) watchdog_cron();
     if (waits) return 1000000 / (uint64_t)server.hz;
@@ -100,14 +100,15 @@ static void commands_note(void) {
 }
 
 static void before_wait(void *context) {
-    if (__builtin_expect(dispatch_running() != NULL, 0)) { /* a file that is being loaded runs a script */
+    if (__builtin_expect(dispatch_running() != NULL, 0)) { /* the commands of a loaded file run a script */
         nested_turn_before_wait();
         return;
     }
     commands_note();
     shutdown_on_signal();
     if (!stands_still && !server.loading) keyspace_expire_cycle(server.keyspace, true, server.hz);
-    if (blocking_ready) blocking_serve(); /* what is served is propagated, which the parts then send and write */
+    if (blocking_ready)
+        blocking_serve(); /* before the parts, which send and write what the served commands propagate */
     call_parts(before_wait);
     if (reply_barrier_pending) reply_barrier_flush();
     clients_flush();
@@ -132,7 +133,7 @@ static const char *apply_hz(void) {
     return NULL;
 }
 
-/* Equal texts give equal seeds, of whatever length they are: servers with the same one SCAN in the same order. */
+/* Servers with the same text, of any length, have the same seed, and so SCAN returns keys in the same order. */
 static void seed_tables(void) {
     if (!hash_seed.len) return;
     unsigned char digest[SHA256_SIZE];

@@ -28,7 +28,7 @@ struct server {
     uint64_t dirty; /* changes since the last save */
 };
 extern struct server server;
-/* What the turns of the loop spent their time on, for INFO debug. */
+/* How the loop spends its time, for INFO debug. */
 extern struct turn_stats {
     uint64_t cron_ticks, aof_ticks; /* lib/system/ticks.h */
     uint64_t most_commands;         /* executed in one turn */
@@ -78,13 +78,13 @@ void server_pause_deletion(enum deletion_pause reason, bool on);
 bool server_deletion_paused(void);
 bool server_deletion_paused_for(int reasons); /* true if any of them holds */
 
-/* Start-up, in this order; main calls these once everything is registered and the configuration has been read. */
+/* Start-up, in this order. main() calls server_start() after everything is registered and the configuration is read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
 void server_configured(void);             /* the configuration has been read */
 void server_start(void);                  /* loop, keyspace, parts, cron: the loop may run from here on */
 void server_run(void);                    /* until the server stops; does not return */
-/* Runs a task once this turn of the loop is over, outside of it. The task may turn the loop itself, and these turns are
- * whole ones (hooks, deferred work): loading a data set that a connection brings. One task at a time. */
+/* Runs a task after this turn of the loop has ended. The task may turn the loop itself, and these turns run all hooks
+ * and deferred work. For loading a data set that arrives on a connection. One task at a time. */
 void server_run_outside(void (*task)(void));
 
 #endif

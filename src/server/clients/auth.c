@@ -30,7 +30,7 @@ void auth_count_denial(enum user_denial denial) {
 uint64_t auth_denials(enum user_denial denial) {
     return denials[denial];
 }
-/* CONFIG RESETSTAT leaves the other counters alone, as Valkey does. */
+/* CONFIG RESETSTAT keeps the other counters, as Valkey does. */
 void auth_reset_stats(void) {
     denied_certificates = 0;
 }
@@ -84,7 +84,7 @@ const char *auth_protected_refusal(const struct connection *conn) {
            "accepting connections from the outside.";
 }
 
-/* A value that does not change leaves the passwords alone that ACL SETUSER has set. */
+/* Setting the option to its current value keeps the passwords that ACL SETUSER has set. */
 static const char *password_set(const struct config_option *option, int count, const struct slice *words) {
     struct slice password = count ? words[0] : SLICE("");
     if (requirepass.data && slice_equal(password, requirepass)) return NULL;

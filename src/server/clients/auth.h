@@ -14,8 +14,9 @@ bool auth_has_password(void); /* the default user does not accept every password
 /* Authenticates the client as `user` without replying. Returns false for a wrong name or password, and counts it. */
 bool auth_login(struct client *client, struct slice user, struct slice password);
 bool auth_user_exists(struct slice user);
-/* A client whose certificate has these names (conn_peer_names()) acts as the user with the first of them that may log
- * in. If there is none, it is as a client without a certificate, and counted. */
+/* Finds the first of the certificate's names (conn_peer_names()) that is the name of an enabled user; the client acts
+ * as this user. Without one, the client is treated as a client without a certificate, and the certificate is counted.
+ */
 void auth_login_certificate(struct client *client, const char *names);
 uint64_t auth_denied(void);              /* failed logins */
 uint64_t auth_denied_certificates(void); /* certificates without a user */

@@ -179,7 +179,7 @@ static void client_hung_up(struct connection *conn) {
     client_free_if_peer_gone(conn->owner);
 }
 
-/* At once: the request that takes the memory may have arrived behind this, and would still be executed. */
+/* Evicts immediately: the next request may already have arrived and would be executed with more memory. */
 static void client_grown(struct connection *conn) {
     if (!client_memory_bounded) return;
     client_memory_note(conn->owner);

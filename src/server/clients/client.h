@@ -97,9 +97,9 @@ static inline bool client_hides_argument(const struct client *client, int index)
     return client->redacted >> (index < REDACTED_REST ? index : REDACTED_REST) & 1;
 }
 
-/* The stream of the primary and the contents of a file have the last word: the server executes them as they come.
- * Nothing that limits clients (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse, drop or
- * change a command of such a client. All code that limits asks here; filters are not asked at all (dispatch.h). */
+/* The server executes the stream of its primary and the commands of a file unconditionally. No limit of clients
+ * (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse, drop or change a command of such a
+ * client. Code that enforces a limit calls this function; dispatch does not call filters for such a client. */
 static inline bool client_must_be_obeyed(const struct client *client) {
     return client->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
 }
@@ -108,7 +108,8 @@ struct client *client_new(struct connection *conn); /* conn NULL: internal */
 void client_free(struct client *client); /* callable at any time, also while the client's own command runs; its memory
                                             is freed at the end of the turn */
 void client_free_after_reply(struct client *client);
-/* DEBUG PROTECT-CLIENT: nothing more is read from the client, and client_free() only notes that it was called. */
+/* DEBUG PROTECT-CLIENT: the server reads nothing more from the client, and client_free() only sets CLIENT_CLOSE_WANTED.
+ */
 void client_protect(struct client *client);
 struct client *client_by_id(uint64_t id);
 struct list *clients_all(void); /* those with a connection, oldest first */
@@ -122,16 +123,15 @@ void client_describe(struct client *client, struct output *out);      /* a line 
 const char *client_log_text(struct client *client);
 const char *client_crash_text(struct client *client); /* the same for a crash report: takes no lock */
 void client_accept(struct listener *listener, struct connection *conn);
-/* Another connection with the same peer takes the place of the client's own (io_threads.h). Only if the client is
- * between two requests and has no output that is not flushed; one that is blocked may be. Outside handlers. */
+/* Replaces the client's connection by another one with the same peer (io_threads.h). The client, which may be blocked,
+ * must be between two requests and have no output that is not flushed. Not within a handler. */
 bool client_can_change_connection(const struct client *client);
 void client_change_connection(struct client *client, struct connection *conn);
 /* Executes a command for a client as if it had sent it: for scripts, replica links, AOF loading. The reply goes to
  * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-/* Sets reply.out after CLIENT_REPLY_OFF or a similar flag has changed. That of CLIENT_REPLICA belongs to replication.
- */
+/* Sets reply.out after CLIENT_REPLY_OFF or a similar flag has changed. Replication sets that of CLIENT_REPLICA. */
 void client_retarget(struct client *client);
 
 /* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply).
@@ -139,32 +139,32 @@ void client_retarget(struct client *client);
  * writing many bytes. */
 void client_flush_later(struct client *client);
 void clients_flush(void); /* flushes all queued clients, before the loop waits */
-/* The output that keeps the client's replies and confirmations in order, regardless of CLIENT REPLY: its connection's
- * output, or its held replies (reply_barrier.h); of a replica nothing that reaches it. The client must have a
+/* The output that keeps the client's replies and confirmations in order, regardless of CLIENT REPLY: the output of its
+ * connection, or its held replies (reply_barrier.h). Output to a replica is discarded. The client must have a
  * connection. */
 struct output *client_output(struct client *client);
 /* Writes protocol bytes that do not reply to a request (a message, an invalidation), regardless of CLIENT REPLY. While
  * a command of the client's own runs, they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);
 void client_push_blob(struct client *client, struct blob *blob); /* shares a large blob instead of copying it */
-/* Sends a client's pushes now, while they are in the CPU's cache, not before the loop waits: for a writer to very many
- * clients that has nothing more for this one. May free the client. */
+/* Sends a client's pushes immediately, while they are in the CPU's cache. For code that writes to very many clients and
+ * has nothing more to write to this one. May free the client. */
 void client_flush_pushes(struct client *client);
 void client_pushes_write(
     struct client *client); /* writes the pushes that waited, if any; dispatch calls it after the call */
 /* Applies the class's output limits. Returns false if a limit was exceeded and the client is freed. */
 bool client_check_output(struct client *client);
-/* The same for the client's own replies before they are flushed: large strings that are shared with the store do not
- * count yet, as they need no memory of their own. A command whose reply may be endless calls it now and then. */
+/* The same for the client's own replies before they are flushed. Large strings that are shared with the store do not
+ * count, because they need no memory of their own. A command with an unlimited reply calls it repeatedly. */
 bool client_check_replies(struct client *client);
 
-/* Holds the execution of a client's requests; nests. The connection keeps receiving. Release resumes it, in the same
- * turn of the loop or the next. */
+/* Holds the execution of a client's requests; calls nest. The connection continues to receive. The last release resumes
+ * the execution, in this turn of the loop or the next one. */
 void client_hold(struct client *client);
 void client_release(struct client *client);
 
-/* Holds the execution of writes or of all commands until then, or until the pause for the same reason is ended. Another
- * pause for that reason makes it longer or stricter, never shorter or weaker. */
+/* Holds the execution of writes or of all commands until `until_ms`, or until clients_unpause() with the same reason. A
+ * second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
 enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_REASONS };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);

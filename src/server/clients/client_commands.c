@@ -147,7 +147,7 @@ static void flag_run(struct call *call, uint32_t flag) {
     }
     reply_ok(call->reply);
 }
-/* Unknown capabilities come from newer clients and are no error. */
+/* Newer clients may send unknown capabilities, which are not an error. */
 static void capa_run(struct call *call) {
     for (int i = 2; i < call->argc; i++)
         if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;

@@ -130,7 +130,7 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
         bool negated = option.len > 4 && slice_is((struct slice){option.data, 4}, "not-");
         if (negated) option = (struct slice){option.data + 4, option.len - 4};
         if (++at == count) {
-            /* A list of ids may be empty at the end: no client has such an id. */
+            /* ID as the last argument is an empty list, which matches no client. */
             if (count > 1 && slice_is(option, "id")) {
                 filter->ids[negated].given = true;
                 break;

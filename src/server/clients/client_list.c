@@ -189,7 +189,7 @@ static void recent_note(const struct client *client) {
     size_t input = 0, output = 0;
     conn_memory(client->conn, &input, &output);
     client_recent_input(input + client->reader.memory);
-    if (conn_pending(client->conn) <= OUTPUT_PIECE) return; /* the piece that replies are written to is no queue */
+    if (conn_pending(client->conn) <= OUTPUT_PIECE) return; /* one piece of send memory does not count as a queue */
     recent_raise(&recent_output[recent_second], &client_stats.recent_max_output, output);
 }
 
@@ -204,7 +204,7 @@ static void recent_turn(int second) {
     }
 }
 
-/* A client whose peer has ended, and which still has replies for it after this time. */
+/* A client whose peer has closed the connection is freed after this time even if it has unsent replies. */
 enum { ENDED_MS = 2000 };
 
 /* Receive memory that a client has not used for this time is freed. */

@@ -13,7 +13,7 @@ struct client_settings client_settings = {.protocol = 2,
                                           .query_buffer_limit = 1024 * 1024 * 1024,
                                           .bulk_max = 512 * 1024 * 1024};
 
-/* Sets of "class hard soft seconds"; classes that are not named keep theirs. */
+/* Groups of "class hard soft seconds"; classes that are not named keep their limits. */
 static const char *set_output_limits(const struct config_option *option, int count, const struct slice *words) {
     struct client_limit limits[CLIENT_CLASSES];
     memcpy(limits, client_settings.limits, sizeof limits);
@@ -35,7 +35,7 @@ static const char *set_output_limits(const struct config_option *option, int cou
 
 static void output_limit_text(enum client_class class, char *text, size_t size) {
     const struct client_limit *limit = &client_settings.limits[class];
-    /* The replica's class keeps its old name here. */
+    /* The class of replicas has its former name here. */
     snprintf(text, size, "%s %llu %llu %llu", class == CLIENT_CLASS_REPLICA ? "slave" : client_class_name(class),
              (unsigned long long)limit->hard, (unsigned long long)limit->soft, (unsigned long long)limit->soft_seconds);
 }

@@ -70,7 +70,7 @@ static __attribute__((noinline)) void skip_end(struct client *client) {
 
 /* The size of replies. The sum of bytes a connection has sent and has queued only grows by what is written to it. As
  * long as the output stays in the same piece of send memory, it grows by the distance that the write position moves. So
- * the sum is computed once a turn, and again after a reply that went on to another piece. */
+ * the sum is computed once a turn, and again after a reply that continued in another piece. */
 static inline uint64_t output_produced(const struct connection *conn) {
     return conn->bytes_out + conn_pending(conn);
 }
@@ -91,11 +91,11 @@ void client_call_starts(struct client *client, struct call_start *start) {
     start->held = reply_barrier_held(client);
 }
 
-/* Returns the bytes of a reply that began at `from` and is large or went on to another piece of send memory. */
+/* Returns the bytes of a reply that began at `from` and is large or continued in another piece of send memory. */
 static uint64_t reply_measure(struct client *client, const char *from) {
     uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
     produced_start(client);
-    /* Less than before: the connection has failed meanwhile and dropped its queue. */
+    /* Less than before: the connection has failed and dropped its queue. */
     return client->produced < before ? 0 : client->produced - before;
 }
 
@@ -263,9 +263,9 @@ static inline void request_executed(struct turn *turn, bool threaded) {
         turn->limits = client_limits(client);
 }
 
-/* The limits count the replies to INPUT_PIECE bytes of requests together, as a server does that reads no more at once.
- * Then they are sent, so that a longer pipeline of a peer that reads its replies exceeds no limit. Returns false if the
- * client is freed. `sent_at` is client->used when replies were last sent. */
+/* Checks the output limits, and sends the replies after each INPUT_PIECE bytes of requests. A peer that reads its
+ * replies then exceeds no limit however long its pipeline is, as with a server that reads INPUT_PIECE bytes in one
+ * call. Returns false if the client is freed. `sent_at` is client->used when replies were last sent. */
 static __attribute__((noinline)) bool replies_limit(struct client *client, size_t *sent_at) {
     if (!client_check_replies(client)) return false;
     if (client->used - *sent_at < INPUT_PIECE || reply_barrier_replies(client)) return true;
@@ -275,7 +275,7 @@ static __attribute__((noinline)) bool replies_limit(struct client *client, size_
     return true;
 }
 
-/* Executes requests until there is none left; client->used is what of the input is to be consumed. The compiler makes
+/* Executes requests until there is none left; client->used counts the bytes of input to consume. The compiler makes
  * two functions of it, so that a client without an I/O thread pays nothing for the other kind. No pointer to the turn
  * leaves this file's inline functions: its members stay in registers. */
 static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn *turn, bool threaded) {
@@ -341,7 +341,7 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (client->used) conn_consume(conn, client->used);
     client->used = 0;
     client_count_bytes(client);
-    /* Receive nothing more until the present input is executed. Above all do not receive the end of the connection,
+    /* Receive nothing more until the current input is executed. In particular do not receive the end of the connection,
      * which would discard that input. */
     bool over = end == TURN_OVER && conn->in_len;
     if (over != client->waits_for_turn) conn_set_reading(conn, !over);
@@ -352,8 +352,8 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (!client_free_if_peer_gone(client)) client_flush(client);
 }
 
-/* Input has arrived for a client that executes nothing now. Receiving goes on, because the end of the connection may be
- * behind that input, so its size is limited. */
+/* Input has arrived for a client that executes nothing now. The server continues to receive, because the end of the
+ * connection may follow that input, so the size of the input is limited. */
 static __attribute__((noinline)) void input_waits(struct client *client) {
     if (client->flags & CLIENT_STOPS || !client->holds) return;
     if (!client_free_if_peer_gone(client)) query_limit_passed(client);

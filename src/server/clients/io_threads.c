@@ -380,9 +380,8 @@ static struct event_loop *place(struct listener *listener) {
 
 /* Moving
  *
- * After a change of io-threads the main thread goes through all clients before it waits, when their replies are
- * flushed, and moves the connections that are idle at that moment. It tries the others again later, until all are where
- * they belong. */
+ * After a change of io-threads the main thread visits all clients before it waits, when their replies are flushed, and
+ * moves the connections that are idle. It repeats this until every connection is on its thread. */
 
 static size_t fewest_connections(void) {
     size_t fewest = SIZE_MAX;
@@ -407,13 +406,14 @@ static bool client_place(struct client *client, size_t fewest) {
         if (moved) client_change_connection(client, moved);
         return moved != NULL;
     }
-    if (remote_is_leaving(conn)) return false; /* its thread may answer that it cannot go now */
+    if (remote_is_leaving(conn)) return false; /* its thread may refuse to release it now */
     if (!remote_can_leave(conn) || !thread_sheds((struct io_thread *)remote_worker_of(conn), fewest)) return true;
     if (client_can_change_connection(client)) remote_leave(conn);
     return false;
 }
 
-/* A connection has left its thread: it goes to the main thread if that serves all, otherwise to the best thread. */
+/* A connection has left its thread. It moves to the main thread if there are no I/O threads, otherwise to the thread
+ * with the fewest connections. */
 static struct remote_worker *end_left(struct connection *conn) {
     struct client *client = conn->owner;
     struct io_thread *to = least_loaded(false);

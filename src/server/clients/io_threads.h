@@ -46,11 +46,10 @@ extern struct io_threads_prefetched {
     uint64_t batches, keys; /* keys of requests that were prefetched together, in this many batches; until RESETSTAT */
 } io_threads_prefetched;
 void io_threads_place(struct listen_options *options); /* distributes accepted connections over the I/O threads */
-/* For INFO: the CPU time of a thread, from 1 on; and whether the threads have had much to do lately. */
+/* For INFO: the CPU time of thread `number`, from 1 on; and whether the threads have been busy lately. */
 uint64_t io_thread_cpu_us(int number);
 bool io_threads_active(void);
-/* A client has the connection now. It moves soon if io-threads has changed since it was placed: a handshake takes time.
- */
+/* A client has received its connection. If io-threads has changed during the handshake, the connection moves soon. */
 void io_threads_accepted(const struct connection *conn);
 /* Moves connections after a change of io-threads. Call it while io_threads_moving, before the loop waits, when all
  * output is flushed. */

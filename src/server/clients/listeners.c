@@ -61,7 +61,8 @@ static bool error_means_absent(int error) {
 static bool has_capacity(struct listener *listener) {
     size_t used = clients_count() + socket_stats.handshakes + cluster_connections();
     bool available = (int64_t)used < client_settings.maxclients;
-    if (!available && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
+    if (!available && listener->transport == tls_group.transport)
+        client_stats.rejected++; /* closed without an error reply */
     return available;
 }
 

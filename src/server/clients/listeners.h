@@ -15,6 +15,6 @@ int listeners_tls_port(void);                                 /* 0: none */
 int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);
-/* bind-source-addr: where outgoing connections come from, if the address is of this machine. Empty: any. */
+/* bind-source-addr: the source address of outgoing connections, if this machine has it. Empty: any. */
 const char *outgoing_source(void);
 #endif

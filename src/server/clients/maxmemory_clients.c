@@ -1,8 +1,8 @@
 /* maxmemory_clients.c: maxmemory-clients: the memory limit for all clients together. Above it the server closes the
  * clients that use most, before the loop waits.
  *
- * The server updates each client's share at the end of its turns and from the cron, only while the limit is set.
- * Finding the largest client walks all of them, which happens only if one must be closed. */
+ * While the limit is set, the server updates the memory of each client at the end of its turns and from the cron. It
+ * walks all clients to find the largest one only if one must be closed. */
 #include "lib/system/log.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
@@ -52,7 +52,7 @@ void client_memory_forget(struct client *client) {
     client->memory_noted = 0;
 }
 
-/* A limit below that would lock out everybody, the administrator too. */
+/* A lower limit would disconnect every client, including the administrator's. */
 enum { BOUND_LEAST = 128 * 1024 };
 
 static size_t bound_bytes(void) {

@@ -9,7 +9,7 @@
 
 static struct subscribers monitors;
 
-/* Writes the bytes between two that need an escape at once: a value may have megabytes. */
+/* Copies all bytes between two escapes in one call: a value may have megabytes. */
 static void write_quoted(struct output *out, struct slice text) {
     static const char named[] = "\\\"\n\r\t\a\b", letters[] = "\\\"nrtab", digits[] = "0123456789abcdef";
     size_t begin = 0;
@@ -63,8 +63,8 @@ static void observe(struct call *call, uint64_t ticks) {
 }
 static struct call_listener call_listener = {.after = observe};
 
-/* A monitor could not tell replies to data commands from its lines: Valkey refuses such commands, as it does for a
- * replica. */
+/* A monitor could not distinguish replies to data commands from its lines. Valkey refuses such commands, as it does for
+ * a replica. */
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     if (!(client->flags & CLIENT_MONITOR)) return FILTER_PASS;

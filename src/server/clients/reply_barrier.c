@@ -1,11 +1,11 @@
 /* reply_barrier.c: see reply_barrier.h.
  *
  * Held replies are a list of pieces: memory that replies are written to, or a blob that a reply shares. When the client
- * is flushed, the list so far becomes the waiting batch with the last issued sequence number, and the client goes to
- * the queue, which is sorted by these numbers. Sequence numbers only grow, so that is its end, except in a turn within
- * a call: batches of other clients do not wait for the writes of the call. Later output (usually pushes) goes behind
- * `batch_end` and becomes a batch when the one before it has left. A subscriber to a continuous stream of messages thus
- * gets each message after at most two releases.
+ * is flushed, its pieces become the waiting batch, which gets the last issued sequence number, and the client is added
+ * to a queue sorted by these numbers. Since sequence numbers only grow, it is added at the end, except in a turn within
+ * a call: batches of other clients do not wait for the writes of the call. Later output (usually pushes) follows
+ * `batch_end` and becomes a batch when the previous one has been sent. A subscriber to a continuous stream of messages
+ * thus gets each message after at most two releases.
  *
  * Rejected: a position in the connection's output up to which it may send (each transport would have to obey it
  * wherever it sends, and discard the rest when it closes; here held bytes never reach a transport); a batch for each
@@ -135,7 +135,7 @@ static void piece_leave(struct held_replies *held, struct output *to) {
     mem_free(piece);
 }
 
-/* Nothing is held any more: the client's replies go to its connection again. */
+/* Nothing is held any more: the client's replies are written to its connection again. */
 static void held_free(struct held_replies *held, struct output *to) {
     struct client *client = held->client;
     piece_end(held);
@@ -160,8 +160,8 @@ struct client_listener reply_barrier_listener = {.freed = client_freed, .report 
 
 /* --- Waiting --- */
 
-/* The write that all output up to now waits for. Within a call, which other clients' replies are older than, these do
- * not wait for its writes, but pushes may be of its making. */
+/* The sequence number that the output written so far waits for. In a turn within a call, replies to other clients are
+ * older than the writes of the call and do not wait for them, but pushes may be caused by the call. */
 static uint64_t sequence_needed(const struct held_replies *held) {
     if (!dispatch_running()) return issued;
     return held->pushed > issued_before_call ? held->pushed : issued_before_call;
@@ -258,8 +258,8 @@ static void batch_leave(struct held_replies *held) {
     client_flush(client);
 }
 
-/* The first batch that may leave. One whose client's own call is on the stack stays: the reply of that call is being
- * written behind it. */
+/* The first batch that may be sent. The batch of a client whose call is on the stack stays, because the reply of that
+ * call is being written behind it. */
 static struct held_replies *first_released(void) {
     list_each(&waiting, link) {
         struct held_replies *held = container_of(link, struct held_replies, link);
@@ -275,7 +275,7 @@ static void release(void) {
     for (struct held_replies *held = first_released(); held; held = first_released()) batch_leave(held);
 }
 
-/* All that the client holds leaves, and it executes requests again. */
+/* Sends everything that the client holds, and resumes the execution of its requests. */
 static void held_leave(struct held_replies *held) {
     struct client *client = held->client;
     bool goes_on = held->requests_end != NULL;

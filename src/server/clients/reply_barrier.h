@@ -6,16 +6,17 @@
  * to a sequence number are safe. Sequence numbers only grow and are common to all barriers; a write is released when
  * every armed barrier that issued for it, or for an earlier one, has released it.
  *
- * What is held: replies of a client that has executed a command which may write, or a command that reads while writes
- * are unreleased (it may have seen them); and pushes (messages, invalidations, MONITOR lines), which could reveal such
- * a write to other clients. Everything else is sent at once: the reply to PING always, and replies to reads when no
- * write is unreleased. Replies written before the first held one are sent ahead of it.
+ * What is held: replies to a command which may write, replies to a command that reads while writes are unreleased (it
+ * may have seen them), and pushes (messages, invalidations, MONITOR lines), which could reveal such a write to other
+ * clients. Everything else is sent immediately: the reply to PING always, and replies to reads when no write is
+ * unreleased. Replies written before the first held one are sent before it.
  *
  * How it works: held replies are written to separate memory instead of the connection, so no transport can send them
- * early. The server executes the batch of requests that the client has sent to its end. Then the client waits with the
- * last issued sequence number and executes nothing more (client_hold) until its replies are released. So a client has
- * at most one batch of replies held, and a pipeline waits once. Pushes that arrive meanwhile form the next batch. All
- * clients whose writes are released together are flushed together, over every transport, with and without I/O threads.
+ * early. The server executes all requests that it has received from the client. Then the client waits for the last
+ * issued sequence number and executes nothing more (client_hold) until its replies are released. So a client has at
+ * most one batch of held replies, and a pipeline waits once. Pushes that are written during the wait form the next
+ * batch. All clients whose writes are released together are flushed together, over every transport, with and without
+ * I/O threads.
  *
  * If a waiting client is closed, its held replies are discarded and its writes stay unacknowledged.
  * client-output-buffer-limit and maxmemory-clients count held bytes. Without an armed barrier the cost is one test of
@@ -42,11 +43,11 @@ void reply_barrier_arm(struct reply_barrier *barrier);
 void reply_barrier_disarm(struct reply_barrier *barrier);
 /* A write has been executed. Returns its sequence number. */
 uint64_t reply_barrier_issue(struct reply_barrier *barrier);
-/* All writes up to `sequence` are safe. Called from an event of the loop it flushes the clients at once; called within
- * a command it leaves that to the end of the turn. */
+/* All writes up to `sequence` are safe. Called from an event of the loop, it flushes the clients immediately; called
+ * within a command, they are flushed at the end of the turn. */
 void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence);
-/* Writes cannot be made safe for now (the disk is full), and nobody knows for how long: commands that only read are
- * answered, although they may see such a write. Replies to writes, and pushes, go on waiting. */
+/* Writes cannot be made safe for an unknown time (the disk is full). While `pass` is set, replies to commands that only
+ * read are sent, although they may show such a write. Replies to writes, and pushes, continue to wait. */
 void reply_barrier_pass_reads(bool pass);
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
 size_t reply_barrier_clients(void);      /* clients that wait */
@@ -71,8 +72,8 @@ void reply_barrier_replied(struct client *client);
 bool reply_barrier_holds_requests(const struct client *client);
 bool reply_barrier_holds_replies(const struct client *client); /* to its requests, flushed or not */
 size_t reply_barrier_held(const struct client *client);        /* bytes */
-/* The call that has just begun does not reply to the client: undoes reply_barrier_before_call(), which the call repeats
- * before it does reply. */
+/* Undoes reply_barrier_before_call() for a call that writes its replies elsewhere. Before the call replies to the
+ * client it must call reply_barrier_before_call() again. */
 void reply_barrier_call_replies_elsewhere(struct client *client);
 struct output *held_replies_output(struct held_replies *held);
 /* Flushes the replies that were released within a command; before the loop waits. */

@@ -11,9 +11,8 @@
 
 struct blob;
 
-/* Registers with dispatch and clients. Call it once, at start. */
-/* The client's open transaction, if any, will fail: its queued commands need not be kept. The caller records the reason
- * in the client's flags. */
+/* Makes the client's open transaction, if it has one, fail at EXEC and frees its queued commands. The caller records
+ * the reason in the client's flags. */
 void transaction_mark_dirty(struct client *client);
 /* A request was refused before it ran: an open transaction becomes dirty, and a refused EXEC drops it. `command`: NULL
  * if unknown. `elsewhere`: the error names another server (FILTER_ELSEWHERE). Returns true if it has replied. */

@@ -18,7 +18,7 @@ static struct {
     size_t count, capacity;
 } users = {only_default, 1, 1};
 
-/* The index of the user, or where one of this name would be. */
+/* The index of the user, or the index at which a user of this name would be inserted. */
 static size_t position_of(struct slice name) {
     size_t low = 0, high = users.count;
     while (low < high) {
@@ -140,7 +140,7 @@ void user_clear_passwords(struct user *user) {
 
 /* --- Permissions --- */
 
-/* The primary and the files of the data set have the last word. */
+/* Commands of the primary and of files are executed unconditionally. */
 static bool is_exempt(const struct client *client) {
     return client->user->flags & USER_ALL_RIGHTS || client_must_be_obeyed(client) || !user_hooks;
 }

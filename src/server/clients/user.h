@@ -1,8 +1,8 @@
 /* user.h: users: names, passwords, and the interface to their permissions. A client points to the user that it acts as.
  *
- * The default user always exists: a connection that need not authenticate acts as it from the start. What a user may do
- * is known to src/acl, which installs `user_hooks`. A user with USER_ALL_RIGHTS is never checked; while all users have
- * it, the path of a request checks nothing. A removed user's clients are closed. Main thread only. */
+ * The default user always exists; a connection that need not authenticate acts as this user from the start. src/acl
+ * knows the permissions of users and installs `user_hooks`. A user with USER_ALL_RIGHTS is never checked; while all
+ * users have it, the path of a request checks nothing. The clients of a removed user are closed. Main thread only. */
 #ifndef SERVER_CLIENTS_USER_H
 #define SERVER_CLIENTS_USER_H
 #include "lib/hash/sha256.h"

@@ -2,9 +2,9 @@
  *
  * Lookup is on the path of every request. It compares a name as two words, the first and the last eight bytes with bit
  * 5 set, and its length: no loop, no table of lower-case letters. Setting bit 5 maps both cases of a letter to one
- * value, and also maps some non-letters to each other. So the words decide for names of at most 16 letters; other names
- * are compared in full if the words agree. The words are hashed into a sparse open-addressing table of pointers. A
- * client that repeats its command skips the lookup: see command_is_named().
+ * value, and also maps some non-letters to each other. So the two words are enough for names of at most 16 letters;
+ * other names are compared in full if the words are equal. The words are hashed into a sparse open-addressing table of
+ * pointers. A client that repeats its command skips the lookup: see command_is_named().
  *
  * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands
  * need a real table anyway). */
@@ -184,7 +184,7 @@ static bool only_letters(const char *name) {
     return true;
 }
 
-/* Most commands have a single key at a fixed position, or none: whoever wants it needs no search. */
+/* Most commands have a single key at a fixed position, or none. These need no search for keys. */
 static void find_simple_keys(struct command *command) {
     const struct key_spec *keys = command->spec->keys;
     if (command->spec->find_keys || command->spec->subcommands) return;

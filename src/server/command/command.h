@@ -1,15 +1,15 @@
 /* command.h: the table of commands, and the interface of command handlers.
  *
  * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in
- * its struct feature (server/feature.h). This table is the only description: dispatch, COMMAND (COUNT, LIST, INFO,
- * DOCS, GETKEYS), ACL categories, and the hints and completion of the cli use it.
+ * its struct feature (server/feature.h). No other description exists: dispatch, COMMAND (COUNT, LIST, INFO, DOCS,
+ * GETKEYS), ACL categories, and the hints and completion of the cli use this table.
  *
  * A handler receives a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it),
  * the database, the reply. Dispatch has already checked arity and state. Arguments are valid until the handler returns;
  * to keep one, copy it (or take it: call_take_blob). A handler that changes data increments call->dirty. If its
  * arguments would have another meaning when executed later or on another server (relative times, random choices), it
- * passes the command to propagate instead to call_propagate(). A handler reports keyspace events with notify()
- * (server/notify.h). It does not know the receivers of either. */
+ * calls call_propagate() with a command that has the same effect there. A handler reports keyspace events with notify()
+ * (server/notify.h). It knows neither the listeners of propagation nor those of events. */
 #ifndef SERVER_COMMAND_COMMAND_H
 #define SERVER_COMMAND_COMMAND_H
 #include "lib/text/slice.h"
@@ -72,7 +72,7 @@ enum command_flag {
     CMD_ONLY_SENTINEL = 1 << 22,
     CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
     CMD_RUNS_QUEUED = 1 << 24, /* EXEC: filters treat it like the commands it will run. Not shown */
-    CMD_NOT_QUEUED = 1 << 25,  /* runs at once even if a transaction is open. Not shown */
+    CMD_NOT_QUEUED = 1 << 25,  /* runs immediately even if a transaction is open. Not shown */
     CMD_RUNS_SCRIPT = 1 << 26  /* EVAL, FCALL: may run any command. Not shown */
 };
 /* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need

@@ -1,8 +1,8 @@
 /* command_docs.c: a command's entry in COMMAND INFO and COMMAND DOCS, made from its spec on each request.
  *
- * The old fields first key, last key and step of COMMAND INFO only describe keys at fixed positions. They come from the
- * key specs with fixed positions: a spec that begins where the one before ended extends the range. Any other spec sets
- * the flag movablekeys. */
+ * The fields "first key", "last key" and "step" of COMMAND INFO describe only keys at fixed positions. The server
+ * computes them from the key specs with fixed positions: a spec that begins where the previous one ends extends the
+ * range. Any other spec sets the flag movablekeys. */
 #include "server/command/command_docs.h"
 #include "lib/structures/hashtable.h"
 #include "server/command/command_names.h"

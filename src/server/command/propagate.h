@@ -56,17 +56,17 @@ struct propagation_listener {
 /* May be called at any time outside a callback, also between begin and end; a callback may remove its own listener. */
 void propagate_listen(struct propagation_listener *listener);
 void propagate_unlisten(struct propagation_listener *listener);
-/* Does propagate() reach a listener now? Lets a caller avoid building arguments. */
+/* True: propagate() has a listener now. A caller that need not build arguments asks first. */
 bool propagate_wanted(void);
 void propagate(int db, int argc, const struct slice *argv, struct blob *const *blobs);
-/* For commands that are propagated though they change no data: PUBLISH. */
+/* For commands that are propagated although they change no data: PUBLISH. */
 void propagate_message(int db, int argc, const struct slice *argv);
 void propagate_begin(void);
 void propagate_end(void);
 /* The slot of the call that runs; -1: not known. Dispatch sets it. */
 extern int propagation_slot;
-/* Commands propagated since the start of the server; never decreases. A caller that notes it after a write can check
- * later whether a listener has reached it. */
+/* The number of commands propagated since the start of the server. A caller that saves it after a write can check later
+ * whether a listener has processed that write. */
 uint64_t propagation_offset(void);
 /* Sets the origin of all following propagation and returns the previous one, which the caller restores. Dispatch does
  * so around the calls of a client with CLIENT_PRIMARY or CLIENT_LOADER. */

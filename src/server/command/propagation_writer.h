@@ -2,9 +2,9 @@
  * FOLLOW read the same bytes: each command as a client would send it, SELECT where the database changes, MULTI and EXEC
  * around a group of two or more commands.
  *
- * Whether a group needs MULTI is known when its second command comes. So the writer marks where the group begins, and
- * inserts MULTI there; mark and insert belong to the owner of the output. Large values are passed to the output as
- * blobs (output_write_blob). */
+ * A group needs MULTI if it has a second command. So the writer marks where the group begins, and inserts MULTI there
+ * when the second command arrives. The owner of the output implements mark() and insert(). Large values are passed to
+ * the output as blobs (output_write_blob). */
 #ifndef SERVER_COMMAND_PROPAGATION_WRITER_H
 #define SERVER_COMMAND_PROPAGATION_WRITER_H
 #include "lib/text/output.h"

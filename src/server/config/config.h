@@ -4,11 +4,11 @@
  * A feature describes its options in a constant table beside its code and registers it in its struct feature. The
  * feature owns the values: the table holds a pointer (or NULL: then the engine keeps the value, and config_number()
  * reads it). Names and aliases match case-insensitively. Not thread-safe: the main thread changes options; other
- * threads read plain words.
+ * threads may read single numbers.
  *
- * Values are words. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" pass the same words
- * to an option that takes several (CONFIG_MULTI_ARG); for the empty text "" such an option gets no words. Any other
- * option takes exactly one. */
+ * A value consists of arguments. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" pass
+ * the same arguments to an option that takes several (CONFIG_MULTI_ARG); for the empty text "" such an option gets
+ * none. Any other option takes exactly one. */
 #ifndef SERVER_CONFIG_CONFIG_H
 #define SERVER_CONFIG_CONFIG_H
 #include "lib/text/output.h"
@@ -25,7 +25,7 @@ enum config_type {
     CONFIG_FLAGS,   /* int *        any of names[], or'ed */
     CONFIG_STRING,  /* char **      allocated by the table (mem_strdup); never NULL: empty is "" */
     CONFIG_BYTES,   /* struct slice * as CONFIG_STRING, but it may contain NUL bytes: passwords */
-    CONFIG_STRINGS, /* struct config_strings * words; a file line or SET value replaces all of it */
+    CONFIG_STRINGS, /* struct config_strings *; a file line or SET value replaces all of them */
     CONFIG_CUSTOM   /* set/get functions */
 };
 enum config_flag {
@@ -34,7 +34,7 @@ enum config_flag {
     CONFIG_PROTECTED = 4, /* enable-protected-configs */
     CONFIG_HIDDEN = 8,    /* CONFIG GET shows it only by its exact name */
     CONFIG_PERCENT_OK = 16,
-    CONFIG_MULTI_ARG = 32, /* the value may be several words */
+    CONFIG_MULTI_ARG = 32, /* the value may be several arguments */
     CONFIG_NOT_BUILT = 64, /* stored and shown without effect: the feature is not in this build. The server logs this
                               once when the value differs from the default */
     CONFIG_DENY_LOADING = 128,
@@ -56,10 +56,10 @@ struct config_option {
     enum config_type type;
     uint32_t flags;
     void *value;         /* NULL: the engine keeps it */
-    const char *initial; /* default as text; one space between words */
+    const char *initial; /* default as text; one space between arguments */
     int64_t min, max;    /* both 0: the type's own limits */
     const struct config_name *names;
-    /* Validates a value before it is stored. The text is well-formed for the type, its words joined by spaces, and
+    /* Validates a value before it is stored. The text is well-formed for the type, its arguments joined by spaces, and
      * NUL-terminated. Not called for the default. Returns NULL if valid, else the reason (a static or config_reason()
      * text). */
     const char *(*check)(const struct config_option *option, struct slice text);
@@ -67,8 +67,8 @@ struct config_option {
      * Returns NULL on success, else the reason: then all values are restored and apply is called once more. Not called
      * at start-up: the feature starts with the values it finds. */
     const char *(*apply)(void);
-    /* CONFIG_CUSTOM. set: takes the words of the line, leaves the value unchanged on failure; get: one text from whose
-     * words set() makes the same value again; rewrite: whole lines (NULL: "name get-text"). */
+    /* CONFIG_CUSTOM. set: takes the arguments of the line, leaves the value unchanged on failure; get: writes a text
+     * from whose arguments set() makes the same value again; rewrite: writes whole lines (NULL: "name get-text"). */
     const char *(*set)(const struct config_option *option, int count, const struct slice *words);
     void (*get)(const struct config_option *option, struct output *out);
     void (*rewrite)(const struct config_option *option, struct output *out);
@@ -103,8 +103,8 @@ void config_register_directives(const struct config_directive *directives); /* e
  * argv[1..] without --help and similar options: [file | -] [--name word…]… [-]; "-" reads standard input. Register
  * commands and options first. */
 void config_load(int argc, char **argv);
-/* 0: config_load is not reading. Else one more than the number of files that include, one in the other, the line being
- * read: a line may add to the value of earlier lines instead of replacing it. */
+/* 0: config_load() is not reading. Otherwise 1 plus the depth of the included file that contains the line being read.
+ * For options whose lines add to the value of earlier lines instead of replacing it. */
 int config_reading_depth(void);
 const char *config_file(void);                                  /* absolute path, "" if none was given */
 extern const struct config_option config_options_unbuilt[];     /* options of features that are not in this build */

@@ -28,9 +28,10 @@ struct config_directive *config_directive_find(struct slice name);
 size_t config_directives_count(void);
 struct config_directive *config_directive_at(size_t index);
 
-/* Takes words. Returns NULL, or the reason and changes nothing. `is_default`: skips the option's check. */
+/* Sets the value. On failure changes nothing and returns the reason; else NULL. `is_default`: skips the option's check.
+ */
 const char *config_state_set(struct config_state *state, int count, const struct slice *words, bool is_default);
-/* As above for one text. An option of several words splits it at spaces. */
+/* As above for one text, which is split at spaces for an option with several arguments. */
 const char *config_state_set_text(struct config_state *state, struct slice text, bool is_default);
 void config_state_text(const struct config_state *state, struct output *out);
 struct slice config_state_text_copy(const struct config_state *state); /* NUL-terminated; config_text_free() it */

@@ -1,7 +1,7 @@
 /* config_file.c: reads the options at start-up: a file with its includes, standard input, the command line.
  *
- * All sources become one text that is read line by line, so that a word means the same in each of them and later
- * settings win: first the file, then standard input, then a line for each --name of the command line with its words
+ * All sources become one text that is read line by line, so that an argument means the same in each of them and later
+ * settings win: first the file, then standard input, then a line for each --name of the command line with its arguments
  * quoted. The first invalid line ends the start-up. */
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -20,7 +20,7 @@
 enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
 
 static char *file_path; /* absolute; NULL: none */
-/* Position of reading; while a file includes others, that of the innermost one. */
+/* The line being read; of the innermost file if files include others. */
 static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
@@ -115,7 +115,7 @@ static size_t edit_distance(struct slice a, const char *b) {
     return last[len];
 }
 
-/* The name of an option that `name` may be a misspelling of; NULL: none is similar. */
+/* The option whose name is most similar to `name`, for misspelled names; NULL: none is similar. */
 static const char *similar_name(struct slice name) {
     const char *similar = NULL;
     size_t least = name.len < 6 ? 2 : 3; /* one or two mistakes */

@@ -44,8 +44,8 @@ static const char *load_module(int count, const struct slice *words) {
     }
     return NULL;
 }
-/* A rewritten file has the options that the arguments set, and so no loadmodule lines: an old argument would set an
- * option that has its default again. */
+/* A rewritten file contains the options that the arguments have set, and so no loadmodule lines: the argument of such a
+ * line would set an option again that is back at its default. */
 static void rewrite_modules(struct output *out) {}
 static const char *ignore(int count, const struct slice *words) {
     return NULL;

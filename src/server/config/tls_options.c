@@ -4,8 +4,8 @@
  * the option gets its old value back. Outgoing connections have a context of their own: they use the client
  * certificate, or the server's if there is none, and always verify their peer.
  *
- * Files are compared once in tls-auto-reload-interval by what stat() says of them, which costs nothing; reading them
- * and parsing certificates happens on a background thread. */
+ * Once in tls-auto-reload-interval the server compares what stat() returns for the files. If a file has changed, a
+ * background thread reads the files and parses the certificates. */
 #include "server/config/tls_options.h"
 #include "lib/system/background.h"
 #include "lib/system/clock.h"
@@ -45,7 +45,7 @@ static bool is_set(const char *text) {
     return text && text[0];
 }
 
-/* Building contexts. What a background thread builds from has texts of its own. */
+/* Building contexts. A background thread builds from copies of the texts. */
 
 struct plan {
     struct event_post post; /* must be first; to the main loop, when built in the background */

@@ -1,5 +1,5 @@
 /* tls_options.h: the options of TLS, the contexts made from them, and their section of INFO. The port is an option of
- * listeners.c. A build without TLS knows the options, too, and refuses those that would need it. */
+ * listeners.c. A build without TLS also knows the options, and refuses those that need TLS. */
 #ifndef SERVER_CONFIG_TLS_OPTIONS_H
 #define SERVER_CONFIG_TLS_OPTIONS_H
 #include "server/config/config.h"

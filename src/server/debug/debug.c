@@ -153,8 +153,7 @@ static void run_config_rewrite(struct call *call) {
     else
         reply_ok(call->reply);
 }
-/* Replies are written directly to send memory: there is no reply buffer to resize. Valkey's tests call this to resize
- * it. */
+/* Valkey's tests call this to make the cron resize reply buffers. Here replies are written directly to send memory. */
 static void run_pause_cron(struct call *call) {
     server.cron_paused = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
@@ -170,7 +169,7 @@ static void run_structsize(struct call *call) {
                        blob, blob);
     reply_bulk(call->reply, (struct slice){text, (size_t)len});
 }
-/* Switches of mechanisms that this server does not have: tests reset them at their end without checking for them. */
+/* Switches of mechanisms that this server does not have. Valkey's tests reset them at their end in any case. */
 static void run_without_effect(struct call *call) {
     reply_ok(call->reply);
 }

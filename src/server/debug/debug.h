@@ -1,4 +1,4 @@
-/* debug.h: how other modules add subcommands to DEBUG, and what DEBUG needs to know of a value type.
+/* debug.h: how other modules add subcommands to DEBUG, and what a value type provides to DEBUG.
  *
  * Two servers that hold the same data have the same digest, Valkey's included. A digest is 20 bytes into which data is
  * mixed (order matters) or xor-ed (order does not matter). The digest of a key: mix the key, mix the type's number

@@ -80,7 +80,7 @@ static void run_enforce_reply_list(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The connections go on by themselves when it is switched off: the event loop reports their sockets as writable. */
+/* After it is switched off the connections resume: the event loop reports their sockets as writable. */
 static void run_force_tls_write_error(struct call *call) {
     int64_t on;
     if (!parse_int64(call->argv[2], &on)) {

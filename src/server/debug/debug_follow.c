@@ -8,7 +8,7 @@
 #include "server/command/propagation_writer.h"
 
 static struct subscribers followers;
-static struct memory_output pending; /* a group's first command waits here for the second one, which needs MULTI */
+static struct memory_output pending; /* the first command of a group, until a second one shows that it needs MULTI */
 
 static void mark(struct propagation_writer *writer) {} /* `pending` is empty where a group begins */
 static void insert(struct propagation_writer *writer, struct slice bytes) {

@@ -55,7 +55,8 @@ static inline bool child_active(void) {
 }
 
 extern const int CHILD_KILL_SIGNAL;
-/* Ends the child. child_kill() returns at once and done() is called later; child_kill_wait() returns after done(). */
+/* Ends the child. child_kill() returns immediately and done() is called later; child_kill_wait() returns after done().
+ */
 void child_kill(void);
 void child_kill_wait(void);
 
@@ -70,7 +71,7 @@ struct child_process {     /* private */
 /* Forks a session; job->kind is CHILD_SESSION. Returns as child_start() does, without -EBUSY. In the session nothing is
  * propagated, no client has a connection, and FLUSHALL leaves the files alone. */
 pid_t child_start_session(struct child_process *process, struct child_job *job);
-void child_kill_session(struct child_process *process); /* returns at once; done() is called later */
+void child_kill_session(struct child_process *process); /* returns immediately; done() is called later */
 size_t child_sessions(void);                            /* that run */
 
 /* In the child: reports the number of keys processed so far. Call it about every thousand keys: it reads the clock, and
@@ -81,7 +82,7 @@ void child_report_end(void);
 uint64_t child_reported_keys(void); /* the number last passed to child_report() */
 bool child_is_self(void);           /* this process is a child */
 
-/* What the server knows of the running child; zeros if none runs. Bytes, keys, seconds since the last report. */
+/* What the running child has reported; zeros if none runs. Bytes, keys, seconds since the last report. */
 struct child_progress {
     uint64_t keys, keys_total, cow, cow_peak, cow_age;
     double percent;
@@ -97,7 +98,7 @@ extern struct child_stats child_stats;
 
 /* DEBUG DICT-RESIZING: forbids resizing whether or not a child runs. */
 void child_set_resizing(bool enabled);
-/* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child goes on. */
+/* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child continues. */
 void child_set_pause_after_fork(bool enabled);
-void child_pause_after_fork(void); /* the server that it depends on has forked: stops here, if so set */
+void child_pause_after_fork(void); /* called after a fork of the server: stops it here if that is set */
 #endif

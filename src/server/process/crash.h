@@ -5,9 +5,9 @@
 
 void crash_catch_signals(void); /* SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT; and running out of memory */
 
-/* The watchdog (watchdog-period): SIGALRM logs the stack of the server, which goes on. While the option is set, a timer
- * sends that signal when the cron has not run for so long, as in a long command, a busy script or a load; without it,
- * anyone may send it. */
-void watchdog_cron(void); /* winds the timer up again */
+/* The watchdog (watchdog-period): SIGALRM logs the stack of the server, which then continues. While the option is set,
+ * a timer sends the signal when the cron has not run for that time, as in a long command, a busy script or a load. The
+ * signal also works when the option is not set. */
+void watchdog_cron(void); /* restarts the timer */
 extern const struct config_option watchdog_options[];
 #endif

@@ -1,8 +1,8 @@
 /* memory_test.h: a test of the machine's memory, for --test-memory.
  *
  * It finds cells that do not keep their value, addresses that reach the same cell, and neighbours that influence each
- * other, in the memory that the kernel gives to this process. memtest86+, which runs without a kernel, tests the rest,
- * too. */
+ * other. It tests the memory that the kernel gives to this process; memtest86+, which runs without a kernel, tests all
+ * memory. */
 #ifndef SERVER_PROCESS_MEMORY_TEST_H
 #define SERVER_PROCESS_MEMORY_TEST_H
 #include <stddef.h>

@@ -191,8 +191,8 @@ static void background_setup(void) {
     pin(bio_cpulist, "a background thread");
 }
 
-/* The allocator's thread runs on the CPUs of the thread that turns it on: those of background threads, not those that
- * the main thread has for itself. */
+/* The allocator's thread inherits the CPUs of the thread that turns it on. It must run on those of background threads,
+ * not on those of the main thread. */
 static void purge_job(void *arg) {
     mem_purge_in_background(arg);
 }

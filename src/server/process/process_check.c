@@ -4,7 +4,8 @@
  * The output has the form of Valkey's: "[name]...OK", "[name]...skipped" or "[name]...WARNING:" with an explanation on
  * the next line; the exit status is 1 if a check failed. The checks of RDMA add what they found to OK and skipped.
  *
- * All but the measured speed of the clock comes from files, whose root the caller gives: tests use recorded ones. */
+ * Except for the speed of the clock, which is measured, all checks read files below a root that the caller gives: tests
+ * use recorded files. */
 #include "server/process/process_check.h"
 #include "lib/system/log.h"
 #include "server/process/process.h"

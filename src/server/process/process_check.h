@@ -15,7 +15,7 @@ struct check_entry {
 };
 extern const struct check_entry process_checks_rdma[]; /* ends with a NULL name */
 
-/* Appends to the text. Further text than its memory takes is cut off. */
+/* Appends to the text. Text that does not fit is cut off. */
 void check_say(struct check *check, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reads the first line of a file below the root, without its newline. */
 bool check_line(const struct check *check, char *line, size_t size, const char *format, ...)

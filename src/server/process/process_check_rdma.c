@@ -1,11 +1,11 @@
 /* process_check_rdma.c: the checks of --check-system for RDMA: devices, modules, access, locked memory, links, GIDs,
  * MTU, NUMA nodes, interrupts and huge pages.
  *
- * They read files of /proc, /sys and /dev only, since each of them explains why opening the device would fail. The
- * software device of this project has no files: the transport is asked for its device where the kernel has none.
+ * They read files of /proc, /sys and /dev only; each check finds one reason why a device could not be opened. The
+ * software device of this project has no files: where the kernel has no device, the transport is asked for its device.
  *
- * A machine without a device is not at fault: all checks are then skipped, so that the exit status is that of a server
- * for TCP. docs/rdma-on-real-cards.md explains the findings. */
+ * On a machine without a device all checks are skipped, so that they do not change the exit status.
+ * docs/rdma-on-real-cards.md explains the findings. */
 #include "server/process/process_check.h"
 #ifdef USE_RDMA
 #include "net/pin.h"
@@ -209,7 +209,7 @@ static void netdev_find(const struct check *check, struct port *port) {
     if (list(check, &names, path)) snprintf(port->netdev, sizeof port->netdev, "%s", names.text[0]);
 }
 
-/* Calls `look` for each port, which adds to `check` what is wrong and to `good` what is right. */
+/* Calls `look` for each port. It adds defects to `check` and other findings to `good`. */
 static enum check_result each_port(struct check *check,
                                    void (*look)(struct check *check, struct check *good, const struct port *port)) {
     struct names devices, ports;

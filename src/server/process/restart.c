@@ -1,8 +1,8 @@
 /* restart.c: see restart.h.
  *
- * The process calls execve(), which ends all threads and closes all descriptors at the same moment. So nothing is
- * closed before: a thread that still runs would find its descriptors closed or, worse, used for other files. The delay
- * is spent by the new program, in restart_init(), which learns of it from an environment variable.
+ * The process calls execve(), which ends all threads and closes all descriptors in one step. Nothing is closed before:
+ * a thread that still runs would find its descriptors closed or, worse, reused for other files. The delay is passed in
+ * an environment variable, and the new program waits in restart_init().
  *
  * A configuration file is named by its absolute path, because the option dir has changed the working directory. */
 #include "server/process/restart.h"

@@ -4,8 +4,8 @@
 #define SERVER_PROCESS_RESTART_H
 #include "server/debug/debug.h"
 
-/* First thing in main(). Keeps the arguments, which the caller must not free, and waits if the previous program of this
- * process asked for it. */
+/* main() calls this first. Keeps the arguments, which the caller must not free, and waits for the delay that the
+ * previous program of this process has set. */
 void restart_init(char **argv);
 extern const struct debug_subcommand restart_debug_subcommands[];
 #endif

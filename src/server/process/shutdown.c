@@ -2,8 +2,8 @@
  *
  *   1. Each part may refuse (prepare_shutdown: the final save, a rewrite of the append-only file in progress). One
  *      refusal ends the shutdown, unless FORCE was given.
- *   2. The server waits for parts that are not ready (replicas that lag behind), at most shutdown-timeout, and holds
- *      writes meanwhile. NOW does not wait.
+ *   2. The server holds writes and waits for parts that are not ready (replicas that lag behind), at most
+ *      shutdown-timeout. NOW does not wait.
  *   3. The server closes the listeners, sends the replies, stops the parts, removes the pid file, and exits.
  *
  * Step 3 exits from within the call: requests after SHUTDOWN are not executed. */
@@ -87,7 +87,7 @@ static bool server_shutdown(int flags) {
 
 static const char failed[] = "ERR Errors trying to SHUTDOWN. Check logs.";
 
-/* The server goes on. The clients that wait for SHUTDOWN get an error. A signal that came meanwhile is void, too. */
+/* The server continues. Clients that wait for SHUTDOWN get an error, and a signal that arrived since is ignored. */
 static void shutdown_stop_waiting(void) {
     shutdown_.waiting = false;
     signal_caught = 0;
@@ -131,7 +131,7 @@ void shutdown_continue(void) {
 /* --- Signals --- */
 
 static void caught(int number) {
-    /* A second interrupt from the keyboard exits at once. */
+    /* A second interrupt from the keyboard exits immediately. */
     if (number == SIGINT && signal_caught) {
         log_write_from_handler("You insist... exiting now.");
         process_remove_files();

@@ -1,5 +1,6 @@
-/* errorstats.c: see errorstats.h. This server has few error codes, but a script may invent any number: beyond CODES_MAX
- * all new codes of scripts count under one name. A sorted array is enough: it is small and errors are rare. */
+/* errorstats.c: see errorstats.h. The server has few error codes, but scripts may use any number of them: beyond
+ * CODES_MAX all new codes of scripts count under one name. A sorted array is enough: it is small and errors are rare.
+ */
 #include "server/stats/errorstats.h"
 #include "lib/system/memory.h"
 

@@ -5,7 +5,7 @@
 #include "resp/reply.h"
 #include <stdint.h>
 void errorstats_count(struct reply *reply, struct slice text); /* a reply's error_hook */
-/* The same for an error that a script made up: only these count under one name when there are too many codes. */
+/* The same for an error whose code a script has chosen. If there are too many codes, these count under one name. */
 void errorstats_count_invented(struct reply *reply, struct slice text);
 uint64_t errorstats_total(void);
 void errorstats_reset(void);

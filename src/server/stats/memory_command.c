@@ -29,7 +29,7 @@ static void run_usage(struct call *call) {
             return;
         }
     }
-    /* A key that has expired takes memory until it is deleted, which is not this command's business. */
+    /* An expired key uses memory until it is deleted; this command does not delete it. */
     bool shown = store_settings.show_expired;
     store_settings.show_expired = true;
     struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);

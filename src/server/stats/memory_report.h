@@ -6,7 +6,7 @@
 
 struct memory_report {
     struct mem_stats allocator;
-    size_t used, peak, startup; /* bytes in use: now, at most, and after the start */
+    size_t used, peak, startup; /* bytes in use: now, the most so far, and after the start */
     size_t clients_normal, clients_replicas;
     size_t replication_backlog, replication_buffers; /* of the replication stream: of the backlog, and all */
     size_t received_ahead;           /* bytes of its primary's stream that a replica keeps while it loads a full copy */
@@ -20,6 +20,4 @@ struct memory_report {
     int64_t allocator_frag_bytes, allocator_rss_bytes, rss_overhead_bytes, fragmentation_bytes;
 };
 void memory_report_make(struct memory_report *report);
-/* Fills in the memory of the replication stream. Set by replication; NULL: there is none. */
-extern void (*memory_report_replication)(struct memory_report *report);
 #endif

@@ -1,5 +1,5 @@
 /* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma/rdma.h), and the transport's waits as LATENCY
- * events. Counters run from the start of the process. Since operators mostly need their ratios, INFO shows these too.
+ * events. Counters run from the start of the process. INFO also shows the ratios that operators mostly need.
  * docs/operating.md explains the fields. */
 #include "server/stats/rdma_info.h"
 #include "server/config/rdma_options.h"
@@ -114,8 +114,8 @@ static const struct info_section rdma_sections[] = {
     {.name = NULL},
 };
 
-/* LATENCY's events belong to the main thread. The cron collects the worst wait of the I/O threads; samples are the
- * worst of each second anyway. It also lets the arena of values free what is no longer needed. */
+/* Only the main thread may add events of LATENCY. The cron collects the longest wait of the I/O threads; a sample of
+ * LATENCY is the longest time of a second anyway. The cron also lets the arena of values free unused memory. */
 struct wait {
     const char *event;
     _Atomic uint64_t worst_us; /* worst on other threads */

@@ -1,7 +1,7 @@
 /* stats.c: see stats.h.
  *
- * Fields of features that are not in this build are shown if clients read them and the value is true: no keys are
- * tracked, no channel has subscribers. */
+ * Fields of features that this server does not have are shown if clients read them and the value is correct: 0 keys are
+ * tracked. */
 #include "server/stats/stats.h"
 #include "lib/structures/histogram.h"
 #include "lib/system/clock.h"
