@@ -379,7 +379,7 @@ static const struct command_spec subcommands[] = {
      ADMIN,
      .since = "7.0.0",
      .complexity = "O(1)",
-     .summary = "Tells whether a user may run a command, without running it.",
+     .summary = "Checks whether a user may run a command, without running it.",
      .syntax = "username:string command:string [arg:string...]"},
     {.name = "genpass",
      .run = genpass_run,

@@ -362,7 +362,7 @@ const struct command_spec hyperloglog_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD,
      HLL,
      .complexity = "N/A",
-     .summary = "Looks into a HyperLogLog, for developers.",
+     .summary = "Shows the internals of a HyperLogLog, for developers.",
      .syntax = "subcommand:string key:key",
      .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
     {.name = "pfselftest",

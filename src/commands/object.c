@@ -73,10 +73,10 @@ static void help_run(struct call *call) {
     }
 
 static const struct command_spec object_subcommands[] = {
-    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3", "Names the representation in which a value is kept."),
-    OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Tells the logarithmic access counter of a key."),
-    OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Tells how long a key has not been used."),
-    OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Tells how many references there are to a value."),
+    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3", "Returns the encoding of a value."),
+    OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Returns the logarithmic access counter of a key."),
+    OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Returns the seconds since the last access to a key."),
+    OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Returns the reference count of a value."),
     {HELP_ROW(help_run), .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "6.2.0"},
     {.name = NULL},
 };
@@ -87,7 +87,7 @@ const struct command_spec object_commands[] = {
      .group = GROUP_GENERIC,
      .since = "2.2.3",
      .complexity = "Depends on the subcommand.",
-     .summary = "Holds the commands that look at how values are kept.",
+     .summary = "A container for commands about the representation of values.",
      .subcommands = object_subcommands},
     {.name = NULL},
 };

@@ -300,7 +300,7 @@ static const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.8.0",
      .complexity = "That of the subcommand",
-     .summary = "Shows active subscriptions.",
+     .summary = "A container for commands about active subscriptions.",
      .subcommands = pubsub_subcommands},
     {.name = NULL},
 };

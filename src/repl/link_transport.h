@@ -33,7 +33,7 @@ void link_connected(const struct connection *conn);
 bool link_asks_port(void);
 /* `answer`: the reply to REPLCONF rdma-port. True: the caller closes `conn` and connects again, now by RDMA. */
 bool link_learn_port(const struct connection *conn, struct slice answer);
-/* The RDMA port of this server that replicas and primaries are told; 0: it has none. */
+/* The RDMA port that this server announces to replicas and primaries; 0: it has none. */
 int link_announced_port(void);
 /* INFO: the link's transport, why it fell back to TCP, and the progress of pulled synchronizations. */
 struct output;

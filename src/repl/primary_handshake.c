@@ -323,7 +323,7 @@ const struct command_spec repl_primary_commands[] = {
      OF_REPLICAS,
      .since = "3.0.0",
      .complexity = "O(1)",
-     .summary = "Tells the primary about a replica, and acknowledges the replication stream."},
+     .summary = "Sends properties of a replica to its primary, and acknowledges the replication stream."},
     {.name = "psync",
      .run = psync_run,
      .arity = -3,

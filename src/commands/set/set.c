@@ -421,7 +421,7 @@ const struct command_spec set_commands[] = {
      .since = "2.8.0",
      .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
                    "again. N is the number of members.",
-     .summary = "Goes through the members of a set, a few with each call.",
+     .summary = "Iterates over the members of a set, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
      .tips = WORDS("nondeterministic_output"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},

@@ -217,7 +217,7 @@ const struct command_spec stream_add_commands[] = {
      .group = GROUP_STREAM,
      .since = "5.0.0",
      .complexity = "O(1); O(N) where N entries are trimmed.",
-     .summary = "Adds an entry to a stream, which is made if it is missing.",
+     .summary = "Appends an entry to a stream, which is created if it does not exist.",
      .syntax = "key:key [NOMKSTREAM@6.2.0] [" TRIM_SYNTAX "] id-selector(auto-id=\"*\"|id:string) "
                "data{field:string value:string}...",
      .history = WORDS("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`.", "7.0.0", "Ids may be `<ms>-*`."),

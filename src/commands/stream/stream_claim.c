@@ -244,7 +244,7 @@ const struct command_spec stream_claim_commands[] = {
      CLAIM_COMMAND,
      .since = "5.0.0",
      .complexity = "O(log N) where N is the number of pending entries in the group.",
-     .summary = "Makes entries that are pending for others pending for a consumer.",
+     .summary = "Changes the consumer of pending entries.",
      .syntax = "key:key group:string consumer:string min-idle-time:string id:string... [IDLE ms:integer] "
                "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
                "[LASTID lastid:string]",
@@ -254,10 +254,10 @@ const struct command_spec stream_claim_commands[] = {
      CLAIM_COMMAND,
      .since = "6.2.0",
      .complexity = "O(1) if COUNT is small.",
-     .summary = "Looks for entries that have been pending for long, and makes them pending for a consumer.",
+     .summary = "Finds entries that have been pending for a minimum time, and changes their consumer.",
      .syntax = "key:key group:string consumer:string min-idle-time:string start:string [COUNT count:integer] "
                "[JUSTID]",
-     .history = WORDS("7.0.0", "Tells which entries were forgotten because they are deleted."),
+     .history = WORDS("7.0.0", "Returns the ids of entries that it dropped because they are deleted."),
      .keys = FIRST_KEY(KEY_RW | KEY_DELETE)},
     {.name = NULL},
 };

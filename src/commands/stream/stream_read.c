@@ -332,7 +332,7 @@ const struct command_spec stream_read_commands[] = {
      .categories = CAT_STREAM,
      .group = GROUP_STREAM,
      .since = "5.0.0",
-     .summary = "Shows the entries of streams that came after given ids; waits for some if need be.",
+     .summary = "Returns the entries of streams after given ids; can block until there are some.",
      .syntax = "[COUNT count:integer] [BLOCK milliseconds:integer] STREAMS streams{key:key... id:string...}",
      .keys = STREAM_KEYS(1)},
     {.name = "xreadgroup",
@@ -343,8 +343,8 @@ const struct command_spec stream_read_commands[] = {
      .group = GROUP_STREAM,
      .since = "5.0.0",
      .complexity = "O(M) a stream, where M is the number of entries returned.",
-     .summary = "Delivers new entries of streams to a consumer of a group, or returns its pending entries; waits for "
-                "new ones if need be.",
+     .summary = "Delivers new entries of streams to a consumer of a group, or returns its pending entries; can block "
+                "until there are new ones.",
      .syntax = "GROUP group-block{group:string consumer:string} [COUNT count:integer] "
                "[BLOCK milliseconds:integer] [NOACK] STREAMS streams{key:key... id:string...}",
      .keys = STREAM_KEYS(4),

@@ -246,7 +246,8 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
+     .summary = "Sets the string value of a key, of whatever type its old value is; options add conditions and an "
+                "expiration time.",
      .syntax = "key:key value:string [condition(NX@2.6.12|XX@2.6.12|IFEQ comparison-value:string@8.1.0)] "
                "[GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
                "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT "
@@ -265,7 +266,7 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Sets a string value only where the key is missing.",
+     .summary = "Sets a string value if the key does not exist.",
      .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_OW | KEY_INSERT)},
     {.name = "setex",
@@ -309,7 +310,7 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Sets a string value and returns the one that was there.",
+     .summary = "Sets a string value and returns the previous one.",
      .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "getdel",
@@ -331,7 +332,7 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "6.2.0",
      .complexity = "O(1)",
-     .summary = "Returns the string value of a key and may set or remove its expiry.",
+     .summary = "Returns the string value of a key and optionally sets or removes its expiration time.",
      .syntax = "key:key [expiration(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|"
                "PXAT unix-time-milliseconds:unix-time|PERSIST)]",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE),
@@ -344,7 +345,7 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "9.0.0",
      .complexity = "O(1)",
-     .summary = "Deletes a key only where its string value equals the one given.",
+     .summary = "Deletes a key if its string value equals the given one.",
      .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_RM | KEY_DELETE)},
     {.name = NULL},

@@ -93,7 +93,7 @@ const struct command_spec string_edit_commands[] = {
      .group = GROUP_STRING,
      .since = "2.0.0",
      .complexity = "O(1). Amortized, for small additions to a string of any size: its memory grows in advance.",
-     .summary = "Adds bytes to the end of a string; a missing key is created.",
+     .summary = "Appends bytes to a string; creates a missing key.",
      .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
     {.name = "setrange",
@@ -105,7 +105,7 @@ const struct command_spec string_edit_commands[] = {
      .since = "2.2.0",
      .complexity = "O(1), without the copying of the new bytes. Usually they are few; otherwise O(M) where M "
                    "is the length of the value.",
-     .summary = "Overwrites a part of a string from an offset on, filling up with zero bytes.",
+     .summary = "Overwrites a part of a string, starting at an offset; pads a shorter string with zero bytes.",
      .syntax = "key:key offset:integer value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
     {.name = "getrange",

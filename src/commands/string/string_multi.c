@@ -125,7 +125,7 @@ const struct command_spec string_multi_commands[] = {
      .group = GROUP_STRING,
      .since = "1.0.1",
      .complexity = "O(N) where N is the number of keys set.",
-     .summary = "Sets the string values of several keys in one step, only where all of them are missing.",
+     .summary = "Sets the string values of several keys in one step, if none of the keys exists.",
      .syntax = "data{key:key value:string}...",
      .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
     {.name = "msetex",
@@ -136,8 +136,8 @@ const struct command_spec string_multi_commands[] = {
      .group = GROUP_STRING,
      .since = "9.1.0",
      .complexity = "O(N) where N is the number of keys set.",
-     .summary = "Sets the string values of several keys in one step, with one expiry for all and a condition "
-                "on all.",
+     .summary = "Sets the string values of several keys in one step, with one expiration time and one "
+                "condition for all.",
      .syntax = "numkeys:integer data{key:key value:string}... [condition(NX|XX)] [expiration(EX "
                "seconds:integer|PX milliseconds:integer|"
                "EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",

@@ -426,7 +426,7 @@ const struct command_spec zset_commands[] = {
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
      .complexity = "O(log(N)) where N is the number of members.",
-     .summary = "Adds to the score of a member; a missing one has the score 0.",
+     .summary = "Increments the score of a member by a number; a missing member has the score 0.",
      .syntax = "key:key increment:integer member:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_UPDATE)}},
     {.name = "zrem",
@@ -556,7 +556,7 @@ const struct command_spec zset_commands[] = {
      .since = "2.8.0",
      .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
                    "again. N is the number of members.",
-     .summary = "Goes through the members and scores of a sorted set, a few with each call.",
+     .summary = "Iterates over the members and scores of a sorted set, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
      .history = WORDS("8.0.0", "The option `NOSCORES`."),
      .tips = WORDS("nondeterministic_output"),

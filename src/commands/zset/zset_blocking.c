@@ -38,7 +38,8 @@ const struct command_spec zset_blocking_commands[] = {
      BLOCKING_ZSET,
      .since = "5.0.0",
      .complexity = "O(log(N)), where N is the number of members",
-     .summary = "Takes the member with the lowest score of the first sorted set that has one; waits for it if need be.",
+     .summary = "Removes the member with the lowest score of the first sorted set that is not empty, and returns it. "
+                "Blocks until there is one.",
      .syntax = "key:key... timeout:double",
      .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
      .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
@@ -50,7 +51,8 @@ const struct command_spec zset_blocking_commands[] = {
      .since = "5.0.0",
      .complexity = "O(log(N)), where N is the number of members",
      .summary =
-         "Takes the member with the highest score of the first sorted set that has one; waits for it if need be.",
+         "Removes the member with the highest score of the first sorted set that is not empty, and returns it. Blocks "
+         "until there is one.",
      .syntax = "key:key... timeout:double",
      .history = WORDS("6.0.0", "`timeout` may have fractions of a second."),
      .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
@@ -62,7 +64,8 @@ const struct command_spec zset_blocking_commands[] = {
      .since = "7.0.0",
      .complexity =
          "O(K)+O(M*log(N)), where K is the number of keys, N that of the members and M that of the members taken",
-     .summary = "Takes members from an end of the first sorted set that has any; waits for them if need be.",
+     .summary = "Removes the members with the highest or lowest scores of the first sorted set that is not empty, and "
+                "returns them. Blocks until there are some.",
      .syntax = "timeout:double numkeys:integer key:key... where(MIN|MAX) [COUNT count:integer]",
      .keys = {KEY_COUNTED(2, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
     {.name = NULL},
