@@ -252,7 +252,8 @@ start_server {tags {metrics}} {
 }
 
 start_server {config {{metrics-unixsocket metrics.sock}} tags {metrics}} {
-    test "metrics over a Unix socket" -needs {config metrics-port true {[auto_execok python3] ne ""}} {
+    set needs_socket {config metrics-port true {[auto_execok python3] ne ""}}
+    proc scrape {path} {
         set script {
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -260,7 +261,24 @@ s.connect(sys.argv[1])
 s.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
 sys.stdout.write(s.makefile("rb").read().decode())
         }
-        set got [run python3 -c $script [file join [srv dir] metrics.sock]]
-        assert_match "HTTP/1.1 200 OK*valkey_used_memory *" [dict get $got out] [dict get $got err]
+        set got [run python3 -c $script $path]
+        list [dict get $got out] [dict get $got err]
+    }
+
+    test "metrics over a Unix socket" -needs $needs_socket {
+        lassign [scrape [file join [srv dir] metrics.sock]] page error
+        assert_match "HTTP/1.1 200 OK*valkey_used_memory *" $page $error
+    }
+
+    test "CONFIG SET moves the Unix socket of metrics" -needs $needs_socket {
+        set second [file join [srv dir] second.sock]
+        assert_equal OK [r config set metrics-unixsocket $second]
+        assert_match "HTTP/1.1 200 OK*" [lindex [scrape $second] 0]
+        assert_equal 0 [file exists [file join [srv dir] metrics.sock]]
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'metrics-unixsocket') - Failed to listen for\
+            metrics. Check server logs." {r config set metrics-unixsocket /nonexistent/metrics.sock}
+        assert_match "HTTP/1.1 200 OK*" [lindex [scrape $second] 0]
+        assert_equal OK [r config set metrics-unixsocket ""]
+        assert_equal 0 [file exists $second]
     }
 }
