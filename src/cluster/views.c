@@ -247,10 +247,12 @@ static int compare_members(const void *a, const void *b) {
 
 static void reply_shards_node(struct view *view, struct reply *reply, const struct cluster_node *node,
                               struct endpoint_view endpoint, uint64_t offset) {
-    uint16_t port = endpoint.kind == ENDPOINT_RDMA
-                        ? endpoint_port(node, endpoint)
-                        : endpoint_port(node, (struct endpoint_view){ENDPOINT_TCP, endpoint.family});
-    uint16_t tls_port = endpoint_port(node, (struct endpoint_view){ENDPOINT_TLS, endpoint.family});
+    uint16_t port = 0, tls_port = 0;
+    if (endpoint.kind == ENDPOINT_RDMA)
+        port = endpoint_port(node, endpoint);
+    else if (node->port)
+        port = endpoint_port(node, (struct endpoint_view){ENDPOINT_TCP, endpoint.family});
+    if (node->tls_port) tls_port = endpoint_port(node, (struct endpoint_view){ENDPOINT_TLS, endpoint.family});
     size_t pairs = 6;
     pairs += (port != 0) + (size_t)(tls_port != 0) + (node->hostname != NULL) + (node->availability_zone != NULL);
     reply_map(reply, pairs);
