@@ -12,6 +12,8 @@
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
 #include "cluster/options.h"
+#include "cluster/publish.h"
+#include "cluster/redirect.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "repl/primary.h"
@@ -138,6 +140,7 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .link_memory = link_memory,
                                            .node_id = node_id,
                                            .knows = knows,
+                                           .publish = publish_send,
                                            .write_info = cluster_info_write,
                                            .write_nodes = write_nodes};
 
@@ -158,6 +161,8 @@ static void start(void) {
     cluster_reconfigure(); /* with the port of the bus */
     if (nodes_conf_save_now(this_cluster) == 0) log_debug("The cluster config file was written");
     event_timer_set(server.loop, &timer, CLUSTER_TICK_MS * 1000, tick);
+    redirect_start();
+    publish_start();
 }
 
 /* --- Shutdown --- */
@@ -221,4 +226,4 @@ const struct feature cluster_feature = {.name = "cluster",
                                         .commands = COMMANDS(cluster_commands),
                                         .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
                                         .sections = SECTIONS(cluster_sections),
-                                        .parts = PARTS(&cluster_part)};
+                                        .parts = PARTS(&cluster_part, &redirect_part, &publish_part)};

@@ -55,6 +55,10 @@ static bool swap_index_read(struct call *call, int index, const char *error, int
 
 static void swapdb_run(struct call *call) {
     int first, second;
+    if (server.cluster_enabled) {
+        reply_error(call->reply, "ERR SWAPDB is not allowed in cluster mode");
+        return;
+    }
     if (!swap_index_read(call, 1, "ERR invalid first DB index", &first) ||
         !swap_index_read(call, 2, "ERR invalid second DB index", &second))
         return;

@@ -135,7 +135,7 @@ static void write_request(const struct migration *m, struct target *target) {
         const struct entry *entry = db_find(m->call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
         memory_output_clear(&payload);
         dump_write(&payload.out, entry);
-        struct slice argv[] = {SLICE("RESTORE"),
+        struct slice argv[] = {server.cluster_enabled ? SLICE("RESTORE-ASKING") : SLICE("RESTORE"),
                                key,
                                {text, format_int64(text, time_left(entry))},
                                memory_output_slice(&payload),

@@ -6,9 +6,11 @@
 #include "commands/lookup.h"
 #include "commands/scratch_db.h"
 #include "commands/spec.h"
+#include "lib/hash/hash_slot.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/user.h"
+#include "server/server.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -185,6 +187,11 @@ static bool read_limit(struct call *call, int at, struct sort *sort) {
     return argument_int64(call, at, &sort->offset) && argument_int64(call, at + 1, &sort->count);
 }
 
+/* In cluster mode a pattern selects keys in the slot of the sorted key, and none elsewhere. */
+static bool pattern_leaves_slot(const struct call *call, struct slice pattern) {
+    return server.cluster_enabled && hash_slot_of_pattern(pattern) != (int)hash_slot(call->argv[1]);
+}
+
 static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
     for (int i = 2; i < call->argc; i++) {
         struct slice word = call->argv[i];
@@ -205,11 +212,20 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
             /* A constant pattern leaves the order unchanged. */
             if (!memchr(sort->by.data, '*', sort->by.len)) {
                 sort->unsorted = true;
+            } else if (pattern_leaves_slot(call, sort->by)) {
+                reply_error(call->reply, "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern "
+                                         "may be in different slots.");
+                return false;
             } else if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
                 reply_error(call->reply, "ERR BY option of SORT denied due to insufficient ACL permissions.");
                 return false;
             }
         } else if (slice_is(word, "get") && left >= 1) {
+            if (!slice_equal(call->argv[i + 1], SLICE("#")) && pattern_leaves_slot(call, call->argv[i + 1])) {
+                reply_error(call->reply, "ERR GET option of SORT denied in Cluster mode when keys formed by the "
+                                         "pattern may be in different slots.");
+                return false;
+            }
             if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
                 reply_error(call->reply, "ERR GET option of SORT denied due to insufficient ACL permissions.");
                 return false;

@@ -282,6 +282,29 @@ static size_t deliver_to_patterns(struct slice channel, struct slice text) {
     return receivers;
 }
 
+static void delivery_end(void) {
+    delivering = false;
+    for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
+        while (unused[kind].len) {
+            struct channel *left = container_of(list_first(&unused[kind]), struct channel, unused_link);
+            list_remove(&unused[kind], &left->unused_link);
+            channel_drop((enum pubsub_kind)kind, left);
+        }
+    }
+}
+
+static void push_ended(struct client *client, struct slice name, size_t left) {
+    struct memory_output bytes;
+    memory_output_init(&bytes);
+    struct reply reply = {.out = &bytes.out, .protocol = client->reply.protocol};
+    reply_push(&reply, 3);
+    reply_bulk_text(&reply, "sunsubscribe");
+    reply_bulk(&reply, name);
+    reply_integer(&reply, (int64_t)left);
+    client_push(client, memory_output_slice(&bytes));
+    memory_output_free(&bytes);
+}
+
 size_t pubsub_publish(struct slice name, struct slice text, bool shard) {
     struct channel *channel = hashtable_find(channels[shard ? PUBSUB_SHARD : PUBSUB_CHANNEL], name);
     size_t receivers = 0;
@@ -291,13 +314,25 @@ size_t pubsub_publish(struct slice name, struct slice text, bool shard) {
         receivers = deliver(channel, &message);
     }
     if (!shard) receivers += deliver_to_patterns(name, text);
-    delivering = false;
-    for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
-        while (unused[kind].len) {
-            struct channel *left = container_of(list_first(&unused[kind]), struct channel, unused_link);
-            list_remove(&unused[kind], &left->unused_link);
-            channel_drop((enum pubsub_kind)kind, left);
+    delivery_end();
+    return receivers;
+}
+
+void pubsub_end_shard_channels(bool (*ends)(void *context, struct slice name), void *context) {
+    delivering = true;
+    list_each(&channel_lists[PUBSUB_SHARD], link) {
+        struct channel *channel = container_of(link, struct channel, of_kind);
+        if (!ends(context, channel_name(channel))) continue;
+        while (channel->subscriptions.len) {
+            struct subscription *subscription =
+                container_of(list_first(&channel->subscriptions), struct subscription, of_channel);
+            struct client *client = subscription->client;
+            struct subscriber *subscriber = subscriber_find(client);
+            subscription_end(subscriber, PUBSUB_SHARD, subscription, NULL);
+            size_t left = subscriber->subscriptions[PUBSUB_SHARD].len;
+            subscriber_release(client, subscriber);
+            push_ended(client, channel_name(channel), left);
         }
     }
-    return receivers;
+    delivery_end();
 }

@@ -22,6 +22,9 @@ bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct sli
 typedef void pubsub_ended(struct client *client, enum pubsub_kind kind, struct slice name);
 void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub_ended *ended);
 
+/* Ends the subscriptions to the shard channels that `ends` names: their clients are sent `sunsubscribe`. */
+void pubsub_end_shard_channels(bool (*ends)(void *context, struct slice name), void *context);
+
 void pubsub_each_of(const struct client *client, enum pubsub_kind kind, void (*seen)(void *context, struct slice name),
                     void *context);
 size_t pubsub_subscriptions(const struct client *client, enum pubsub_kind kind); /* of one client */

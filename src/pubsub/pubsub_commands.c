@@ -3,6 +3,7 @@
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
+#include "server/cluster_hooks.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
 #include "server/feature.h"
@@ -82,7 +83,10 @@ static void sunsubscribe_run(struct call *call) {
 
 static void publish(struct call *call, bool shard) {
     size_t receivers = pubsub_publish(call->argv[1], call->argv[2], shard);
-    propagate_message(db_id(call->db), call->argc, call->argv);
+    if (cluster_hooks) /* the bus takes it to the replicas, too */
+        cluster_hooks->publish(call->argv[1], call->argv[2], shard);
+    else
+        propagate_message(db_id(call->db), call->argc, call->argv);
     reply_integer(call->reply, (int64_t)receivers);
 }
 static void publish_run(struct call *call) {

@@ -1,6 +1,6 @@
 /* redirect.c: a replica redirects clients that declared the capability (CLIENT CAPA redirect) to its primary: commands
  * on data get "-REDIRECT host:port", except reads of clients that sent READONLY. The filter is installed only while
- * this server is a replica.
+ * this server is a replica. Nodes of a cluster redirect by slots (cluster/redirect.c).
  *
  * During a failover the other server is also a replica and would redirect the client back. So the client waits until
  * the failover ends. */
@@ -9,6 +9,7 @@
 #include "server/clients/blocking.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
+#include "server/server.h"
 #include <stdio.h>
 
 enum { ERROR_MAX = 512 };
@@ -33,6 +34,7 @@ static enum filter_answer redirect(struct client *client, const struct command *
 static struct command_filter filter = {.order = FILTER_CLUSTER, .flags = CMD_WRITE | CMD_READONLY, .ask = redirect};
 
 void repl_end_waits(void) {
+    if (server.cluster_enabled) return; /* the cluster does so, by slots */
     list_each(clients_all(), link) {
         struct client *client = container_of(link, struct client, link);
         const struct command *command = blocking_command(client);
@@ -50,7 +52,7 @@ void repl_end_waits(void) {
 }
 
 static void role_changed(void) {
-    dispatch_set_filter(&filter, role_is_replica());
+    dispatch_set_filter(&filter, role_is_replica() && !server.cluster_enabled);
 }
 
 void repl_redirect_start(void) {

@@ -63,6 +63,8 @@ static const char *refuse_run(const struct script_run *run, bool read_only_comma
     if (read_only_command && declared && !(flags & SCRIPT_NO_WRITES))
         return "ERR Can not execute a script with write flag using *_ro command.";
     if (client_must_be_obeyed(run->call->client)) return NULL;
+    if (flags & SCRIPT_NO_CLUSTER && server.cluster_enabled)
+        return "ERR Can not run script on cluster, 'no-cluster' flag is set.";
     if (!(flags & SCRIPT_ALLOW_STALE) && role_is_stale())
         return "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     if (!declared || flags & SCRIPT_NO_WRITES) return NULL;
@@ -72,7 +74,10 @@ static const char *refuse_run(const struct script_run *run, bool read_only_comma
 }
 
 static void caller_prepare(const struct client *client) {
-    enum { TAKEN = CLIENT_PRIMARY | CLIENT_LOADER | CLIENT_IMPORT_SOURCE | CLIENT_NO_TOUCH };
+    enum {
+        TAKEN =
+            CLIENT_PRIMARY | CLIENT_LOADER | CLIENT_IMPORT_SOURCE | CLIENT_NO_TOUCH | CLIENT_READONLY | CLIENT_ASKING
+    };
     if (!caller) {
         caller = client_new(NULL);
         memory_output_init(&replies);
@@ -91,6 +96,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
     *run = (struct script_run){.call = call,
                                .name = name,
                                .db = call->db,
+                               .slot = call->slot,
                                .flags = flags,
                                .read_only = read_only_command || flags & SCRIPT_NO_WRITES,
                                .out_of_memory = eviction_out_of_memory(),
@@ -238,6 +244,12 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     uint32_t orders = run->wrote ? FILTER_BIT(FILTER_CLUSTER) : ORDERS;
     error = dispatch_ask(caller, command, flags, argc, argv, orders);
     if (error) return error;
+    if (__builtin_expect(caller->slot >= 0, 0)) {
+        enum { ANY_SLOT = SCRIPT_WITHOUT_SHEBANG | SCRIPT_ALLOW_CROSS_SLOT };
+        if (run->slot >= 0 && run->slot != caller->slot && !(run->flags & ANY_SLOT))
+            return "ERR Script attempted to access keys that do not hash to the same slot";
+        run->slot = caller->slot;
+    }
     if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM))
         return "OOM command not allowed when used memory > 'maxmemory'.";
     return NULL;

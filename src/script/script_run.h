@@ -31,6 +31,7 @@ struct script_run {
     struct call *call;  /* of EVAL or FCALL */
     const char *name;   /* digest or function: for the log and FUNCTION STATS */
     struct db *db;      /* the caller's database at the start of the run */
+    int slot;           /* of its keys so far, in cluster mode; -1: none */
     uint32_t flags;     /* script_flag */
     bool is_function;   /* FUNCTION KILL stops it, not SCRIPT KILL */
     bool read_only;     /* its writes are rejected */

@@ -11,6 +11,7 @@ struct cluster_hooks {
     size_t (*link_memory)(void);   /* bytes of these connections */
     struct slice (*node_id)(void); /* of this node; valid until CLUSTER RESET */
     bool (*knows)(struct slice node_id);
+    void (*publish)(struct slice channel, struct slice message, bool shard); /* to the other nodes */
     /* For a crash report: allocates nothing. */
     void (*write_info)(struct output *out);  /* CLUSTER INFO */
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */

@@ -231,6 +231,11 @@ const struct command *blocking_command(const struct client *client) {
     return blocked ? blocked->command : NULL;
 }
 
+int blocking_slot(const struct client *client) {
+    const struct blocked *blocked = client_state(client, &client_listener);
+    return blocked ? blocked->slot : -1;
+}
+
 static struct blocked *blocked_new(struct call *call, const struct blocking *how) {
     const struct slice *argv = how->argv ? how->argv : call->argv;
     size_t bytes = 0;

@@ -252,8 +252,9 @@ void client_set_name(struct client *client, struct slice name) {
 }
 
 void client_reset(struct client *client) {
-    client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT |
-                                 CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE | CLIENT_READONLY);
+    client->flags &=
+        ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT | CLIENT_NO_TOUCH |
+                    CLIENT_IMPORT_SOURCE | CLIENT_READONLY | CLIENT_ASKING | CLIENT_ASKING_USED);
     client_notify_reset(client);
     client_retarget(client);
     client->reply.protocol = (uint8_t)client_settings.protocol;

@@ -42,7 +42,9 @@ enum client_flag {
     CLIENT_TRACKING_BROKEN = 1 << 25, /* the client that gets its invalidation messages is gone */
     CLIENT_TAKEN_OVER = 1 << 26,      /* its requests go to the feature that has `request` in client_listener */
     CLIENT_TRANSACTED = 1 << 27,      /* it has opened a transaction before */
-    CLIENT_KNOWN = 1 << 28            /* it has authenticated before, even if it has not since RESET */
+    CLIENT_KNOWN = 1 << 28,           /* it has authenticated before, even if it has not since RESET */
+    CLIENT_ASKING = 1 << 29,          /* its next command follows an -ASK redirection … */
+    CLIENT_ASKING_USED = 1 << 30      /* … and that command has come */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,

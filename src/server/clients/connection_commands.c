@@ -6,6 +6,7 @@
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
+#include "server/clients/transactions.h"
 #include "server/config/settings.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -216,9 +217,15 @@ static void shutdown_run(struct call *call) {
     server_shutdown_for(call->client, flags);
 }
 
-/* Connection commands for cluster nodes; this server is not one. */
-static void cluster_only_run(struct call *call) {
-    reply_error(call->reply, "ERR This instance has cluster support disabled");
+/* Within EXEC it has no effect: the commands were checked before. */
+static void asking_run(struct call *call) {
+    struct client *client = call->client;
+    if (!server.cluster_enabled) {
+        reply_error(call->reply, "ERR This instance has cluster support disabled");
+        return;
+    }
+    if (!transaction_runs(client)) client->flags = (client->flags & ~(uint32_t)CLIENT_ASKING_USED) | CLIENT_ASKING;
+    reply_ok(call->reply);
 }
 
 static void readonly_run(struct call *call) {
@@ -315,7 +322,7 @@ const struct command_spec connection_commands[] = {
      .complexity = "O(1)",
      .summary = "Puts the connection back into the state in which it was opened."},
     {.name = "asking",
-     .run = cluster_only_run,
+     .run = asking_run,
      .arity = 1,
      .flags = CMD_FAST,
      .categories = CAT_CONNECTION,

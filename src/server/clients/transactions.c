@@ -32,6 +32,7 @@ struct transaction {
     bool running; /* EXEC owns it */
     int count;
     uint32_t flags; /* command flags of all queued commands, without those that permit something */
+    int slot;       /* transaction_slot() */
     uint32_t lacks; /* CMD_STALE or CMD_LOADING that one of them does not have */
     struct db *db;  /* in which the next one will run; NULL: the client's */
     size_t memory;
@@ -61,6 +62,19 @@ int transaction_queued(const struct client *client) {
 uint32_t transaction_flags(const struct client *client, uint32_t own) {
     const struct transaction *t = transaction_opened(client);
     return t ? (own & ~t->lacks) | t->flags : own;
+}
+
+int transaction_slot(const struct client *client) {
+    const struct transaction *t = transaction_opened(client);
+    return t ? t->slot : -1;
+}
+
+void transaction_each(const struct client *client,
+                      void (*visit)(void *context, const struct command *command, int argc, const struct slice *argv),
+                      void *context) {
+    const struct transaction *t = transaction_opened(client);
+    for (const struct queued *queued = t ? t->first : NULL; queued; queued = queued->next)
+        visit(context, queued->command, queued->argc, queued->argv);
 }
 
 struct db *transaction_db(const struct client *client) {
@@ -125,6 +139,7 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     t->last = &queued->next;
     t->memory += mem_size(queued);
     t->count++;
+    if (queued->slot >= 0) t->slot = t->slot == -1 || t->slot == queued->slot ? queued->slot : -2;
     enum { PERMITS = CMD_STALE | CMD_LOADING };
     uint32_t flags = command_call_flags(command, argv);
     t->flags |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
@@ -153,6 +168,7 @@ static struct command_filter queue_filter = {.order = FILTER_QUEUE, .asks_obeyed
 static void transaction_open(struct client *client) {
     struct transaction *t = mem_calloc(1, sizeof *t);
     t->last = &t->first;
+    t->slot = -1;
     t->memory = mem_size(t);
     client_set_state(client, &client_listener, t);
     client->flags |= CLIENT_TRANSACTED;

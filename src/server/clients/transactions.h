@@ -21,6 +21,11 @@ int transaction_queued(const struct client *client); /* commands queued; -1: the
 /* The command flags of EXEC, which itself has the flags `own`: it writes if a queued command does, and may run on a
  * stale replica or while the server is loading if all of them may. */
 uint32_t transaction_flags(const struct client *client, uint32_t own);
+/* In cluster mode, the slot of all queued commands; -1: they have no keys; -2: they have different slots. */
+int transaction_slot(const struct client *client);
+void transaction_each(const struct client *client,
+                      void (*visit)(void *context, const struct command *command, int argc, const struct slice *argv),
+                      void *context);                   /* the queued commands */
 struct db *transaction_db(const struct client *client); /* the one in which the next queued command will run */
 bool transaction_runs(const struct client *client);     /* EXEC is calling them */
 const struct command *transaction_exec(const struct client *client); /* the EXEC that does; NULL: none */

@@ -338,8 +338,10 @@ static void refuse_as(struct client *client, struct command *command, const char
     dispatch_ticks = ticks_now(); /* bounds the turn of a client whose requests are all refused */
     if (command) command->rejected++;
     client->current = command;
-    if (transaction_refused(client, command, error, elsewhere)) return;
-    reply_error(&client->reply, error);
+    bool replied = transaction_refused(client, command, error, elsewhere);
+    if (unlikely(client->flags & CLIENT_ASKING) && transaction_queued(client) < 0)
+        client->flags &= ~(uint32_t)(CLIENT_ASKING | CLIENT_ASKING_USED);
+    if (!replied) reply_error(&client->reply, error);
 }
 
 static void refuse(struct client *client, struct command *command, const char *error) {
@@ -468,7 +470,10 @@ static __attribute__((noinline)) bool filters_apply(struct client *client, struc
         case FILTER_REFUSE: refuse(client, command, error); return true;
         case FILTER_ELSEWHERE: refuse_as(client, command, error, true); return true;
         case FILTER_TAKEN: return true;
-        case FILTER_HOLD: *held = true; return true;
+        case FILTER_HOLD:
+            client->flags &= ~(uint32_t)CLIENT_ASKING_USED; /* the request will come again */
+            *held = true;
+            return true;
         }
     }
     return false;

@@ -1,0 +1,12 @@
+/* publish.h: messages between nodes, and shard channels whose slot leaves. See publish.c. */
+#ifndef CLUSTER_PUBLISH_H
+#define CLUSTER_PUBLISH_H
+#include "lib/text/slice.h"
+#include <stdbool.h>
+
+struct server_part;
+extern const struct server_part publish_part;
+void publish_start(void); /* once, when this server is a node of a cluster */
+/* Sends a message that a client has published to the other nodes. */
+void publish_send(struct slice channel, struct slice message, bool shard);
+#endif
