@@ -485,7 +485,8 @@ static const struct command_spec cluster_subcommands[] = {
         "Writes the configuration of the cluster to its file.", .tips = NULL),
     ROW("set-config-epoch", set_config_epoch_run, 3, BY_ADMIN_LOADED, "3.0.0", "O(1)",
         "Sets the configuration epoch of a new node.", .syntax = "config-epoch:integer"),
-    ROW("setslot", unsupported_run, -4, BY_ADMIN_LOADED, "3.0.0", "O(1)", "Changes the state of a slot, or its node.",
+    ROW("setslot", cluster_setslot_run, -4, BY_ADMIN_LOADED, "3.0.0", "O(1)",
+        "Changes the state of a slot, or its node.",
         .syntax = "slot:integer subcommand(IMPORTING importing:string\"node-id\"|MIGRATING "
                   "migrating:string\"node-id\"|NODE node:string\"node-id\"|STABLE) [TIMEOUT timeout:integer@8.0.0]",
         .history = setslot_history),

@@ -10,7 +10,7 @@
 
 /* Slots as arguments */
 
-static bool slot_read(struct call *call, int index, unsigned *slot) {
+bool cluster_slot_read(struct call *call, int index, unsigned *slot) {
     int64_t value;
     if (!parse_int64(call->argv[index], &value) || value < 0 || value >= HASH_SLOTS) {
         reply_error(call->reply, "ERR Invalid or out of range slot");
@@ -37,9 +37,9 @@ static bool slot_choose(struct call *call, unsigned slot, bool assign, struct sl
 static bool slots_read(struct call *call, bool assign, struct slot_bitmap *slots) {
     unsigned slot;
     for (int i = 2; i < call->argc; i++)
-        if (!slot_read(call, i, &slot)) return false;
+        if (!cluster_slot_read(call, i, &slot)) return false;
     for (int i = 2; i < call->argc; i++)
-        if (!slot_read(call, i, &slot) || !slot_choose(call, slot, assign, slots)) return false;
+        if (!cluster_slot_read(call, i, &slot) || !slot_choose(call, slot, assign, slots)) return false;
     return true;
 }
 
@@ -50,7 +50,7 @@ static bool ranges_read(struct call *call, bool assign, struct slot_bitmap *slot
     }
     for (int i = 2; i < call->argc; i += 2) {
         unsigned first, last;
-        if (!slot_read(call, i, &first) || !slot_read(call, i + 1, &last)) return false;
+        if (!cluster_slot_read(call, i, &first) || !cluster_slot_read(call, i + 1, &last)) return false;
         if (first > last) {
             reply_error_format(call->reply, "ERR start slot number %u is greater than end slot number %u", first, last);
             return false;
@@ -140,7 +140,7 @@ void cluster_flushslot_run(struct call *call) {
         cluster_reply_usage(call);
         return;
     }
-    if (!slot_read(call, 2, &slot)) return;
+    if (!cluster_slot_read(call, 2, &slot)) return;
     if (!flush_mode_read(call, 3, &lazy)) {
         reply_syntax_error(call->reply);
         return;

@@ -18,6 +18,8 @@ void cluster_flushslots_run(struct call *call);
 void cluster_flushslot_run(struct call *call);
 void cluster_countkeysinslot_run(struct call *call);
 void cluster_getkeysinslot_run(struct call *call);
+/* slot_commands.c: argument `index` is a slot. False: it is not, and that was replied. */
+bool cluster_slot_read(struct call *call, int index, unsigned *slot);
 /* setslot.c, slot_stats.c */
 void cluster_setslot_run(struct call *call);
 void cluster_slot_stats_run(struct call *call);

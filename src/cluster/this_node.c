@@ -14,6 +14,7 @@
 #include "cluster/options.h"
 #include "cluster/publish.h"
 #include "cluster/redirect.h"
+#include "cluster/setslot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "repl/primary.h"
@@ -141,6 +142,8 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .node_id = node_id,
                                            .knows = knows,
                                            .publish = publish_send,
+                                           .write_aux = setslot_write_aux,
+                                           .read_aux = setslot_read_aux,
                                            .write_info = cluster_info_write,
                                            .write_nodes = write_nodes};
 
@@ -226,4 +229,4 @@ const struct feature cluster_feature = {.name = "cluster",
                                         .commands = COMMANDS(cluster_commands),
                                         .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
                                         .sections = SECTIONS(cluster_sections),
-                                        .parts = PARTS(&cluster_part, &redirect_part, &publish_part)};
+                                        .parts = PARTS(&cluster_part, &redirect_part, &publish_part, &setslot_part)};

@@ -13,6 +13,7 @@
 #include "server/config/settings.h"
 #include "server/process/child.h"
 #include "server/process/process.h"
+#include "server/cluster_hooks.h"
 #include "server/repl_hooks.h"
 #include "server/script_hooks.h"
 #include "server/stats/latency_monitor.h"
@@ -57,7 +58,7 @@ static enum rdb_access kept_access(void) {
 }
 
 int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
-    struct rdb_aux aux[REPL_AUX_MAX];
+    struct rdb_aux aux[REPL_AUX_MAX + 1];
     struct saving saving = {.sink = sink, .streamed = content->streamed};
     struct rdb_save_params params = {.aux = aux,
                                      .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
@@ -67,6 +68,7 @@ int snapshot_write_to(struct sink *sink, const struct snapshot_content *content)
                                      .context = &saving,
                                      .version = content->version,
                                      .without_keys = content->without_keys};
+    if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
     if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     return rdb_save(sink, server.keyspace, &params);
 }

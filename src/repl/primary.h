@@ -136,9 +136,10 @@ void full_sync_limit_kept(void);
 
 /* --- wait.c --- */
 void repl_wait_start(void);
-void repl_wait_acknowledged(void); /* a replica has acknowledged */
-bool repl_min_replicas_set(void);  /* min-replicas-to-write and min-replicas-max-lag */
-size_t repl_good_replicas(void);   /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
+void repl_wait_acknowledged(void);       /* a replica has acknowledged */
+size_t repl_replicas_at(int64_t offset); /* replicas that are online and have acknowledged the stream up to it */
+bool repl_min_replicas_set(void);        /* min-replicas-to-write and min-replicas-max-lag */
+size_t repl_good_replicas(void);         /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
 /* --- redirect.c --- */
 void repl_redirect_start(void);
 /* --- repl_info.c --- */

@@ -30,6 +30,7 @@
 #include "repl/pull_wire.h"
 #include "repl/repl_stream.h"
 #include "repl/replica.h"
+#include "server/cluster_hooks.h"
 #include "server/nested_turn.h"
 #include "server/process/child.h"
 #include "server/role.h"
@@ -223,6 +224,7 @@ static const struct source_ops fetch_ops = {.read = fetch_read, .show = fetch_sh
 
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
     if (slice_is(name, "repl-stream-db") && copy.at->db == STREAM_DB_NONE) repl_history_read_db(value, &copy.at->db);
+    if (cluster_hooks) cluster_hooks->read_aux(name, value);
     return true;
 }
 

@@ -189,6 +189,10 @@ static void waitaof_run(struct call *call) {
     reply_integer(call->reply, (int64_t)count);
 }
 
+size_t repl_replicas_at(int64_t offset) {
+    return replicas_at(offset, false);
+}
+
 void repl_wait_acknowledged(void) {
     acknowledged = true;
 }

@@ -2,6 +2,7 @@
  * this server is a node of a cluster. Main thread only. */
 #ifndef SERVER_CLUSTER_HOOKS_H
 #define SERVER_CLUSTER_HOOKS_H
+#include "formats/rdb_file.h"
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 
@@ -12,6 +13,10 @@ struct cluster_hooks {
     struct slice (*node_id)(void); /* of this node; valid until CLUSTER RESET */
     bool (*knows)(struct slice node_id);
     void (*publish)(struct slice channel, struct slice message, bool shard); /* to the other nodes */
+    /* The AUX fields of RDB files: writes at most one field, whose bytes stay valid, and returns the number. Reads one
+     * of a full copy from the primary. */
+    size_t (*write_aux)(struct rdb_aux *field);
+    void (*read_aux)(struct slice name, struct slice value);
     /* For a crash report: allocates nothing. */
     void (*write_info)(struct output *out);  /* CLUSTER INFO */
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */

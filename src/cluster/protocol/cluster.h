@@ -199,7 +199,10 @@ const char *cluster_failover(struct cluster *cluster, enum failover_kind kind, c
 /* ADDSLOTS, DELSLOTS: all slots or none. */
 const char *cluster_add_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
 const char *cluster_delete_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
-/* SETSLOT */
+/* SETSLOT. The first function says whether one of the others would fail, and does nothing else. */
+enum slot_change { SLOT_MIGRATING, SLOT_IMPORTING, SLOT_STABLE, SLOT_NODE };
+const char *cluster_check_slot_change(struct cluster *cluster, enum slot_change change, unsigned slot,
+                                      struct slice node);
 const char *cluster_set_slot_migrating(struct cluster *cluster, unsigned slot, const struct node_id *target,
                                        int64_t now_ms);
 const char *cluster_set_slot_importing(struct cluster *cluster, unsigned slot, const struct node_id *source,

@@ -40,15 +40,52 @@ static struct cluster_node *find_member(struct cluster *cluster, const struct no
     return node && !node_in_handshake(node) ? node : NULL;
 }
 
+static struct cluster_node *find_member_text(struct cluster *cluster, struct slice text) {
+    struct node_id id;
+    if (text.len != sizeof(id.text)) return NULL;
+    memcpy(id.text, text.data, sizeof(id.text));
+    return find_member(cluster, &id);
+}
+
+static const char *check_open_slot(struct cluster *cluster, struct slice text) {
+    const struct cluster_node *node = find_member_text(cluster, text);
+    if (!node) return error(cluster, "I don't know about node %.*s", (int)(text.len < 64 ? text.len : 64), text.data);
+    if (node == cluster->myself) return "Target node is myself";
+    return node_is_primary(node) ? NULL : "Target node is not a master";
+}
+
+const char *cluster_check_slot_change(struct cluster *cluster, enum slot_change change, unsigned slot,
+                                      struct slice node) {
+    const struct cluster_node *owner = cluster->slots.owner[slot], *target;
+    bool own = owner && owner == cluster_shard_primary(cluster);
+    switch (change) {
+    case SLOT_MIGRATING:
+        return own ? check_open_slot(cluster, node) : error(cluster, "I'm not the owner of hash slot %u", slot);
+    case SLOT_IMPORTING:
+        return own ? error(cluster, "I'm already the owner of hash slot %u", slot) : check_open_slot(cluster, node);
+    case SLOT_NODE:
+        target = find_member_text(cluster, node);
+        if (!target) return error(cluster, "Unknown node %.*s", (int)(node.len < 64 ? node.len : 64), node.data);
+        if (!node_is_primary(target)) return "Target node is not a master";
+        if (owner == cluster->myself && target != owner && cluster->effects->keys_in_slot(cluster->context, slot))
+            return error(cluster,
+                         "Can't assign hashslot %u to a different node while I still hold keys for this hash slot.",
+                         slot);
+        return NULL;
+    default: return NULL;
+    }
+}
+
+static struct slice id_text(const struct node_id *id) {
+    return (struct slice){id->text, sizeof(id->text)};
+}
+
 const char *cluster_set_slot_migrating(struct cluster *cluster, unsigned slot, const struct node_id *target,
                                        int64_t now_ms) {
     cluster->now_ms = now_ms;
-    if (cluster->slots.owner[slot] != cluster_shard_primary(cluster) || !cluster->slots.owner[slot])
-        return error(cluster, "I'm not the owner of hash slot %u", slot);
+    const char *refused = cluster_check_slot_change(cluster, SLOT_MIGRATING, slot, id_text(target));
+    if (refused) return refused;
     struct cluster_node *node = find_member(cluster, target);
-    if (!node) return error(cluster, "I don't know about node %.40s", target->text);
-    if (node == cluster->myself) return "Target node is myself";
-    if (!node_is_primary(node)) return "Target node is not a master";
     slots_set_migrating(&cluster->slots, slot, node);
     say_notice(cluster, "Migrating slot %u to node " NODE_FORMAT, slot, NODE_TEXT(node));
     changed_self(cluster);
@@ -58,12 +95,9 @@ const char *cluster_set_slot_migrating(struct cluster *cluster, unsigned slot, c
 const char *cluster_set_slot_importing(struct cluster *cluster, unsigned slot, const struct node_id *source,
                                        int64_t now_ms) {
     cluster->now_ms = now_ms;
-    if (cluster->slots.owner[slot] && cluster->slots.owner[slot] == cluster_shard_primary(cluster))
-        return error(cluster, "I'm already the owner of hash slot %u", slot);
+    const char *refused = cluster_check_slot_change(cluster, SLOT_IMPORTING, slot, id_text(source));
+    if (refused) return refused;
     struct cluster_node *node = find_member(cluster, source);
-    if (!node) return error(cluster, "I don't know about node %.40s", source->text);
-    if (node == cluster->myself) return "Target node is myself";
-    if (!node_is_primary(node)) return "Target node is not a master";
     slots_set_importing(&cluster->slots, slot, node);
     say_notice(cluster, "Importing slot %u from node " NODE_FORMAT, slot, NODE_TEXT(node));
     changed_self(cluster);
@@ -80,14 +114,11 @@ void cluster_set_slot_stable(struct cluster *cluster, unsigned slot, int64_t now
 
 const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const struct node_id *owner, int64_t now_ms) {
     cluster->now_ms = now_ms;
+    const char *refused = cluster_check_slot_change(cluster, SLOT_NODE, slot, id_text(owner));
+    if (refused) return refused;
     struct cluster_node *myself = cluster->myself, *node = find_member(cluster, owner);
-    if (!node) return error(cluster, "Unknown node %.40s", owner->text);
-    if (!node_is_primary(node)) return "Target node is not a master";
     struct cluster_node *old = cluster->slots.owner[slot];
     size_t keys = cluster->effects->keys_in_slot(cluster->context, slot);
-    if (old == myself && node != myself && keys)
-        return error(cluster,
-                     "Can't assign hashslot %u to a different node while I still hold keys for this hash slot.", slot);
     say_notice(cluster, "Assigning slot %u to node " NODE_FORMAT " in shard %.40s", slot, NODE_TEXT(node),
                SHARD_TEXT(node));
     if (!keys || node == myself) slots_set_migrating(&cluster->slots, slot, NULL);

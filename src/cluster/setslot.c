@@ -1,0 +1,218 @@
+/* setslot.c: CLUSTER SETSLOT: opens a slot for a migration key by key, closes it, or gives it to a node.
+ *
+ * The state of an open slot is not part of the data set, and the other nodes do not know it. A replica that takes over
+ * in the middle of a migration must have it: a full copy has a field with it, and later a primary sends the command to
+ * its replicas first, and executes it when all of them have acknowledged it. If they do not within the timeout, the
+ * primary has changed nothing.
+ *
+ * Within a transaction or a script a client cannot wait: the command is sent to the replicas, and executed. */
+#include "cluster/setslot.h"
+#include "cluster/redirect.h"
+#include "cluster/slot_commands.h"
+#include "cluster/this_node.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/primary.h"
+#include "repl/repl_feed.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/command/propagate.h"
+
+enum { TIMEOUT_MS = 2000, VERSION_MIN = 0x070300 /* older replicas do not take the command from the stream */ };
+
+struct request {
+    enum slot_change change;
+    unsigned slot;
+    struct slice node;
+    int64_t timeout_ms;
+};
+
+/* A client that waits for replicas. */
+struct waiting {
+    struct client *client;
+    struct list_link link;
+    size_t replicas;
+    int64_t offset; /* of the stream behind the command; -1: at the end of this turn */
+};
+static struct list waits = LIST_INIT(waits);
+
+static void client_gone(struct client *client);
+static struct client_listener client_listener = {.freed = client_gone};
+
+static void wait_end(struct client *client) {
+    struct waiting *waiting = client_state(client, &client_listener);
+    list_remove(&waits, &waiting->link);
+    client_set_state(client, &client_listener, NULL);
+    mem_free(waiting);
+}
+static void client_gone(struct client *client) {
+    if (client_state(client, &client_listener)) wait_end(client);
+}
+
+static bool change_read(struct call *call, struct request *request) {
+    static const struct {
+        const char *name;
+        enum slot_change change;
+        int arguments;
+    } changes[] = {{"migrating", SLOT_MIGRATING, 5},
+                   {"importing", SLOT_IMPORTING, 5},
+                   {"stable", SLOT_STABLE, 4},
+                   {"node", SLOT_NODE, 5}};
+    *request = (struct request){.timeout_ms = TIMEOUT_MS};
+    if (!cluster_slot_read(call, 2, &request->slot)) return false;
+    int next = 0;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        if (!slice_is(call->argv[3], changes[i].name) || call->argc < changes[i].arguments) continue;
+        next = changes[i].arguments;
+        request->change = changes[i].change;
+    }
+    if (!next) {
+        reply_error(call->reply, "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
+        return false;
+    }
+    if (request->change != SLOT_STABLE) request->node = call->argv[4];
+    const char *refused = cluster_check_slot_change(this_cluster, request->change, request->slot, request->node);
+    if (refused) {
+        reply_error_format(call->reply, "ERR %s", refused);
+        return false;
+    }
+    if (next == call->argc || !slice_is(call->argv[next], "timeout")) return true;
+    if (next + 1 < call->argc) return call_timeout_milliseconds(call, next + 1, &request->timeout_ms);
+    reply_error(call->reply, "ERR Missing timeout value");
+    return false;
+}
+
+static void execute(struct call *call, const struct request *request) {
+    struct node_id id;
+    if (request->node.len == sizeof(id.text)) memcpy(id.text, request->node.data, sizeof(id.text));
+    int64_t now = cluster_now();
+    const char *error = NULL;
+    switch (request->change) {
+    case SLOT_MIGRATING: error = cluster_set_slot_migrating(this_cluster, request->slot, &id, now); break;
+    case SLOT_IMPORTING: error = cluster_set_slot_importing(this_cluster, request->slot, &id, now); break;
+    case SLOT_STABLE: cluster_set_slot_stable(this_cluster, request->slot, now); break;
+    case SLOT_NODE: error = cluster_set_slot_node(this_cluster, request->slot, &id, now); break;
+    }
+    redirect_check_waits(); /* a slot that is imported no more */
+    if (error)
+        reply_error_format(call->reply, "ERR %s", error);
+    else
+        reply_ok(call->reply);
+}
+
+/* Counts the replicas that must acknowledge the command. Those that are being copied to find it in their stream, too,
+ * or the state of the slot in their copy. False: one of them is too old for it. */
+static bool replicas_take_it(size_t *online) {
+    *online = 0;
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        if (replica->version < VERSION_MIN) return false;
+        *online += replica_is_online(replica);
+    }
+    return true;
+}
+
+static void wait_begin(struct call *call, size_t count, int64_t timeout_ms) {
+    struct waiting *waiting = mem_alloc(sizeof(*waiting));
+    *waiting = (struct waiting){.client = call->client, .replicas = count, .offset = -1};
+    client_set_state(call->client, &client_listener, waiting);
+    list_append(&waits, &waiting->link);
+    call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true});
+}
+
+void cluster_setslot_run(struct call *call) {
+    struct client *client = call->client;
+    struct request request;
+    if (cluster_is_disabled(call)) return;
+    struct waiting *waiting = client_state(client, &client_listener);
+    bool acknowledged = false, gives_up = client->flags & CLIENT_DENY_BLOCKING;
+    if (waiting) {
+        acknowledged = waiting->offset >= 0 && repl_replicas_at(waiting->offset) >= waiting->replicas;
+        if (!acknowledged && !gives_up) {
+            call_block(call, &(struct blocking){.call_at_end = true});
+            return;
+        }
+        wait_end(client);
+        if (!acknowledged) {
+            reply_error(call->reply, "NOREPLICAS Not enough good replicas to write.");
+            return;
+        }
+    }
+    if (node_is_replica(this_cluster->myself) && !client_must_be_obeyed(client)) {
+        reply_error(call->reply, "ERR Please use SETSLOT only with masters.");
+        return;
+    }
+    if (!change_read(call, &request)) return;
+    if (!acknowledged && !client_must_be_obeyed(client)) {
+        size_t online;
+        bool all = replicas_take_it(&online);
+        if (all) propagate_message(db_id(call->db), call->argc, call->argv);
+        if (all && online && !gives_up && client->conn) {
+            wait_begin(call, online, request.timeout_ms);
+            return;
+        }
+    }
+    execute(call, &request);
+}
+
+/* Open slots in the copy of a replica: "6000<ID,5062>ID," for importing and migrating. */
+
+static const char aux_name[] = "cluster-slot-states";
+
+size_t setslot_write_aux(struct rdb_aux *field) {
+    static struct memory_output states;
+    const struct slot_table *slots = &this_cluster->slots;
+    char number[NUMBER_TEXT_MAX];
+    if (!slots->migrating_count && !slots->importing_count) return 0;
+    if (!states.out.ops) memory_output_init(&states);
+    memory_output_clear(&states);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        const struct cluster_node *source = slots_importing_from(slots, slot),
+                                  *target = slots_migrating_to(slots, slot);
+        if (!source && !target) continue;
+        output_write(&states.out, (struct slice){number, format_int64(number, slot)});
+        output_write(&states.out, source ? SLICE("<") : SLICE(">"));
+        output_write(&states.out, slice_make((source ? source : target)->id.text, sizeof(struct node_id)));
+        output_write(&states.out, SLICE(","));
+    }
+    *field = (struct rdb_aux){slice_of(aux_name), memory_output_slice(&states)};
+    return 1;
+}
+
+/* Entries that do not fit what this node knows of the cluster are left out. */
+void setslot_read_aux(struct slice name, struct slice states) {
+    if (!slice_is(name, aux_name) || !node_is_replica(this_cluster->myself)) return;
+    const char *at = states.data, *end = at + states.len;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        if (!comma) return;
+        struct slice entry = {at, (size_t)(comma - at)};
+        int64_t slot;
+        struct node_id id;
+        at = comma + 1;
+        if (entry.len <= sizeof(id.text) + 1) continue;
+        size_t digits = entry.len - sizeof(id.text) - 1;
+        if (!parse_int64((struct slice){entry.data, digits}, &slot) || slot < 0 || slot >= HASH_SLOTS) continue;
+        memcpy(id.text, entry.data + digits + 1, sizeof(id.text));
+        if (entry.data[digits] == '>')
+            cluster_set_slot_migrating(this_cluster, (unsigned)slot, &id, cluster_now());
+        else if (entry.data[digits] == '<')
+            cluster_set_slot_importing(this_cluster, (unsigned)slot, &id, cluster_now());
+    }
+}
+
+static void before_wait(void) {
+    if (__builtin_expect(!waits.len, 1)) return;
+    bool asks = false;
+    list_each(&waits, link) {
+        struct waiting *waiting = container_of(link, struct waiting, link);
+        if (waiting->offset < 0) {
+            waiting->offset = role->position.offset;
+            asks = true;
+        } else if (repl_replicas_at(waiting->offset) >= waiting->replicas) {
+            blocking_call_again(waiting->client);
+        }
+    }
+    if (asks) repl_feed_getack();
+}
+const struct server_part setslot_part = {.name = "cluster-setslot", .before_wait = before_wait};
