@@ -502,6 +502,9 @@ static const struct command_spec cluster_subcommands[] = {
     {.name = NULL},
 };
 
+static const char *const scan_tips[] = {"nondeterministic_output", "request_policy:special", "response_policy:special",
+                                        NULL};
+
 const struct command_spec cluster_commands[] = {
     {.name = "cluster",
      .arity = -2,
@@ -510,5 +513,18 @@ const struct command_spec cluster_commands[] = {
      .complexity = "Depends on the subcommand.",
      .summary = "A container for commands about the cluster.",
      .subcommands = cluster_subcommands},
+    {.name = "clusterscan",
+     .run = cluster_scan_run,
+     .arity = -2,
+     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_CLUSTER,
+     .since = "9.1.0",
+     .complexity = "O(N) where N is the number of keys that are returned",
+     .summary = "Goes through the names of the keys of a cluster, a few with each call.",
+     .syntax =
+         "cursor:string [MATCH match-pattern:pattern] [COUNT count:integer] [TYPE type:string] [SLOT slot:integer]",
+     .tips = scan_tips,
+     .keys = {{.flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .b = 1}}},
     {.name = NULL},
 };

@@ -44,16 +44,16 @@ static const char try_again[] = "TRYAGAIN Multiple keys request during rehashing
 
 /* Keys and slots */
 
-/* The shard channels of a command: arguments from 1 on. */
-static int shard_channels(const struct command *command, int argc) {
-    const struct key_spec *channels = &command->spec->keys[0];
-    if (!(command->spec->flags & CMD_PUBSUB) || !(channels->flags & KEY_NOT_KEY)) return 0;
-    return channels->a < 0 ? argc - 1 : 1;
+/* Arguments from 1 on that are no keys but have a slot all the same: shard channels, the cursor of CLUSTERSCAN. */
+static int other_names(const struct command *command, int argc) {
+    const struct key_spec *names = &command->spec->keys[0];
+    if (!(names->flags & KEY_NOT_KEY)) return 0;
+    return names->a < 0 ? argc - 1 : 1;
 }
 
 int redirect_slot(const struct command *command, int argc, const struct slice *argv) {
     if (command->only_key && command->only_key < argc) return (int)key_slot_of_request(argv[command->only_key]);
-    int slot = SLOT_NONE, count = shard_channels(command, argc);
+    int slot = SLOT_NONE, count = other_names(command, argc);
     for (int i = 1; i <= count; i++) {
         int other = (int)hash_slot(argv[i]);
         if (slot >= 0 && slot != other) return SLOT_SEVERAL;
@@ -129,7 +129,7 @@ static const char *decide(struct client *client, const struct command *command, 
                           const struct slice *argv, unsigned slot) {
     const struct cluster *cluster = this_cluster;
     const struct cluster_node *owner = cluster->slots.owner[slot], *myself = cluster->myself;
-    bool executes = flags & CMD_RUNS_QUEUED, channels = shard_channels(command, argc) != 0;
+    bool executes = flags & CMD_RUNS_QUEUED, channels = command->spec->flags & CMD_PUBSUB;
     bool writes = flags & CMD_WRITE, reads_only = client->flags & CLIENT_READONLY;
     if (!owner) return "CLUSTERDOWN Hash slot not served";
 

@@ -23,4 +23,6 @@ bool cluster_slot_read(struct call *call, int index, unsigned *slot);
 /* setslot.c, slot_stats.c */
 void cluster_setslot_run(struct call *call);
 void cluster_slot_stats_run(struct call *call);
+/* cluster_scan.c: CLUSTERSCAN */
+void cluster_scan_run(struct call *call);
 #endif

@@ -35,16 +35,6 @@ static void randomkey_run(struct call *call) {
     }
 }
 
-struct scan {
-    struct reply *reply;
-    struct slice pattern;
-    bool match;
-    int type; /* -1: any */
-    size_t sampled, found;
-    struct slice *expired; /* copies of expired keys */
-    size_t expired_count, expired_capacity;
-};
-
 /* The table must not change during the scan, so expired keys are collected and deleted afterwards. */
 static void scan_remember_expired(struct scan *scan, struct slice key) {
     if (scan->expired_count == scan->expired_capacity) {
@@ -93,15 +83,31 @@ static bool scan_type_read(struct call *call, struct slice name, int *type) {
     return false;
 }
 
-static bool scan_options_read(struct call *call, struct scan *scan, int64_t *count) {
+static bool scan_slot_read(struct call *call, struct scan *scan, struct slice text) {
+    int64_t slot;
+    if (scan->slot >= 0) {
+        reply_error(call->reply, "ERR SLOT option can only be specified once");
+    } else if (!parse_int64(text, &slot) || slot < 0 || slot >= HASH_SLOTS) {
+        reply_error(call->reply, "ERR Invalid or out of range slot");
+    } else {
+        scan->slot = (int)slot;
+        return true;
+    }
+    return false;
+}
+
+bool scan_options_read(struct call *call, struct scan *scan, bool slot_allowed) {
+    *scan = (struct scan){.reply = call->reply, .type = -1, .count = 10, .slot = -1};
     for (int i = 2; i < call->argc; i += 2) {
         struct slice word = call->argv[i];
         if (i + 1 < call->argc && slice_is(word, "count")) {
-            if (!argument_int64(call, i + 1, count)) return false;
-            if (*count < 1) {
+            if (!argument_int64(call, i + 1, &scan->count)) return false;
+            if (scan->count < 1) {
                 reply_syntax_error(call->reply);
                 return false;
             }
+        } else if (slot_allowed && i + 1 < call->argc && slice_is(word, "slot")) {
+            if (!scan_slot_read(call, scan, call->argv[i + 1])) return false;
         } else if (i + 1 < call->argc && slice_is(word, "match")) {
             scan->pattern = call->argv[i + 1];
             scan->match = !slice_equal(scan->pattern, SLICE("*"));
@@ -121,41 +127,48 @@ static bool scan_options_read(struct call *call, struct scan *scan, int64_t *cou
     return true;
 }
 
+/* The cursor precedes the keys in the reply but is known only after them, so the keys go to memory first. */
+void scan_begin(struct call *call, struct scan *scan) {
+    memory_output_init(&scan->memory);
+    scan->outer = call->reply->out;
+    call->reply->out = &scan->memory.out;
+    /* In a sparse table many steps find nothing, so the number of steps is limited as well. */
+    scan->steps = scan->count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)scan->count * 10;
+}
+
+uint64_t scan_slots(struct call *call, struct scan *scan, int slot, uint64_t cursor) {
+    do {
+        cursor = db_scan(call->db, slot, cursor, scan_seen, scan);
+    } while (cursor != 0 && --scan->steps > 0 && scan->sampled < (uint64_t)scan->count);
+    return cursor;
+}
+
+void scan_end(struct call *call, struct scan *scan, struct slice cursor) {
+    call->reply->out = scan->outer;
+    reply_array(call->reply, 2);
+    reply_bulk(call->reply, cursor);
+    reply_array(call->reply, scan->found);
+    reply_raw(call->reply, memory_output_slice(&scan->memory));
+    memory_output_free(&scan->memory);
+    for (size_t i = 0; i < scan->expired_count; i++) {
+        db_find(call->db, scan->expired[i], LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+        mem_free((void *)scan->expired[i].data);
+    }
+    mem_free(scan->expired);
+}
+
 static void scan_run(struct call *call) {
     uint64_t cursor;
+    struct scan scan;
+    char text[NUMBER_TEXT_MAX];
     if (!scan_cursor_parse(call->argv[1], &cursor)) {
         reply_error(call->reply, "ERR invalid cursor");
         return;
     }
-    struct scan scan = {.reply = call->reply, .type = -1};
-    int64_t count = 10;
-    if (!scan_options_read(call, &scan, &count)) return;
-
-    /* The cursor precedes the keys in the reply but is known only after them, so the keys go to memory first. */
-    struct memory_output memory;
-    memory_output_init(&memory);
-    struct output *outer = call->reply->out;
-    call->reply->out = &memory.out;
-    /* In a sparse table many steps find nothing, so the number of steps is limited as well. */
-    int slot = scan.match ? hash_slot_of_pattern(scan.pattern) : -1;
-    uint64_t steps = count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)count * 10;
-    do {
-        cursor = db_scan(call->db, slot, cursor, scan_seen, &scan);
-    } while (cursor != 0 && --steps > 0 && scan.sampled < (uint64_t)count);
-    call->reply->out = outer;
-
-    reply_array(call->reply, 2);
-    char text[NUMBER_TEXT_MAX];
-    reply_bulk(call->reply, (struct slice){text, format_uint64(text, cursor)});
-    reply_array(call->reply, scan.found);
-    reply_raw(call->reply, memory_output_slice(&memory));
-    memory_output_free(&memory);
-
-    for (size_t i = 0; i < scan.expired_count; i++) {
-        db_find(call->db, scan.expired[i], LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
-        mem_free((void *)scan.expired[i].data);
-    }
-    mem_free(scan.expired);
+    if (!scan_options_read(call, &scan, false)) return;
+    scan_begin(call, &scan);
+    cursor = scan_slots(call, &scan, scan.match ? hash_slot_of_pattern(scan.pattern) : -1, cursor);
+    scan_end(call, &scan, (struct slice){text, format_uint64(text, cursor)});
 }
 
 const struct command_spec scan_commands[] = {

@@ -94,6 +94,12 @@ void hashtable_set_seed(const uint8_t new_seed[16]) {
     memcpy(seed, new_seed, sizeof(seed));
 }
 
+uint32_t hashtable_seed_number(void) {
+    static const char text[] = "seed";
+    seed_once();
+    return (uint32_t)siphash(text, sizeof(text), seed);
+}
+
 /* --- Keys --- */
 
 static inline uint64_t type_hash(const struct hashtable_type *type, struct slice key) {

@@ -98,6 +98,8 @@ enum hashtable_resizing { HASHTABLE_RESIZE, HASHTABLE_RESIZE_AVOID, HASHTABLE_RE
 void hashtable_set_resizing(enum hashtable_resizing policy);
 /* Replaces the random seed, except of tables that ignore case. Call it before creating the first other table. */
 void hashtable_set_seed(const uint8_t seed[16]);
+/* A number that tells whether cursors of another process are valid here: it depends on the seed. */
+uint32_t hashtable_seed_number(void);
 /* Statistics of the arrays of one or more tables: [0] the arrays in use, [1] those that entries move to. */
 enum { HASHTABLE_LENGTHS = 32 };
 struct hashtable_stats {
