@@ -493,8 +493,8 @@ static const struct command_spec cluster_subcommands[] = {
     ROW("slaves", replicas_run, 3, BY_ADMIN, "3.0.0", "O(N) where N is the number of replicas",
         "Returns the replicas of a primary.", .tips = nondeterministic, .deprecated_since = "5.0.0",
         .replaced_by = "`CLUSTER REPLICAS`", .syntax = "node-id:string"),
-    ROW("slot-stats", unsupported_run, -4, CMD_LOADING | CMD_STALE, "8.0.0", "O(N) where N is the number of slots",
-        "Returns statistics of slots.", .tips = slot_stats_tips,
+    ROW("slot-stats", cluster_slot_stats_run, -4, CMD_LOADING | CMD_STALE, "8.0.0",
+        "O(N) where N is the number of slots", "Returns statistics of slots.", .tips = slot_stats_tips,
         .syntax = "filter(SLOTSRANGE slotsrange{start-slot:integer end-slot:integer}|ORDERBY "
                   "orderby{metric:string [LIMIT limit:integer] [order(ASC|DESC)]})"),
     ROW("syncslots", syncslots_run, -3, BY_ADMIN_LOADED | CMD_SYSCMD, "9.0.0", "O(1)",

@@ -3,6 +3,7 @@
 #include "cluster/debug.h"
 #include "cluster/links.h"
 #include "cluster/node_private.h"
+#include "cluster/slot_stats.h"
 #include "lib/system/log.h"
 #include "repl/repl_settings.h"
 #include "server/clients/listeners.h"
@@ -55,6 +56,10 @@ static const char *check_ipv6(const struct config_option *option, struct slice t
     return !text.len || inet_pton(AF_INET6, text.data, &address) == 1 ? NULL : "Invalid IPv6 address";
 }
 
+static const char *apply_slot_stats(void) {
+    slot_stats_configure();
+    return NULL;
+}
 static const char *apply(void) {
     cluster_options.version++;
     cluster_reconfigure();
@@ -243,6 +248,10 @@ const struct config_option cluster_option_table[] = {
      .value = &options.blacklist_ttl,
      .initial = "60",
      .apply = apply},
-    {.name = "cluster-slot-stats-enabled", .type = CONFIG_BOOL, .value = &cluster_options.slot_stats, .initial = "no"},
+    {.name = "cluster-slot-stats-enabled",
+     .type = CONFIG_BOOL,
+     .value = &cluster_options.slot_stats,
+     .initial = "no",
+     .apply = apply_slot_stats},
     {.name = NULL},
 };

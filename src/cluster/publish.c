@@ -7,15 +7,26 @@
  * the subscriber gets `sunsubscribe` as if it had asked for it. A failover moves thousands of slots, but within the
  * shard. The channels are searched once, at the end of the turn. */
 #include "cluster/publish.h"
+#include "cluster/options.h"
+#include "cluster/slot_stats.h"
 #include "cluster/this_node.h"
 #include "pubsub/pubsub.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
+#include <stdio.h>
 
 static bool check_due, check_all;
 static struct slot_bitmap left; /* slots that have left the shard since the last check */
 
-void publish_send(struct slice channel, struct slice message, bool shard) {
+/* Bytes of the push to one subscriber of a shard channel. */
+static size_t push_size(struct slice channel, struct slice message) {
+    int head = snprintf(NULL, 0, "*3\r\n$8\r\nsmessage\r\n$%zu\r\n\r\n$%zu\r\n\r\n", channel.len, message.len);
+    return (size_t)head + channel.len + message.len;
+}
+
+void publish_send(struct slice channel, struct slice message, bool shard, size_t receivers) {
+    if (shard && cluster_options.slot_stats)
+        slot_stats_delivered(hash_slot(channel), receivers * push_size(channel, message));
     cluster_publish(this_cluster, channel, message, shard);
 }
 

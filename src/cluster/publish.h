@@ -3,10 +3,11 @@
 #define CLUSTER_PUBLISH_H
 #include "lib/text/slice.h"
 #include <stdbool.h>
+#include <stddef.h>
 
 struct server_part;
 extern const struct server_part publish_part;
 void publish_start(void); /* once, when this server is a node of a cluster */
 /* Sends a message that a client has published to the other nodes. */
-void publish_send(struct slice channel, struct slice message, bool shard);
+void publish_send(struct slice channel, struct slice message, bool shard, size_t receivers);
 #endif

@@ -37,7 +37,7 @@
 #include "store/key_slot.h"
 #include <stdio.h>
 
-enum { KEYS_ON_STACK = 64, ERROR_MAX = 256 };
+enum { KEYS_ON_STACK = 64, ERROR_MAX = 256, SLOT_NONE = -1, SLOT_SEVERAL = -2 /* transaction_slot() */ };
 
 static const char cross_slot[] = "CROSSSLOT Keys in request don't hash to the same slot";
 static const char try_again[] = "TRYAGAIN Multiple keys request during rehashing of slot";
@@ -51,7 +51,8 @@ static int other_names(const struct command *command, int argc) {
     return names->a < 0 ? argc - 1 : 1;
 }
 
-int redirect_slot(const struct command *command, int argc, const struct slice *argv) {
+/* The slot of the keys and other names of a command: SLOT_NONE: it has none, or its arguments are invalid. */
+static int slot_of(const struct command *command, int argc, const struct slice *argv) {
     if (command->only_key && command->only_key < argc) return (int)key_slot_of_request(argv[command->only_key]);
     int slot = SLOT_NONE, count = other_names(command, argc);
     for (int i = 1; i <= count; i++) {
@@ -209,7 +210,7 @@ static enum filter_answer ask(struct client *client, const struct command *comma
     uint32_t flags = dispatch_flags(client, command, argv);
     int slot = flags & CMD_RUNS_QUEUED ? transaction_slot(client)
                : client->slot >= 0     ? client->slot /* passes() has found it */
-                                       : redirect_slot(command, argc, argv);
+                                       : slot_of(command, argc, argv);
     client->slot = SLOT_NONE;
     if (slot == SLOT_NONE) return FILTER_PASS;
     *error = slot == SLOT_SEVERAL ? cross_slot : decide(client, command, flags, argc, argv, (unsigned)slot);

@@ -15,6 +15,7 @@
 #include "cluster/publish.h"
 #include "cluster/redirect.h"
 #include "cluster/setslot.h"
+#include "cluster/slot_stats.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "repl/primary.h"
@@ -142,6 +143,7 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .node_id = node_id,
                                            .knows = knows,
                                            .publish = publish_send,
+                                           .reset_stats = slot_stats_reset,
                                            .write_aux = setslot_write_aux,
                                            .read_aux = setslot_read_aux,
                                            .write_info = cluster_info_write,
@@ -166,6 +168,7 @@ static void start(void) {
     event_timer_set(server.loop, &timer, CLUSTER_TICK_MS * 1000, tick);
     redirect_start();
     publish_start();
+    slot_stats_start();
 }
 
 /* --- Shutdown --- */

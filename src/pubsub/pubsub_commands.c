@@ -84,7 +84,7 @@ static void sunsubscribe_run(struct call *call) {
 static void publish(struct call *call, bool shard) {
     size_t receivers = pubsub_publish(call->argv[1], call->argv[2], shard);
     if (cluster_hooks) /* the bus takes it to the replicas, too */
-        cluster_hooks->publish(call->argv[1], call->argv[2], shard);
+        cluster_hooks->publish(call->argv[1], call->argv[2], shard, receivers);
     else
         propagate_message(db_id(call->db), call->argc, call->argv);
     reply_integer(call->reply, (int64_t)receivers);

@@ -12,7 +12,9 @@ struct cluster_hooks {
     size_t (*link_memory)(void);   /* bytes of these connections */
     struct slice (*node_id)(void); /* of this node; valid until CLUSTER RESET */
     bool (*knows)(struct slice node_id);
-    void (*publish)(struct slice channel, struct slice message, bool shard); /* to the other nodes */
+    /* To the other nodes; this one has `receivers` of it. */
+    void (*publish)(struct slice channel, struct slice message, bool shard, size_t receivers);
+    void (*reset_stats)(void); /* CONFIG RESETSTAT */
     /* The AUX fields of RDB files: writes at most one field, whose bytes stay valid, and returns the number. Reads one
      * of a full copy from the primary. */
     size_t (*write_aux)(struct rdb_aux *field);

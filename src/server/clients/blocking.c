@@ -231,6 +231,11 @@ const struct command *blocking_command(const struct client *client) {
     return blocked ? blocked->command : NULL;
 }
 
+size_t blocking_request_size(const struct client *client) {
+    const struct blocked *blocked = client_state(client, &client_listener);
+    return blocked ? blocked->request_size : 0;
+}
+
 int blocking_slot(const struct client *client) {
     const struct blocked *blocked = client_state(client, &client_listener);
     return blocked ? blocked->slot : -1;

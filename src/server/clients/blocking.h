@@ -38,6 +38,7 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
  * client does not wait. */
 bool client_unblock(struct client *client, const char *error);
 const struct command *blocking_command(const struct client *client); /* that it waits in; NULL: it does not wait */
+size_t blocking_request_size(const struct client *client);           /* bytes of the request that waits; 0: none does */
 int blocking_slot(const struct client *client); /* of the keys it waits for, in cluster mode; -1: it does not wait */
 /* Calls the command of a waiting client again, for commands that wait for something else than keys. Not within a call
  * of another client. False: the client waits no more, or did not wait. */

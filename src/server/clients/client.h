@@ -145,6 +145,8 @@ void clients_flush(void); /* flushes all queued clients, before the loop waits *
  * connection, or its held replies (reply_barrier.h). Output to a replica is discarded. The client must have a
  * connection. */
 struct output *client_output(struct client *client);
+/* Bytes of replies that were written for the client so far, sent or not. It must have a connection. */
+uint64_t client_reply_bytes(const struct client *client);
 /* Writes protocol bytes that do not reply to a request (a message, an invalidation), regardless of CLIENT REPLY. While
  * a command of the client's own runs, they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);

@@ -80,6 +80,10 @@ static inline void produced_start(struct client *client) {
     client->produced_at = client->conn->out.pos;
 }
 
+uint64_t client_reply_bytes(const struct client *client) {
+    return output_produced(client->conn) + reply_barrier_held(client);
+}
+
 void client_produced_start(struct client *client) {
     produced_start(client);
 }

@@ -296,6 +296,7 @@ static void stats_reset(void) {
     eviction_reset_stats();
     defrag_reset_stats();
     if (script_hooks) script_hooks->reset_stats();
+    if (cluster_hooks) cluster_hooks->reset_stats();
 }
 
 static void debug_write(struct output *out) {
