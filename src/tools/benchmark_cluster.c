@@ -61,10 +61,12 @@ static void fail(const char *what, const char *why) {
     exit(1);
 }
 
-/* The node at [host, port, …] serves the slots [from, to]. */
+/* The node at [host, port, …] serves the slots [from, to]. No host, or "?" where the cluster prefers host names and the
+ * node has none: that of the node that was asked. */
 static void slots_add(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *at,
                       int64_t from, int64_t to) {
-    struct slice host = at->children[0].text.len ? at->children[0].text : slice_of(first->host);
+    struct slice host = at->children[0].text;
+    if (!host.len || slice_is(host, "?")) host = slice_of(first->host);
     struct bench_node *node = node_find(cluster, first, host, (int)at->children[1].integer);
     size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
     node->slots = mem_realloc(node->slots, count * sizeof *node->slots);

@@ -190,7 +190,6 @@ static bool owner_announce(struct cluster *c, struct cluster_node *source, struc
 }
 
 static void open_slot_explain(const struct cluster *c, const struct keys_move *m) {
-    if (cli_interrupted) printf("\nInterrupted.\n");
     cluster_say(c, TONE_ERROR,
                 "[ERR] Slot %s is left open between %s and %s. No key is lost: clients are redirected between the two "
                 "until valkey-cli --cluster fix %s finishes the move.\n",
@@ -353,7 +352,8 @@ bool cluster_move_slots(struct cluster *c, struct cluster_node *const *sources, 
             if (moved) cluster_progress('#');
         }
         if (!moved) {
-            cluster_say(c, TONE_ERROR, "[ERR] %d of %d slots were moved to %s.\n", i, count, target->name);
+            cluster_say(c, TONE_ERROR, "\n[ERR] %s%d of %d slots were moved to %s.\n",
+                        cli_interrupted ? "Interrupted: " : "", i, count, target->name);
             break;
         }
         i = next;

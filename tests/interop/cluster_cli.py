@@ -28,18 +28,22 @@ NODE_OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "-
                 "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0")
 
 
+def port_is_free(port):
+    for number in (port, port + 10000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", number))
+            except OSError:
+                return False
+    return True
+
+
 def cluster_port():
     """A free port, whose bus port is free, too."""
     while True:
         port = free_port()
-        if port + 10000 > PORTS[1]:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port + 10000))
-                return port
-            except OSError:
-                pass
+        if port + 10000 <= PORTS[1] and port_is_free(port):
+            return port
 
 
 def node(*options, program=GENUINE):
@@ -230,12 +234,16 @@ def backup_is_the_same():
             layouts.append((code, out.replace(target, "DIR"), sorted(os.listdir(target)), file.read()))
     for i, what in enumerate(("ends alike", "prints the same", "writes the same files", "writes the same nodes.json")):
         report.equal("backup " + what, layouts[0][i], layouts[1][i])
+    restored = 0
     for name in layouts[1][2]:
         if not name.endswith(".rdb"):
             continue
         code, out, err = run(os.path.join(os.path.dirname(GENUINE), "valkey-check-rdb"),
                              os.path.join(directory, "ours", name))
         report.check("a file of the backup is complete", code == 0 and "RDB looks OK" in out, out + err)
+        with Server(GENUINE, "--dbfilename", name, files=[os.path.join(directory, "ours", name)]) as server:
+            restored += server.call("DBSIZE")
+    report.equal("servers outside of a cluster load all keys of the backup", shared.keys(), restored)
 
 
 def open_slots_are_shown_alike():
@@ -265,6 +273,7 @@ def passwords_are_asked_for_alike():
 def normal_lines(nodes, text):
     """Lines in an order that does not depend on that of the nodes, which each cluster lists in its own."""
     text = re.sub(r"valkey-test\.\w+", "DIR", nodes.normal(text))
+    text = re.sub(r"(?m)^(Set as \w+ in: )(.*)$", lambda m: m.group(1) + ",".join(sorted(m.group(2).split(","))), text)
     return sorted(re.sub(r"#+", "#", line) for line in text.splitlines())
 
 
@@ -281,17 +290,18 @@ class Pair:
     def each(self, do):
         return [do(nodes) for nodes in self.nodes]
 
-    def same(self, name, words, data=None, ordered=True, filtered=None):
-        """`words` is a function of the cluster, or the words; so is `data`."""
+    def same(self, name, words, data=None, ordered=True, filtered=None, finish=None):
+        """`words` is a function of the cluster. `finish` runs before the clusters are compared."""
         results = []
         for tool, nodes in zip((THEIRS, OURS), self.nodes):
-            text = data(nodes) if callable(data) else data
-            code, out, err = cli(tool, "--cluster", *words(nodes), data=text)
+            code, out, err = cli(tool, "--cluster", *words(nodes), data=data)
             if filtered:
                 out = filtered(out)
             results.append((code, normal_lines(nodes, out), normal_lines(nodes, err),
                             [nodes.normal(step) for step in steps(out)] if ordered else []))
         report.equal("two clusters, the same as genuine: " + name, results[0], results[1])
+        if finish:
+            finish()
         self.each(lambda nodes: nodes.settle() if nodes.members() else None)
         report.equal("two clusters, the same slots after: " + name, *self.each(lambda nodes: nodes.slots()))
         report.equal("two clusters, the same keys after: " + name, *self.each(lambda nodes: nodes.keys()))
@@ -396,13 +406,14 @@ def slots_are_fixed_alike():
         for nodes in pair.nodes:
             nodes.servers[1].call("CLUSTER", "ADDSLOTS", 2000)
         pair.each(lambda n: n.settle())
+        everywhere("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -2)  # else the nodes come to terms themselves
         for nodes in pair.nodes:
-            for server in nodes.servers[:2]:
-                server.call("CLUSTER", "DELSLOTS", 20)
-            for server in nodes.servers[:2]:
-                server.call("CLUSTER", "ADDSLOTS", 20)
+            for words in (("DELSLOTS", 20), ("ADDSLOTS", 20)):
+                for server in nodes.servers[:2]:
+                    server.call("CLUSTER", *words)
         pair.same("fix of a slot with two owners",
-                  lambda n: ("fix", n.address(0), "--cluster-search-multiple-owners"))
+                  lambda n: ("fix", n.address(0), "--cluster-search-multiple-owners"),
+                  finish=lambda: everywhere("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -1))
     finally:
         pair.stop()
 
@@ -527,6 +538,123 @@ def all_connections_are_encrypted():
         shutil.rmtree(certificates)
 
 
+def clients_follow_redirections():
+    benchmark = ours("valkey-benchmark")
+    for endpoint in ("ip", "unknown-endpoint", "hostname"):
+        nodes = Nodes(3, primaries=3, options=("--cluster-preferred-endpoint-type", endpoint))
+        try:
+            def ask(i, *words, **how):
+                return cli(OURS, "-c", "-p", nodes.servers[i].port, *words, **how)
+
+            name = "cluster-preferred-endpoint-type %s: " % endpoint
+            report.equal(name + "-c follows MOVED", (0, "OK\n", ""), ask(2, "set", "{Qi}a", "1"))
+            report.equal(name + "-c stays where it was redirected to",
+                         (0, "-> Redirected to slot [1] located at %s\n1\n1\n" % nodes.address(0), ""),
+                         ask(2, data="get {Qi}a\nget {Qi}a\n"))
+            nodes.servers[1].call("CLUSTER", "SETSLOT", 1, "IMPORTING", nodes.ids[0])
+            nodes.servers[0].call("CLUSTER", "SETSLOT", 1, "MIGRATING", nodes.ids[1])
+            report.equal(name + "-c follows ASK", (0, "OK\n", ""), ask(0, "set", "{Qi}new", "5"))
+            report.equal(name + "a key that is asked for is at the target", "5", ask(2, "get", "{Qi}new")[1].strip())
+            report.check(name + "keys on both sides are refused for now",
+                         ask(0, "mget", "{Qi}a", "{Qi}new")[1].startswith("TRYAGAIN"))
+            report.equal(name + "fix ends the migration", 0, cli(OURS, "--cluster", "fix", nodes.address(0))[0])
+            nodes.settle()
+            for words in (("-t", "set,get", "-r", 1000), ("-t", "set", "--threads", 2), ("set", "{tag}:k", "v")):
+                code, out, err = run(benchmark, "-p", nodes.servers[0].port, "--cluster", "-n", 5000, "-c", 10, "-q",
+                                     *words)
+                report.check(name + "valkey-benchmark --cluster " + " ".join(map(str, words)),
+                             code == 0 and "requests per second" in out and "MOVED" not in out + err, out + err)
+        finally:
+            nodes.stop()
+
+
+def ipv6_addresses_work():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        report.skip("IPv6", error)
+        return
+    servers = [node("--bind", "127.0.0.1", "::1") for _ in range(3)]
+    for server in servers:
+        server.start()
+    try:
+        code, out, err = cli(OURS, "--cluster", "create", *["[::1]:%d" % s.port for s in servers], "--cluster-yes")
+        report.check("create with IPv6 addresses", code == 0 and "[OK] All 16384 slots covered." in out, out + err)
+        first = servers[0].port
+        for words in (("[::1]:%d" % first,), ("::1:%d" % first,), ("::1", first)):
+            code, out, err = cli(OURS, "--cluster", "info", *words)
+            report.check("info of " + ("two words" if len(words) > 1 else re.sub(r"\d+$", "PORT", words[0])),
+                         code == 0 and "in 3 primaries" in out, out + err)
+        wait_for("the cluster is up", lambda: all(b"cluster_state:ok" in s.call("CLUSTER", "INFO") for s in servers))
+        report.equal("-c follows a redirection to an IPv6 address", (0, "OK\n", ""),
+                     cli(OURS, "-c", "-h", "::1", "-p", servers[2].port, "set", "{Qi}a", 1))
+        code, out, err = run(ours("valkey-benchmark"), "-h", "::1", "-p", first, "--cluster", "-n", 2000, "-c", 5, "-q",
+                             "-t", "set", "-r", 1000)
+        report.check("valkey-benchmark --cluster over IPv6", code == 0 and "requests per second" in out, out + err)
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def the_script_runs_a_cluster():
+    script = os.path.join(ROOT, "utils", "cluster")
+    parent = tempfile.mkdtemp(prefix="valkey-test.")
+    place = os.path.join(parent, "c")
+
+    def call(*words):
+        return run(script, "--dir", place, *words, timeout=120)
+
+    def runs(pid):
+        try:
+            return os.readlink("/proc/%s/cwd" % pid)
+        except OSError:
+            return None
+
+    def rows(text):
+        return [line.split() for line in text.splitlines()[1:]]
+
+    try:
+        code, out, err = call("status")
+        report.check("utils/cluster: there is none yet", code == 1 and "there is no cluster" in err, out + err)
+        code, out, err = call("start", "--bind", "192.0.2.1")
+        report.check("utils/cluster: an address of the network needs a password", code == 1 and "--password" in err,
+                     out + err)
+        # SystemRandom and not the first free ports: other tests take those, too.
+        port = cluster_port()
+        while not all(port_is_free(p) for p in range(port, port + 4)):
+            port = cluster_port()
+        code, out, err = call("start", "--primaries", 2, "--replicas", 1, "--port", port, "--server", GENUINE,
+                              "--option", "cluster-node-timeout 1000", "--password", 'a "b')
+        report.check("utils/cluster: start", code == 0 and "4 servers run, 4 of them since now" in out, out + err)
+        code, out, err = call("status")
+        found = rows(out)
+        report.equal("utils/cluster: status", (0, [str(port + i) for i in range(4)], ["primary"] * 2 + ["replica"] * 2),
+                     (code, [row[0] for row in found], [row[3] for row in found]))
+        for row in found:
+            with open("/proc/%s/status" % row[1]) as file:
+                allowed = re.search(r"Cpus_allowed_list:\s*(\S+)", file.read()).group(1)
+            report.equal("utils/cluster: a server is on its CPU", row[2], allowed)
+        report.equal("utils/cluster: start of what runs", 0, call("start")[0])
+        code, out, err = call("call", "PING")
+        report.equal("utils/cluster: call", (0, 4), (code, out.count(": PONG")))
+        report.equal("utils/cluster: cli", "OK", call("cli", "set", "key", "value")[1].strip())
+        code, out, err = call("kill", port)
+        report.equal("utils/cluster: kill", (0, 1), (code, call("status")[0]))
+        report.equal("utils/cluster: start of a killed server", 0, call("start")[0])
+        report.equal("utils/cluster: it has its data", "value", call("cli", "get", "key")[1].strip())
+        report.equal("utils/cluster: restart", 0, call("restart")[0])
+        report.equal("utils/cluster: the data outlives a restart", "value", call("cli", "get", "key")[1].strip())
+        pids = [row[1] for row in rows(call("status")[1])]
+        code, out, err = call("stop", "--delete")
+        report.check("utils/cluster: stop --delete", code == 0 and "4 servers stopped" in out
+                     and not os.path.exists(place) and not any(runs(pid) for pid in pids), out + err)
+    finally:
+        if os.path.exists(place):
+            call("stop", "--delete")
+        shutil.rmtree(parent)
+
+
 try:
     same_all()
     backup_is_the_same()
@@ -541,4 +669,7 @@ slots_are_fixed_alike()
 failures_are_told()
 a_lost_replica_is_removed()
 all_connections_are_encrypted()
+clients_follow_redirections()
+ipv6_addresses_work()
+the_script_runs_a_cluster()
 report.finish()
