@@ -41,3 +41,9 @@ bool string_size_fits(uint64_t count, uint64_t size) {
     uint64_t total;
     return !__builtin_mul_overflow(count, size, &total) && total <= string_size_max();
 }
+
+void delete_destination(struct call *call, struct slice key) {
+    if (!db_delete(call->db, key, store_settings.lazy_server_del)) return;
+    notify(call->db, NOTIFY_GENERIC, "del", key);
+    call->dirty++;
+}

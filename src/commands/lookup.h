@@ -64,6 +64,10 @@ static inline struct blob *argument_blob(struct call *call, int index) {
     return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index) : NULL;
 }
 
+/* Deletes the destination of a command whose result is empty, notifies "del" and counts the change. It also deletes a
+ * key that has expired, which then does not count as expired. */
+void delete_destination(struct call *call, struct slice key);
+
 /* Reads an integer argument; false: replied with an error. */
 static inline bool argument_int64(struct call *call, int index, int64_t *value) {
     if (parse_int64(call->argv[index], value)) return true;

@@ -319,9 +319,8 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
         call->dirty += values;
         /* Replicas and the append-only file do not check expiry: they would find the expired fields. */
         if (sort->missed_volatile) propagate_list(sort, key);
-    } else if (db_delete(call->db, key, store_settings.lazy_server_del)) {
-        notify(call->db, NOTIFY_GENERIC, "del", key);
-        call->dirty++;
+    } else {
+        delete_destination(call, key);
     }
     reply_integer(call->reply, (int64_t)values);
 }

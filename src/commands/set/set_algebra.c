@@ -187,10 +187,7 @@ static void store(struct call *call, enum operation operation, const char *event
         call->dirty++;
     } else {
         set_free(&result);
-        if (db_delete(call->db, key, store_settings.lazy_server_del)) {
-            notify(call->db, NOTIFY_GENERIC, "del", key);
-            call->dirty++;
-        }
+        delete_destination(call, key);
     }
     reply_integer(call->reply, (int64_t)len);
 }

@@ -238,11 +238,8 @@ static void bitop_run(struct call *call) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", destination);
         notify(call->db, NOTIFY_STRING, "set", destination);
         call->dirty++;
-    } else if (db_delete(call->db, destination,
-                         store_settings.lazy_server_del)) { /* this also deletes an expired key, which then does not
-                                                               count as expired */
-        notify(call->db, NOTIFY_GENERIC, "del", destination);
-        call->dirty++;
+    } else {
+        delete_destination(call, destination);
     }
     reply_integer(call->reply, (int64_t)len);
 }

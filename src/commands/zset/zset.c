@@ -27,10 +27,7 @@ void zset_store_result(struct call *call, struct slice key, struct zset *zset, c
         call->dirty++;
     } else {
         zset_free(zset);
-        if (db_delete(call->db, key, store_settings.lazy_server_del)) {
-            notify(call->db, NOTIFY_GENERIC, "del", key);
-            call->dirty++;
-        }
+        delete_destination(call, key);
     }
     reply_integer(call->reply, (int64_t)len);
 }

@@ -31,13 +31,16 @@ struct output *client_output(struct client *client) {
     return held ? held_replies_output(held) : &client->conn->out;
 }
 
-void client_count_bytes(struct client *client) {
+static inline void count_bytes(struct client *client) {
     const struct connection *conn = client->conn;
     uint64_t out = __builtin_expect(client->threaded, 0) ? remote_bytes_out(conn) : conn->bytes_out;
     client_stats.bytes_in += conn->bytes_in - client->net_in;
     client_stats.bytes_out += out - client->net_out;
     client->net_in = conn->bytes_in;
     client->net_out = out;
+}
+void client_count_bytes(struct client *client) {
+    count_bytes(client);
 }
 
 void client_flush_later(struct client *client) {
@@ -53,6 +56,17 @@ static __attribute__((noinline)) void reply_peak_note(struct client *client, siz
     if (size > client->reply_peak) client->reply_peak = (uint32_t)size;
 }
 
+/* What happens to a client above a limit, for the log. */
+static const char later[] = "scheduled to be closed ASAP", now[] = "closed";
+
+static bool limits_check_slowly(struct client *client, const struct client_limit *limit, bool before_flush,
+                                const char *what);
+static inline bool limits_check(struct client *client, bool before_flush, const char *what) {
+    const struct client_limit *limit = &client_settings.limits[client_class(client)];
+    if (__builtin_expect(client->authenticated && !(limit->hard | limit->soft), 1)) return true;
+    return limits_check_slowly(client, limit, before_flush, what);
+}
+
 static inline __attribute__((always_inline)) void flush_inline(struct client *client) {
     bool held = __builtin_expect(reply_barrier_replies(client) != NULL, 0) && reply_barrier_holds(client);
     if (__builtin_expect(client->conn->state != CONN_OPEN, 0) && !client_has_turn(client))
@@ -62,10 +76,10 @@ static inline __attribute__((always_inline)) void flush_inline(struct client *cl
     client->conn->wants_drained = closes;
     conn_flush(client->conn);
     uint64_t before = client->net_out;
-    client_count_bytes(client);
+    count_bytes(client);
     if (__builtin_expect(client->net_out - before > client->reply_peak, 0))
         reply_peak_note(client, client->net_out - before);
-    if (!client_check_output(client)) return;
+    if (!limits_check(client, false, later)) return;
     if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
     if (closes && conn_pending(client->conn) == 0) client_free(client);
 }
@@ -240,11 +254,10 @@ static bool soft_time_over(const struct client *client, const struct client_limi
     return clock_mono() / 1000000 - client->soft_limit_since_us / 1000000 > limit->soft_seconds;
 }
 
-/* `what` happens, for the log. */
-static bool limits_check(struct client *client, bool before_flush, const char *what) {
-    if (__builtin_expect(!client->authenticated, 0) && owed_before_auth(client)) return limit_passed(client, what);
-    const struct client_limit *limit = &client_settings.limits[client_class(client)];
-    if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
+static bool limits_check_slowly(struct client *client, const struct client_limit *limit, bool before_flush,
+                                const char *what) {
+    if (!client->authenticated && owed_before_auth(client)) return limit_passed(client, what);
+    if (!(limit->hard | limit->soft) || !client->conn) return true;
     struct client_report report;
     client_report(client, &report);
     size_t shared = conn_pending_shared(client->conn);
@@ -262,8 +275,6 @@ static bool limits_check(struct client *client, bool before_flush, const char *w
     }
     return true;
 }
-
-static const char later[] = "scheduled to be closed ASAP", now[] = "closed";
 
 bool client_check_output(struct client *client) {
     return limits_check(client, false, later);
