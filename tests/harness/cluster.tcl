@@ -53,6 +53,7 @@ proc cluster_field {i name} {
     regexp -line "^$name:(\[^\\r\]*)" [n $i cluster info] -> value
     return $value
 }
+proc info_field_of {i section name} {dict get [info_dict [n $i info $section]] $name}
 proc is_primary {i} {expr {"master" in [node_flags $i $i]}}
 proc primary_of {i} {node_of [dict get [cluster_view $i] [node_id $i] primary]}
 

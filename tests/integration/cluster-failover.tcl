@@ -72,7 +72,7 @@ start_cluster {primaries 3 replicas 1} {
         wait_for_condition 20000 {![is_primary 1]}
         settled
         assert_equal 4 [primary_of 1]
-        assert_equal none [dict get [info_dict [n 1 info clients]] paused_reason]
+        assert_equal none [info_field_of 1 clients paused_reason]
         check_filled
         check_copies
     }
@@ -83,7 +83,7 @@ start_cluster {primaries 3 replicas 1} {
         n 4 debug drop-cluster-packet-filter 5 ;# it hears no request for a vote; others do
         set c [new_client -level [node_level 4] -deferring 1]
         assert_equal OK [n 1 cluster failover]
-        wait_for_condition 5000 {[dict get [info_dict [n 4 info clients]] paused_reason] in {failover_in_progress none}}
+        wait_for_condition 5000 {[info_field_of 4 clients paused_reason] in {failover_in_progress none}}
         $c set $tag:text later
         assert_regexp {^-(MOVED 6000 |READONLY )} [$c -readline]
         settled

@@ -98,3 +98,110 @@ test "nodes.conf that is a directory" {
     assert_equal 1 [dict get $got code]
     assert_match "*Can't open nodes.conf in order to acquire a lock: Is a directory*" [dict get $got out]
 }
+
+# Sends bytes to the bus of a node and waits until it closes the connection.
+proc send_to_bus {i bytes} {
+    set s [socket 127.0.0.1 [expr {[node $i port] + 10000}]]
+    fconfigure $s -translation binary -blocking 0 -buffering none
+    puts -nonewline $s $bytes
+    set end [resp::deadline 10000]
+    while {![eof $s]} {
+        read $s
+        if {[clock milliseconds] > $end} {
+            close $s
+            return open
+        }
+        after 5
+    }
+    close $s
+    return closed
+}
+
+start_cluster {primaries 3 form 0} {
+    test "nodes that meet know each other, and a third one by gossip" {
+        assert_equal OK [n 0 cluster meet 127.0.0.1 [node 1 port]]
+        assert_equal OK [n 1 cluster meet 127.0.0.1 [node 2 port] [expr {[node 2 port] + 10000}]]
+        foreach i [nodes] {
+            wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}
+            assert_same_elements [lmap j [nodes] {node_id $j}] [dict keys [cluster_view $i]]
+        }
+        wait_for_cluster_agreement
+        foreach i [nodes] {
+            wait_for_condition 10000 {[info_field_of $i clients cluster_connections] == 4}
+            assert {[info_field_of $i memory mem_cluster_links] > 0}
+        }
+        wait_for_condition 10000 {[llength [n 0 cluster links]] == 4}
+    }
+
+    test "a forgotten node is forgotten by all, and comes back with MEET" {
+        assert_equal OK [n 0 cluster forget [node_id 2]]
+        foreach i {0 1} {wait_for_condition 20000 {![dict exists [cluster_view $i] [node_id 2]]}}
+        # Gossip does not bring it back, an explicit MEET does.
+        foreach i {0 1} {assert_equal OK [n $i cluster meet 127.0.0.1 [node 2 port]]}
+        foreach i [nodes] {wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}}
+        wait_for_cluster_agreement
+    }
+
+    test "CLUSTER RESET leaves the cluster; HARD also gives a new id, which is on disk" {
+        set id [node_id 2]
+        assert_equal OK [n 2 cluster reset]
+        wait_for_condition 10000 {[n 2 cluster myid] eq $id && [cluster_field 2 cluster_known_nodes] == 1}
+        assert_equal OK [n 2 cluster reset hard]
+        set new [n 2 cluster myid]
+        assert_not_equal $id $new
+        assert_equal 0 [cluster_field 2 cluster_current_epoch]
+        n 2 cluster saveconfig
+        node_restart 2 KILL
+        assert_equal $new [n 2 cluster myid]
+        foreach i {0 1} {n $i cluster forget $id}
+        unset ::server([node 2 id],node_id)
+    }
+
+    test "a node with another id at a known address is not taken for the known one" {
+        n 0 cluster meet 127.0.0.1 [node 2 port]
+        foreach i [nodes] {wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}}
+        wait_for_cluster_agreement
+        set id [node_id 2]
+        node_kill 2 KILL
+        file delete [file join [node 2 dir] nodes.conf]
+        node_start 2
+        wait_for_condition 10000 {"noaddr" in [dict get [cluster_view 0] $id flags]}
+        foreach i {0 1} {n $i cluster forget $id}
+        unset ::server([node 2 id],node_id)
+    }
+
+    test "bytes that are no message end the connection, and lengths beyond all limits, too" {
+        set from [node_log_size 0]
+        assert_equal closed [send_to_bus 0 "GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
+        wait_for_node_log 0 "Bad message length or signature received on the Cluster bus from 127.0.0.1:" $from
+        # A PUBLISH of 4 GiB, and a PING of 2 GiB.
+        assert_equal closed [send_to_bus 0 [binary format a4IuSuSuSuSu RCmb 0xffffffff 1 0 4 0]]
+        assert_equal closed [send_to_bus 0 [binary format a4IuSuSuSuSu RCmb 0x7fffffff 1 0 0 0]]
+        assert_equal PONG [n 0 ping]
+    }
+
+    test "a light message as the first one on a link ends it" {
+        set from [node_log_size 0]
+        assert_equal closed [send_to_bus 0 [binary format a4IuSuSuSuSuIuIua* RCmb 26 1 0 0x8004 0 1 1 cm]]
+        wait_for_node_log 0 "sent a lightweight message of type publish as its first message on the link" $from
+    }
+
+    test "connections that say nothing are closed after a while" {
+        set s [socket 127.0.0.1 [expr {[node 0 port] + 10000}]]
+        fconfigure $s -blocking 0
+        wait_for_condition 30000 {[read $s; eof $s]}
+        close $s
+    }
+}
+
+start_cluster {primaries 2 form 0 overrides {maxclients 8}} {
+    test "connections of the bus count against maxclients, and the error says so" {
+        set clients {}
+        for {set i 0} {$i < 6} {incr i} {lappend clients [new_client -level [node_level 0]]}
+        foreach c $clients {assert_equal PONG [$c ping]}
+        n 0 cluster meet 127.0.0.1 [node 1 port]
+        wait_for_condition 20000 {[cluster_field 0 cluster_known_nodes] == 2}
+        set c [new_client -level [node_level 0]]
+        assert_equal "-ERR max number of clients + cluster connections reached" [$c -readline]
+    }
+}
