@@ -197,7 +197,7 @@ proc start_cluster {options body} {
         count_unwanted $body
         return
     }
-    set o [dict merge {primaries 3 replicas 0 overrides {} form 1 slots 1 tls 0 tags {}} $options]
+    set o [dict merge {primaries 3 replicas 0 overrides {} form 1 slots 1 tls 0 faults 0 tags {}} $options]
     set saved [list $::servers $::cluster_nodes $::tags $::opt(tls)]
     lappend ::tags cluster {*}[dict get $o tags]
     if {[dict get $o tls]} {set ::opt(tls) 1}
@@ -257,19 +257,28 @@ proc cluster_start_nodes {o} {
     set count [expr {[dict get $o primaries] * (1 + [dict get $o replicas])}]
     set defaults {cluster-enabled yes cluster-node-timeout 2000 repl-diskless-sync-delay 0}
     if {$::opt(tls)} {lappend defaults tls-cluster yes tls-replication yes}
-    set options [list overrides [dict merge $defaults [dict get $o overrides]]]
+    set options [dict create overrides [dict merge $defaults [dict get $o overrides]]]
+    if {[dict get $o faults]} {dict set options no_rdma 1}
     set ids {}
-    for {set i 0} {$i < $count} {incr i} {lappend ids [server_start [concat $options {wait 0}]]}
+    for {set i 0} {$i < $count} {incr i} {
+        if {[dict get $o faults]} {dict set options env [node_faults_env $i]}
+        lappend ids [server_start [concat $options {wait 0}]]
+    }
     set up {}
     foreach id $ids {
         if {![server_wait_up $id]} { ;# perhaps another process took its port
             server_stop $id
-            set id [server_start $options]
+            set id [server_start [dict replace $::server($id,options) wait 1]]
         }
         lappend up $id
     }
     return $up
 }
+proc node_faults_env {i} {
+    list LD_PRELOAD=[tool preload/disk-faults.so] DISK_FAULTS=[file join $::unit_dir faults$i] \
+        ASAN_OPTIONS=verify_asan_link_order=0
+}
+proc node_faults {i args} {write_file [file join $::unit_dir faults$i] [join $args \n]\n}
 
 # Makes a cluster of the nodes: slots, epochs, MEET, replicas.
 proc cluster_form {o} {

@@ -1,0 +1,91 @@
+# nodes.conf on a disk that fails, is slow, or loses power: what a node has told others it knows after a restart.
+# seconds: 40
+
+set temporary "*/nodes.conf.tmp*"
+proc conf_of {i} {file_bytes [file join [node $i dir] nodes.conf]}
+proc temporary_files {i} {glob -nocomplain -directory [node $i dir] nodes.conf.tmp*}
+
+start_cluster {primaries 2 faults 1} {
+    test "nothing is told before it is on disk, and the node serves its clients meanwhile" {
+        set before [cluster_field 1 cluster_current_epoch]
+        node_faults 0 "sync $temporary wait"
+        assert_match "BUMPED *" [n 0 cluster bumpepoch]
+        set epoch [cluster_field 0 cluster_my_epoch]
+        assert {$epoch > $before}
+        # Pings would tell it at once, many times over.
+        set sent [cluster_field 0 cluster_stats_messages_ping_sent]
+        wait_for_condition 10000 {[info_field_of 0 memory mem_cluster_links] > 0}
+        for {set i 0} {$i < 20} {incr i} {
+            assert_equal PONG [n 0 ping]
+            assert_equal $before [cluster_field 1 cluster_current_epoch]
+            after 20 ;# the ticks in which it would be told
+        }
+        assert {![string match "* $epoch connected*" [conf_of 0]]}
+        node_faults 0
+        wait_for_condition 10000 {[cluster_field 1 cluster_current_epoch] == $epoch}
+        assert_match "* $epoch connected*" [conf_of 0]
+        wait_for_cluster_agreement
+    }
+
+    test "a node whose file cannot be written goes on with best-effort, and says so" {
+        n 0 config set cluster-config-save-behavior best-effort
+        foreach {rule reason} [list \
+            "open $temporary fail EROFS" "Read-only file system" \
+            "write $temporary fail ENOSPC" "No space left on device" \
+            "sync $temporary fail EIO" "Input/output error" \
+            "rename */nodes.conf fail EACCES" "Permission denied" \
+        ] {
+            set before [conf_of 0]
+            node_faults 0 $rule
+            assert_equal "-ERR error saving the cluster node config: $reason" [n 0 -typed cluster saveconfig]
+            assert_equal $before [conf_of 0]
+            assert_equal {} [temporary_files 0]
+            assert_equal PONG [n 0 ping]
+        }
+        assert [log_has "Cluster config updated even though writing the cluster config file to disk failed. Could not\
+            open temp cluster config file" 0 [node_level 0]]
+        node_faults 0
+        assert_equal OK [n 0 cluster saveconfig]
+        n 0 config set cluster-config-save-behavior sync
+    }
+
+    test "by default a node whose file cannot be written ends" {
+        set before [conf_of 0]
+        set id [node 0 id]
+        set from [node_log_size 0]
+        node_faults 0 "sync $temporary fail EIO"
+        set ::server($id,expect_exit) 1
+        catch {n 0 cluster saveconfig}
+        assert_equal 1 [server_reap $id]
+        assert [log_has "Could not sync tmp cluster config file: Input/output error" $from [node_level 0]]
+        assert [log_has "Fatal: can't update cluster config file." $from [node_level 0]]
+        assert_equal $before [conf_of 0]
+        node_faults 0
+        reconnect_of $id
+        node_start 0
+        wait_for_cluster_agreement
+    }
+
+    test "a node that ends at any step of a write starts again with the old file or the new one" {
+        foreach rule [list \
+            "open $temporary kill" "write $temporary kill" "write $temporary kill after=100" "sync $temporary kill" \
+            "rename */nodes.conf kill" "write $temporary powercut after=50" "rename */nodes.conf powercut" \
+        ] {
+            set epoch [cluster_field 1 cluster_current_epoch]
+            set id [node 0 id]
+            set name [n 0 cluster myid]
+            node_faults 0 $rule
+            set ::server($id,expect_exit) 1
+            catch {n 0 cluster saveconfig}
+            assert_equal SIGKILL [server_reap $id] $rule
+            node_faults 0
+            reconnect_of $id
+            node_start 0
+            assert_equal $name [n 0 cluster myid] $rule
+            # What the other one has heard is known again, or more.
+            assert {[cluster_field 0 cluster_current_epoch] >= $epoch} $rule
+            assert {[cluster_field 1 cluster_current_epoch] <= [cluster_field 0 cluster_current_epoch]} $rule
+            wait_for_cluster_agreement
+        }
+    }
+}
