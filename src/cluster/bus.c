@@ -294,8 +294,12 @@ bool bus_listen(struct bus *bus, const char *const *hosts, int count, int port, 
     if (count == 0) log_warning("No bind address is configured, but it is required for the Cluster bus.");
     for (int i = 0; i < count; i++) {
         bool optional = hosts[i][0] == '-';
-        struct listen_options options = {
-            .host = hosts[i] + optional, .port = port, .backlog = backlog, .accepted = accepted, .owner = bus};
+        struct listen_options options = {.host = hosts[i] + optional,
+                                         .port = port,
+                                         .backlog = backlog,
+                                         .needs_certificate = true,
+                                         .accepted = accepted,
+                                         .owner = bus};
         if (bus->listener_count == sizeof bus->listeners / sizeof *bus->listeners) break;
         struct listener *listener = conn_listen(bus->transport, bus->loop, &options, error, sizeof error);
         if (listener) {

@@ -171,6 +171,7 @@ struct listener {
      */
     bool (*has_capacity)(struct listener *listener);
     int accept_batch; /* connections to accept in one iteration of the loop, at most; may be changed at any time */
+    bool needs_certificate; /* TLS: peers must have one, whatever the context says; fixed */
 };
 struct listen_options {
     const char *host; /* IP address, "*" for all IPv4, "::*" for all IPv6, or a path */
@@ -182,6 +183,7 @@ struct listen_options {
     bool mptcp;             /* TCP: accept also Multipath TCP; fails with a kernel that has none */
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
+    bool needs_certificate; /* as in struct listener */
     void (*accepted)(struct listener *, struct connection *);
     bool (*has_capacity)(struct listener *);        /* as in struct listener; may be NULL */
     struct event_loop *(*place)(struct listener *); /* as in struct listener */

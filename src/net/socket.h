@@ -72,6 +72,7 @@ struct socket_connection {
     size_t own_size;
     struct output_queue output;
     size_t chunk_memory;        /* of the chunks that hold output */
+    bool needs_certificate;     /* accepted: TLS verifies the peer, whatever the context says */
     bool blocked;               /* the socket is full; waiting to write */
     bool showing;               /* `readable` is on the stack: a nested iteration must not move the bytes it uses */
     bool wants_write;           /* reading waits for the socket to become writable */

@@ -109,6 +109,7 @@ static void arrival_begin(struct socket_connection *s, struct socket_listener *l
     atomic_fetch_add_explicit(&socket_stats.handshakes, 1, memory_order_relaxed);
     uint64_t timeout_ms = atomic_load_explicit(&socket_settings.handshake_timeout_ms, memory_order_relaxed);
     event_timer_set(s->conn.loop, &s->timer, timeout_ms * 1000, arrival_timeout);
+    s->needs_certificate = listener && listener->listener.needs_certificate;
     if (!s->io->start(s) || event_io_set(s->conn.loop, &s->event, s->fd, EVENT_READ, arrival_ready) < 0)
         arrival_fail(s, ENOMEM);
 }
@@ -226,6 +227,7 @@ int socket_listener_start(struct socket_listener *l, const struct transport *tra
     l->listener.arrived = options->arrived;
     l->listener.has_capacity = options->has_capacity;
     l->listener.owner = options->owner;
+    l->listener.needs_certificate = options->needs_certificate;
     l->listener.close = listener_stop;
     l->listener.accept_batch = options->accept_batch ? options->accept_batch : ACCEPT_BATCH_DEFAULT;
     l->fd = fd;

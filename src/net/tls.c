@@ -107,10 +107,21 @@ static bool session_new(struct socket_connection *s, enum tls_role role) {
     return true;
 }
 
+/* A resumed session is not verified again. One that began at a listener for anybody must not be resumed here: it has
+ * another context. */
+static void need_certificate(SSL *ssl) {
+    static const unsigned char context[] = "verified";
+    SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_set_session_id_context(ssl, context, sizeof context - 1);
+}
+
 static bool tls_accept(struct socket_connection *s) {
-    if (session_new(s, TLS_SERVER)) return true;
-    socket_set_error_note(s, "TLS is not configured");
-    return false;
+    if (!session_new(s, TLS_SERVER)) {
+        socket_set_error_note(s, "TLS is not configured");
+        return false;
+    }
+    if (s->needs_certificate) need_certificate(((const struct session *)s->session)->ssl);
+    return true;
 }
 
 static void tls_free(struct socket_connection *s) {
