@@ -1,0 +1,211 @@
+# Slots that move from node to node with SETSLOT and MIGRATE: redirections meanwhile, replicas, shard channels,
+# statistics, and CLUSTERSCAN over all nodes.
+
+# Moves a slot as valkey-cli does: from node `from` to node `to`.
+proc open_slot {slot from to} {
+    n $to cluster setslot $slot importing [node_id $from]
+    n $from cluster setslot $slot migrating [node_id $to]
+}
+proc close_slot {slot from to} {
+    foreach i [list $to $from] {assert_equal OK [n $i cluster setslot $slot node [node_id $to]]}
+}
+# Sets a key of an open slot from node 1 to node 0, following ASK.
+proc cluster_write {slot key value} {
+    set got [n 1 -typed set $key $value]
+    if {![string match "-ASK $slot *" $got]} {
+        assert_equal +OK $got
+        return
+    }
+    n 0 asking
+    assert_equal +OK [n 0 -typed set $key $value]
+}
+# Sends a command to the node that serves its first argument.
+proc routed {args} {
+    set got [n 0 -typed {*}$args]
+    if {[string match "-MOVED *:[node 1 port]" $got]} {return [n 1 -typed {*}$args]}
+    return $got
+}
+proc errors {i name} {
+    if {[regexp "errorstat_$name:count=(\\d+)" [n $i info errorstats] -> count]} {return $count}
+    return 0
+}
+
+start_cluster {primaries 2 replicas 1} {
+    set slot 12222 ;# of y, at node 1
+    set port(0) [node 0 port]
+    set port(1) [node 1 port]
+
+    test "keys of other nodes: MOVED, at the primary and at its replica" {
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 0 -typed get y]
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 2 -typed get y]
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 3 -typed get y]
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 0 -typed eval "return 1" 1 y]
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 0 -typed ssubscribe y]
+        assert_match "-ERR Attempted to access a non local key in a cluster node script: on *"\
+            [n 0 -typed eval "return redis.call('get','y')" 0]
+    }
+
+    test "a replica serves reads after READONLY, and transactions of reads" {
+        n 1 set y 1
+        wait_for_cluster_offset 3 1
+        n 3 readonly
+        assert_equal 1 [n 3 get y]
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 3 -typed set y 2]
+        assert_equal +OK [n 3 -typed multi]
+        assert_equal +QUEUED [n 3 -typed get y]
+        assert_equal 1 [n 3 exec]
+        assert_equal "-MOVED 3300 127.0.0.1:$port(0)" [n 3 -typed get b]
+        n 3 readwrite
+        assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 3 -typed get y]
+    }
+
+    test "messages reach the subscribers of all nodes, and those of shard channels of the shard" {
+        set near [new_client -port [node 0 port]]
+        set far [new_client -port [node 3 port]]
+        set shard [new_client -port [node 3 port]]
+        $near subscribe news
+        $far subscribe news
+        assert_equal {ssubscribe y 1} [$shard ssubscribe y]
+        assert_equal 0 [n 1 publish news hello]
+        assert_equal {message news hello} [$near -read]
+        assert_equal {message news hello} [$far -read]
+        assert_equal 0 [n 1 spublish y hello]
+        assert_equal {smessage y hello} [$shard -read]
+        foreach c [list $near $far $shard] {$c -close}
+    }
+
+    test "SETSLOT is executed by the replicas, too" {
+        open_slot $slot 1 0
+        foreach i {1 3} {assert_match "*\\\[$slot->-[node_id 0]\\\]*" [n $i cluster nodes]}
+        foreach i {0 2} {assert_match "*\\\[$slot-<-[node_id 1]\\\]*" [n $i cluster nodes]}
+        assert_equal "-ERR Please use SETSLOT only with masters." [n 2 -typed cluster setslot $slot stable]
+    }
+
+    test "missing keys of a slot that leaves: ASK; some of them: TRYAGAIN" {
+        set again "-TRYAGAIN Multiple keys request during rehashing of slot"
+        set moved "-MOVED $slot 127.0.0.1:$port(1)"
+        assert_equal "-ASK $slot 127.0.0.1:$port(0)" [n 1 -typed get "{y}x"]
+        assert_equal 1 [n 1 get y]
+        assert_equal $again [n 1 -typed mget y "{y}x"]
+        assert_equal $moved [n 0 -typed get "{y}x"]
+        n 0 asking
+        assert_equal +OK [n 0 -typed set "{y}x" 1]
+        assert_equal $moved [n 0 -typed get "{y}x"]
+        n 0 asking
+        assert_equal $again [n 0 -typed mget "{y}x" y]
+        # A transaction that begins with ASKING has it until EXEC; an error ends it.
+        foreach {command reply} {asking +OK multi +OK {get \{y\}x} +QUEUED {get \{y\}x} +QUEUED} {
+            assert_equal $reply [n 0 -typed {*}$command]
+        }
+        assert_equal {1 1} [n 0 exec]
+        assert_equal $moved [n 0 -typed get "{y}x"]
+        n 0 asking
+        assert_match "-ERR wrong number*" [n 0 -typed get]
+        assert_equal $moved [n 0 -typed get "{y}x"]
+    }
+
+    test "a replica that is copied anew has the open slots" {
+        set from [node_log_size 3]
+        n 1 config set repl-backlog-size 16kb
+        node_kill 3
+        for {set i 0} {$i < 40} {incr i} {n 1 set y [string repeat x 10000]}
+        set file [file join [node 3 dir] nodes.conf]
+        set f [open $file]
+        set text [regsub -all { \[[^]]*\]} [read $f] {}]
+        close $f
+        set f [open $file w]
+        puts -nonewline $f $text
+        close $f
+        node_start 3
+        wait_for_cluster_replicas
+        wait_for_condition 10000 {[string match "*\\\[$slot->-[node_id 0]\\\]*" [n 3 cluster nodes]]}
+    }
+
+    test "a slot moves while clients write: no key is lost or in two nodes, replicas are equal" {
+        for {set i 0} {$i < 200} {incr i} {cluster_write $slot "{y}$i" $i}
+        set written 200
+        while {[llength [set keys [n 1 cluster getkeysinslot $slot 7]]]} {
+            assert_equal OK [n 1 migrate 127.0.0.1 $port(0) "" 0 10000 replace keys {*}$keys]
+            for {set i 0} {$i < 10} {incr i} {
+                cluster_write $slot "{y}$written" $written
+                cluster_write $slot "{y}[expr {$written % 50}]" again$written
+                incr written
+            }
+        }
+        set hears [new_client -port [node 1 port]]
+        assert_equal {ssubscribe y 1} [$hears ssubscribe y]
+        set waits [new_client -port [node 1 port]]
+        $waits -send blpop "{y}list" 0
+        close_slot $slot 1 0
+        assert_equal {sunsubscribe y 0} [$hears -read]
+        $hears -close
+        $waits -close
+        wait_for_cluster_agreement
+        assert_equal 0 [n 1 cluster countkeysinslot $slot]
+        assert_equal [expr {$written + 2}] [n 0 cluster countkeysinslot $slot] ;# with y and {y}x
+        for {set i 50} {$i < $written} {incr i} {assert_equal $i [n 0 get "{y}$i"]}
+        foreach {replica primary} {2 0 3 1} {
+            wait_for_cluster_offset $replica $primary
+            assert_equal [n $primary debug digest] [n $replica debug digest]
+        }
+        assert_equal 0 [errors 0 CROSSSLOT]
+    }
+
+    test "SETSLOT NODE is refused while the slot has keys" {
+        assert_match "-ERR Can't assign hashslot $slot to a different node while I still hold keys*"\
+            [n 0 -typed cluster setslot $slot node [node_id 1]]
+    }
+
+    test "SETSLOT gives up if a replica does not acknowledge it in time" {
+        node_pause 2
+        set no "-NOREPLICAS Not enough good replicas to write."
+        assert_equal $no [n 0 -typed cluster setslot 0 migrating [node_id 1] timeout 100]
+        assert_not_match "*\\\[0->-*" [n 0 cluster nodes]
+        node_resume 2
+        assert_equal OK [n 0 cluster setslot 0 migrating [node_id 1] timeout 0]
+        assert_equal OK [n 0 cluster setslot 0 stable]
+    }
+
+    test "SETSLOT in a transaction does not wait" {
+        foreach {command reply} {multi +OK {cluster setslot 0 stable} +QUEUED} {
+            assert_equal $reply [n 0 -typed {*}$command]
+        }
+        assert_equal OK [n 0 exec]
+    }
+
+    test "CLUSTERSCAN finds every key once" {
+        for {set i 0} {$i < 500} {incr i} {assert_equal +OK [routed set key$i 1]}
+        set cursor 0
+        set found {}
+        while 1 {
+            lassign [routed clusterscan $cursor count 20] - cursor page ;# typed: * $CURSOR {* $KEY $KEY}
+            set cursor [string range $cursor 1 end]
+            lappend found {*}[lrange $page 1 end]
+            if {$cursor eq "0"} break
+        }
+        set all [expr {[n 0 dbsize] + [n 1 dbsize]}]
+        assert_equal $all [llength $found]
+        assert_equal $all [llength [lsort -unique $found]]
+        assert_equal "-ERR Invalid cursor" [routed clusterscan "{x}"]
+        assert_equal "-ERR SLOT option can only be specified once" [routed clusterscan 0 slot 1 slot 2]
+        assert_equal "-ERR Cursor slot mismatch with SLOT argument" [routed clusterscan "0-{y}-0" slot 1]
+    }
+
+    test "SLOT-STATS counts the bytes of requests and replies" {
+        n 0 config set cluster-slot-stats-enabled yes
+        n 0 set y 12345
+        n 0 get y
+        set got [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0]
+        assert_equal $slot [lindex $got 0]
+        assert_equal 51 [dict get [lindex $got 1] network-bytes-in]
+        assert_equal 47 [dict get [lindex $got 1] network-bytes-out] ;# 5 + 11, and 31 to the replica
+        n 0 config resetstat
+        foreach command {multi {get y} {get y} exec} {n 0 {*}$command}
+        set got [lindex [n 0 cluster slot-stats orderby network-bytes-in limit 1] 0]
+        assert_equal $slot [lindex $got 0]
+        assert_equal 69 [dict get [lindex $got 1] network-bytes-in]
+        assert_equal "-ERR Unrecognized sort metric for ORDERBY." [n 0 -typed cluster slot-stats orderby foo]
+        n 0 config set cluster-slot-stats-enabled no
+        assert_equal key-count [lindex [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1] 0]
+    }
+}
