@@ -75,8 +75,9 @@ proc cluster_opinion {i} {
 }
 proc wait_for_cluster_agreement {{ms 30000}} {
     set running [nodes_running]
-    wait_for_condition $ms {[llength [lsort -unique [lmap i $running {cluster_opinion $i}]]] == 1} \
-        "the nodes do not agree"
+    wait_for_condition $ms {[llength [lsort -unique [lmap i $running {cluster_opinion $i}]]] == 1} {
+        fail_assertion "the nodes do not agree: [lmap i $running {list $i [cluster_opinion $i]}]"
+    }
 }
 # Waits until the replicas that run are linked to their primaries.
 proc wait_for_cluster_replicas {{ms 30000}} {

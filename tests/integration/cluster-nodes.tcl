@@ -122,8 +122,8 @@ start_cluster {primaries 3 form 0} {
         assert_equal OK [n 0 cluster meet 127.0.0.1 [node 1 port]]
         assert_equal OK [n 1 cluster meet 127.0.0.1 [node 2 port] [expr {[node 2 port] + 10000}]]
         foreach i [nodes] {
-            wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}
-            assert_same_elements [lmap j [nodes] {node_id $j}] [dict keys [cluster_view $i]]
+            set ids [lsort [lmap j [nodes] {node_id $j}]]
+            wait_for_condition 20000 {[lsort [dict keys [cluster_view $i]]] eq $ids}
         }
         wait_for_cluster_agreement
         foreach i [nodes] {
@@ -203,5 +203,77 @@ start_cluster {primaries 2 form 0 overrides {maxclients 8}} {
         wait_for_condition 20000 {[cluster_field 0 cluster_known_nodes] == 2}
         set c [new_client -level [node_level 0]]
         assert_equal "-ERR max number of clients + cluster connections reached" [$c -readline]
+    }
+}
+
+start_cluster {primaries 2 replicas 1} {
+    # Nodes 0 and 1 are primaries, 2 and 3 their replicas.
+    test "a full synchronization tells a replica which slots are open" {
+        assert_equal OK [n 0 cluster setslot 5 migrating [node_id 1]]
+        assert_equal OK [n 0 cluster setslot 16000 importing [node_id 1]]
+        set from [node_log_size 2]
+        # The replica has no position in the stream any more.
+        node_kill 2 KILL
+        node_start 2
+        wait_for_node_log 2 "PRIMARY <-> REPLICA sync: Finished with success" $from
+        wait_for_condition 10000 {[string match "*\\\[5->-[node_id 1]\\\]*" [n 2 cluster nodes]]}
+        assert_match "*\\\[16000-<-[node_id 1]\\\]*" [n 2 cluster nodes]
+        n 0 cluster setslot 5 stable
+        n 0 cluster setslot 16000 stable
+    }
+
+    test "a node that runs a long script is not taken for failed, and answers in time" {
+        n 0 config set busy-reply-threshold 20
+        set c [new_client -level [node_level 0] -deferring 1]
+        $c eval "while true do end" 0
+        wait_for_condition 10000 {[n 0 -typed ping] eq "-BUSY Valkey is busy running a script. You can only call SCRIPT\
+            KILL or SHUTDOWN NOSAVE."}
+        set pongs [cluster_field 1 cluster_stats_messages_pong_received]
+        wait_for_condition 20000 {[cluster_field 1 cluster_stats_messages_pong_received] > $pongs + 9}
+        foreach i {1 2 3} {assert_equal {master} [node_flags $i 0]}
+        n 0 script kill
+        catch {$c -read}
+        assert_equal PONG [n 0 ping]
+        foreach i {1 2 3} {assert_equal {master} [node_flags $i 0]}
+    }
+
+    test "a node drops the keys of slots that others serve when it starts, and takes slots that nobody serves" {
+        set tag [slot_tag 100]
+        n 0 set $tag:k v
+        n 0 save
+        n 0 cluster delslots 100
+        n 1 cluster delslots 100
+        n 1 cluster addslots 100
+        wait_for_condition 10000 {[slot_owner 100] == 1}
+        n 0 config set cluster-replica-no-failover yes
+        n 2 config set cluster-replica-no-failover yes
+        set from [node_log_size 0]
+        node_restart 0 KILL
+        wait_for_node_log 0 "I have keys for slot 100, but the slot is assigned to another node. Deleting keys in the\
+            slot." $from
+        wait_for_condition 10000 {[n 0 dbsize] == 0}
+    }
+}
+
+start_server {overrides {cluster-enabled yes} tags {cluster}} {
+    test "a node without nodes.conf takes the slots that its data set has keys of" {
+        r cluster addslotsrange 0 16383
+        wait_for_condition 10000 {[string match "*cluster_state:ok*" [r cluster info]]}
+        set tag [slot_tag 7]
+        r set $tag:k v
+        r save
+        set id [r cluster myid]
+        kill_process KILL [srv pid]
+        set ::server([srv id],expect_exit) 1
+        server_reap [srv id]
+        file delete [file join [srv dir] nodes.conf]
+        set from [log_size]
+        reconnect
+        server_launch [srv id]
+        assert [server_wait_up [srv id]]
+        set ::server([srv id],expect_exit) 0
+        wait_for_log "I have keys for unassigned slot 7. Taking responsibility for it." $from
+        assert_not_equal $id [r cluster myid]
+        assert_match "*connected 7\n" [r cluster nodes]
     }
 }

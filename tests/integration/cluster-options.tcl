@@ -1,0 +1,70 @@
+# Options of a cluster node: what they refuse, and how other nodes learn of them.
+
+start_cluster {primaries 2} {
+    test "values that are refused, with the reason" {
+        foreach {option value why} {
+            cluster-enabled no "can't set immutable config"
+            cluster-config-file x "can't set immutable config"
+            cluster-port 1 "can't set immutable config"
+            cluster-databases 2 "can't set immutable config"
+            cluster-node-timeout -1 "argument must be between 0 and 9223372036854775807 inclusive"
+            cluster-announce-ip "1.2.3.4;" "cluster-announce-ip contains invalid character"
+            cluster-announce-ip 1111111111222222222233333333334444444444555555 "cluster-announce-ip is too long"
+            cluster-announce-port 70000 "argument must be between 0 and 65535 inclusive"
+            cluster-announce-hostname a_b "Hostnames may only contain alphanumeric characters, hyphens or dots"
+            cluster-announce-human-nodename "a;b" "Announced human node name contained invalid character"
+            cluster-announce-client-ipv4 ::1 "Invalid IPv4 address"
+            cluster-announce-client-ipv6 1.2.3.4 "Invalid IPv6 address"
+            cluster-preferred-endpoint-type x
+                "argument(s) must be one of the following: ip, hostname, unknown-endpoint"
+            cluster-config-save-behavior x "argument(s) must be one of the following: sync, best-effort"
+            cluster-manual-failover-timeout 0 "argument must be between 1 and 2147483647 inclusive"
+            cluster-message-gossip-perc 101 "argument must be between 1 and 100 inclusive"
+        } {
+            assert_error "ERR CONFIG SET failed (possibly related to argument '$option') - $why" \
+                [list n 0 config set $option $value]
+        }
+    }
+
+    test "what a node announces reaches the other one, and its file" {
+        n 0 config set cluster-announce-hostname host.example cluster-announce-human-nodename somebody
+        wait_for_condition 10000 {
+            [string match "*,host.example" [dict get [cluster_view 1] [node_id 0] address]]
+        }
+        foreach i {0 1} {
+            wait_for_condition 10000 {
+                [string match "*,host.example,*nodename=somebody,*" [file_bytes [file join [node $i dir] nodes.conf]]]
+            }
+        }
+        n 0 config set cluster-announce-hostname "" cluster-announce-human-nodename ""
+        wait_for_condition 10000 {![string match "*host.example*" [dict get [cluster_view 1] [node_id 0] address]]}
+    }
+
+    test "cluster-replica-no-failover shows as a flag" {
+        n 0 config set cluster-replica-no-failover yes
+        wait_for_condition 10000 {"nofailover" in [node_flags 1 0]}
+        n 0 config set cluster-replica-no-failover no
+        wait_for_condition 10000 {"nofailover" ni [node_flags 1 0]}
+    }
+
+    test "extreme times do no harm" {
+        foreach value {0 1 9223372036854775807} {
+            n 0 config set cluster-node-timeout $value cluster-replica-validity-factor 2147483647
+            assert_equal $value [lindex [n 0 config get cluster-node-timeout] 1]
+            wait_for_condition 10000 {[cluster_field 0 cluster_known_nodes] == 2}
+        }
+        n 0 config set cluster-node-timeout 2000 cluster-replica-validity-factor 10
+        wait_for_cluster_state ok
+    }
+}
+
+# The node timeout is longer than the test waits: only the refused connections can have started this failover.
+start_cluster {primaries 3 replicas 1 overrides {cluster-fast-failover yes cluster-node-timeout 60000}} {
+    test "with cluster-fast-failover a replica takes over as soon as the primary's process is gone" {
+        node_kill 0
+        wait_for_condition 20000 {[is_primary 3]}
+        node_start 0
+        wait_for_condition 20000 {![is_primary 0]}
+        wait_for_cluster_agreement
+    }
+}
