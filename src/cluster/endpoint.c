@@ -5,9 +5,10 @@
 #include "cluster/endpoint.h"
 #include "cluster/options.h"
 #include "cluster/this_node.h"
+#include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
-#include <stdio.h>
+#include <string.h>
 
 static bool families_differ(void) {
     static const struct cluster *known;
@@ -73,9 +74,20 @@ uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view vie
 
 const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
                                  const struct client *client) {
-    static char text[32 + NODE_NAME_MAX];
+    static char text[64 + NODE_NAME_MAX];
     struct endpoint_view view = endpoint_view_of(client);
-    snprintf(text, sizeof text, "%s %u %s:%u", ask ? "ASK" : "MOVED", slot, endpoint_host(node, view),
-             endpoint_port(node, view));
+    struct slice word = ask ? SLICE("ASK ") : SLICE("MOVED ");
+    const char *host = endpoint_host(node, view);
+    size_t len = strlen(host);
+    char *at = text;
+    memcpy(at, word.data, word.len);
+    at += word.len;
+    at += format_uint64(at, slot);
+    *at++ = ' ';
+    memcpy(at, host, len);
+    at += len;
+    *at++ = ':';
+    at += format_uint64(at, endpoint_port(node, view));
+    *at = 0;
     return text;
 }

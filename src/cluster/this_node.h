@@ -14,6 +14,7 @@
  *     commands.c     CLUSTER, except the subcommands for slots
  *     slot_commands.c  ADDSLOTS, DELSLOTS, SETSLOT, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
  *     redirect.c     which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
+ *     setslot.c      SETSLOT, which waits for the replicas; open slots in RDB files
  *     slot_stats.c   CLUSTER SLOT-STATS
  *     cluster_scan.c CLUSTERSCAN
  *     publish.c      PUBLISH and SPUBLISH between nodes, shard channels of a slot that leaves
