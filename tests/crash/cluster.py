@@ -1,0 +1,602 @@
+"""cluster.py: injects faults into a cluster and compares its nodes.
+
+    tests/crash/cluster [ROUNDS] [--seconds S] [--limit S] [--seed N] [--faults NAME,…] [--replicas N] [--mixed]
+                        [--keep DIR] [--verbose]
+
+Clients that follow redirections write to 3 primaries with replicas and remember what was acknowledged. Meanwhile faults
+occur. At the end of each round the faults are repaired, and these conditions must hold:
+
+    all nodes have the same view of roles, slots and epochs, and every slot has one owner
+    no node has keys in a slot that its shard does not own
+    the DEBUG DIGEST of each primary is that of its replicas
+    acknowledged writes are found, and no increment was executed twice; a round in which a primary was killed or deposed
+    may lose writes of that round, because replication is asynchronous, but none of earlier rounds
+    a primary has the same digest after DEBUG RELOAD
+    no server has ended by itself
+
+In rounds with an even number only faults occur that may not lose anything. The choices follow from the seed, but the
+interleaving of the processes does not: a failure may need several runs to occur again. With --mixed each node beyond
+the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). The last line is "N passed, N failed"."""
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+from resp import Client, Error  # noqa: E402
+from servers import Server, free_port, genuine, ours, wait_for  # noqa: E402
+
+SLOTS, PRIMARIES, NODE_TIMEOUT = 16384, 3, 2000
+HISTORY_SHOWN = 80
+LETTERS = 60  # hash tags
+SCRIPT = "return redis.call('INCR', KEYS[1])"
+
+
+class Wrong(AssertionError):
+    pass
+
+
+class View:
+    """The reply of CLUSTER NODES: id -> (port, flags, primary, epoch, slots, connected)."""
+
+    def __init__(self, text):
+        self.nodes, self.myself, self.open = {}, None, set()
+        for line in text.decode().splitlines():
+            words = line.split()
+            flags = words[2].split(",")
+            slots = set()
+            for word in words[8:]:
+                if word.startswith("["):
+                    self.open.add(int(word[1:].split("-")[0]))
+                    continue
+                first, _, last = word.partition("-")
+                slots.update(range(int(first), int(last or first) + 1))
+            port = int(words[1].split("@")[0].rpartition(":")[2])
+            self.nodes[words[0]] = (port, flags, words[3], int(words[6]), slots, words[7] == "connected")
+            if "myself" in flags:
+                self.myself = words[0]
+
+    def common(self):
+        """What all nodes must agree on."""
+        return {name: (port, "master" in flags, primary, epoch, frozenset(slots))
+                for name, (port, flags, primary, epoch, slots, _) in self.nodes.items()}
+
+    def healthy(self):
+        return all(connected and not set(flags) & {"fail", "fail?", "handshake", "noaddr"}
+                   for _, flags, _, _, _, connected in self.nodes.values())
+
+
+class Node(Server):
+    def __init__(self, program, directory, append_only):
+        os.makedirs(directory)
+        self.name, self.stopped = os.path.basename(directory), False
+        super().__init__(program, "--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT,
+                         "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+                         "--enable-debug-command", "yes", "--appendonly", append_only, "--appendfsync", "always",
+                         "--cluster-port", free_port(), "--repl-timeout", "10", "--busy-reply-threshold", "50",
+                         directory=directory)
+
+    def view(self):
+        return View(self.call("CLUSTER", "NODES", timeout=3))
+
+    def thaw(self):
+        if self.stopped and self.alive():
+            self.signal(signal.SIGCONT)
+        self.stopped = False
+
+
+class Writer(threading.Thread):
+    """Increments counters of its own, over its own connections, and follows redirections."""
+
+    def __init__(self, group, number):
+        super().__init__(daemon=True)
+        self.group, self.number, self.rng = group, number, random.Random(number)
+        self.clients, self.owners, self.ends = {}, {}, False
+        self.acknowledged, self.attempts = {}, {}
+
+    def client(self, port):
+        if port not in self.clients:
+            self.clients[port] = Client(port, timeout=3)
+        return self.clients[port]
+
+    def drop(self, port):
+        client = self.clients.pop(port, None)
+        if client:
+            client.close()
+
+    def execute(self, tag, commands):
+        """The replies of the commands, sent together; None: they failed, or it is unknown whether they did."""
+        port, asking = self.owners.get(tag) or self.rng.choice(self.group.nodes).port, False
+        for _ in range(16):
+            try:
+                client = self.client(port)
+                client.send(*([("ASKING",)] if asking else []), *commands)
+                replies = [client.read() for _ in range(len(commands) + asking)][asking:]
+            except OSError:
+                self.drop(port)
+                self.owners.pop(tag, None)
+                return None
+            error = next((reply for reply in replies if isinstance(reply, Error)), None)
+            if not error:
+                if not asking:
+                    self.owners[tag] = port
+                return replies
+            word = error.split()
+            if word[0] not in ("MOVED", "ASK"):
+                self.owners.pop(tag, None)
+                return None
+            port, asking = int(word[2].rpartition(":")[2]), word[0] == "ASK"
+        return None
+
+    def run(self):
+        while not self.ends:
+            tag = f"{{t{self.rng.randrange(LETTERS)}}}"
+            key = f"{tag}w{self.number}"
+            time.sleep(0.002)  # the servers need the processor, too
+            kind = self.rng.randrange(10)
+            if kind == 0:
+                self.execute(tag, [("SET", f"{key}x", "v" * self.rng.randrange(300), "PX",
+                                    self.rng.randrange(1, 3000))])
+                continue
+            if kind == 1:
+                self.execute(tag, [("RPUSH", f"{key}l", "a"), ("LTRIM", f"{key}l", "-9", "-1"),
+                                   ("HSET", f"{key}h", self.rng.randrange(20), "v"), ("SADD", f"{key}s", kind)])
+                continue
+            if kind == 2:
+                self.execute(tag, [("SPUBLISH", key, "message")])
+                continue
+            counter = key + ("n" if kind < 8 else "m")
+            self.attempts[counter] = self.attempts.get(counter, 0) + 1
+            if kind == 3:
+                replies = self.execute(tag, [("EVAL", SCRIPT, 1, counter)])
+            else:
+                replies = self.execute(tag, [("INCR", counter)])
+            if replies:
+                self.acknowledged[counter] = replies[-1]
+            else:
+                time.sleep(0.02)
+
+
+class Group:
+    def __init__(self, options, directory, note):
+        self.options, self.note, self.directory, self.nodes = options, note, directory, []
+        self.rng = random.Random(f"{options.seed}/group")
+        self.lossy, self.started = False, time.monotonic()
+
+    def add(self, program):
+        append_only = self.rng.choice(["yes", "no"])
+        node = Node(program, os.path.join(self.directory, f"n{len(self.nodes)}"), append_only)
+        self.nodes.append(node)
+        self.note(f"{node.name}: port {node.port}, appendonly {append_only}, {program}")
+        return node
+
+    def start(self):
+        replicas = self.options.replicas or self.rng.choice([1, 2])
+        for i in range(PRIMARIES * (1 + replicas)):
+            mixed = self.options.mixed and i >= PRIMARIES and self.rng.random() < 0.5
+            self.add(genuine("valkey-server") if mixed else self.options.server)
+        for i, node in enumerate(self.nodes[:PRIMARIES]):
+            node.call("CLUSTER", "ADDSLOTSRANGE", SLOTS * i // PRIMARIES, SLOTS * (i + 1) // PRIMARIES - 1)
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+        for node in self.nodes[1:]:
+            node.call("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.bus(self.nodes[0]))
+        wait_for("all nodes meet", lambda: all(len(node.view().nodes) == len(self.nodes) and node.view().healthy()
+                                               for node in self.nodes))
+        for i, node in enumerate(self.nodes[PRIMARIES:]):
+            primary = self.nodes[i % PRIMARIES].call("CLUSTER", "MYID")
+            wait_for("REPLICATE", lambda node=node, primary=primary: node.call("CLUSTER", "REPLICATE", primary) == "OK")
+        wait_for("one view", lambda: not self.disagreement())
+
+    @staticmethod
+    def bus(node):
+        return node.arguments[node.arguments.index("--cluster-port") + 1]
+
+    def disagreement(self):
+        """Why the nodes are not one cluster yet; None: they are."""
+        first = None
+        for node in self.nodes:
+            try:
+                view, info = node.view(), node.call("CLUSTER", "INFO", timeout=3)
+            except (OSError, AttributeError) as error:
+                return f"{node.name}: {error!r}"
+            if b"cluster_state:ok" not in info or not view.healthy():
+                return f"{node.name} is not ok: {info[:40]}, {[x[:2] for x in view.nodes.values()]}"
+            first = first or view.common()
+            if view.common() != first:
+                return f"{node.name} has another view than {self.nodes[0].name}"
+            if view.open:
+                return f"{node.name} has open slots {view.open}"
+        owned = [slot for *_, slots in first.values() for slot in slots]
+        return None if sorted(owned) == list(range(SLOTS)) else "a slot has no owner or several"
+
+    def by_role(self):
+        """Node -> its primary (a Node), or None for a primary."""
+        view = next(node for node in self.nodes if node.alive() and not node.stopped).view()
+        ports = {node.port: node for node in self.nodes}
+        roles = {}
+        for port, flags, primary, *_ in view.nodes.values():
+            if port in ports:
+                of = view.nodes.get(primary)
+                roles[ports[port]] = ports.get(of[0]) if of and "slave" in flags else None
+        return roles
+
+    def up(self, node):
+        return node.alive() and not node.stopped
+
+
+# Faults: each takes the round. Those of LOSSY may lose acknowledged writes.
+
+def primaries(r):
+    return [node for node, of in r.group.by_role().items() if of is None and r.group.up(node)]
+
+
+def replicas(r):
+    return [node for node, of in r.group.by_role().items() if of is not None and r.group.up(node)]
+
+
+def kill_replica(r):
+    node = r.rng.choice(replicas(r))
+    r.note(f"kill replica {node.name}")
+    node.kill()
+    if r.rng.random() < 0.3:
+        for name in os.listdir(node.dir):
+            path = os.path.join(node.dir, name)
+            if name not in ("nodes.conf", "log"):
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        r.note("  and its data")
+    node.start()
+
+
+def kill_primary(r):
+    node = r.rng.choice(primaries(r))
+    wait = r.rng.choice([0, 0.5, NODE_TIMEOUT * 2 / 1000])
+    r.note(f"kill primary {node.name} for {wait} s")
+    node.kill()
+    time.sleep(wait)
+    node.start()
+
+
+def stop_briefly(r):
+    node = r.rng.choice([node for node in r.group.nodes if r.group.up(node)])
+    pause(r, node, r.rng.uniform(0.05, NODE_TIMEOUT / 5000))
+
+
+def stop_long(r):
+    node = r.rng.choice([node for node in r.group.nodes if r.group.up(node)])
+    pause(r, node, r.rng.uniform(1, 5))
+
+
+def pause(r, node, seconds):
+    r.note(f"stop {node.name} for {seconds:.2f} s")
+    node.stopped = True
+    node.signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    node.thaw()
+
+
+def failover(r, *how):
+    node = r.rng.choice(replicas(r))
+    r.note(f"failover {how} to {node.name}: {node.call('CLUSTER', 'FAILOVER', *how)}")
+    if r.rng.random() < 0.7:
+        time.sleep(r.rng.uniform(0, 1))
+
+
+def failover_force(r):
+    failover(r, "FORCE")
+
+
+def failover_takeover(r):
+    failover(r, "TAKEOVER")
+
+
+def cut_link(r):
+    a, b = r.rng.sample(r.group.nodes, 2)
+    name = b.call("CLUSTER", "MYID")
+    r.note(f"cut {a.name}-{b.name}: {a.call('DEBUG', 'CLUSTERLINK', 'KILL', r.rng.choice(['to', 'from', 'all']), name)}")
+
+
+def drop_packets(r):
+    node, kind = r.rng.choice(r.group.nodes), r.rng.randrange(10)
+    r.note(f"drop packets {kind} of {node.name}: {node.call('DEBUG', 'DROP-CLUSTER-PACKET-FILTER', kind)}")
+    time.sleep(r.rng.uniform(0, 0.5))
+    node.call("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -1)
+
+
+def move_slot(r, complete=True):
+    source, target = r.rng.sample(primaries(r), 2)
+    tag = f"{{t{r.rng.randrange(LETTERS)}}}"
+    slot = source.call("CLUSTER", "KEYSLOT", tag)
+    if slot not in source.view().nodes[source.view().myself][4]:
+        return
+    ids = [node.call("CLUSTER", "MYID") for node in (source, target)]
+    r.note(f"move slot {slot} {source.name}->{target.name}")
+    done = [target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])]
+    if done[-1] == "OK":
+        done.append(source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1]))
+    if done[-1] == "OK":
+        move_keys(r, source, target, slot, None if complete else 1)
+    if complete and done[-1] == "OK" and not source.call("CLUSTER", "COUNTKEYSINSLOT", slot):
+        done += [target.call("CLUSTER", "SETSLOT", slot, "NODE", ids[1]),
+                 source.call("CLUSTER", "SETSLOT", slot, "NODE", ids[1])]
+    r.note(f"  {done}")
+
+
+def move_keys(r, source, target, slot, batches=None):
+    while batches is None or batches > 0:
+        keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 5)
+        if not keys or isinstance(keys, Error):
+            return
+        reply = source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", *keys)
+        if isinstance(reply, Error):
+            r.note(f"  MIGRATE: {reply}")
+            return
+        batches = batches - 1 if batches else None
+
+
+def move_and_leave(r):
+    move_slot(r, complete=False)
+
+
+def move_and_kill(r):
+    """A slot is open while its source or target fails over."""
+    move_slot(r, complete=False)
+    kill_primary(r)
+
+
+def change_option(r):
+    node = r.rng.choice(r.group.nodes)
+    name, values = r.rng.choice([("cluster-migration-barrier", ["1", "2"]), ("cluster-require-full-coverage", ["no",
+                                "yes"]), ("cluster-allow-reads-when-down", ["yes", "no"]),
+                                ("cluster-allow-replica-migration", ["yes", "no"]), ("cluster-announce-hostname",
+                                ["host.example", ""]), ("io-threads", ["1", "3"]), ("appendonly", ["yes", "no"])])
+    value = r.rng.choice(values)
+    r.note(f"{node.name}: CONFIG SET {name} {value}: {node.call('CONFIG', 'SET', name, value)}")
+
+
+def reload_data(r):
+    node = r.rng.choice(r.group.nodes)
+    r.note(f"reload {node.name}: {node.call('DEBUG', 'RELOAD')}")
+
+
+def rewrite_files(r):
+    node = r.rng.choice(r.group.nodes)
+    node.call(r.rng.choice(["BGREWRITEAOF", "BGSAVE"]))
+
+
+def full_sync(r):
+    node = r.rng.choice(primaries(r))
+    r.note(f"new replication id of {node.name}: {node.call('DEBUG', 'CHANGE-REPL-ID')}")
+    node.call("CLIENT", "KILL", "TYPE", "replica")
+
+
+def busy_script(r):
+    node = r.rng.choice(r.group.nodes)
+    r.note(f"busy script at {node.name}")
+    end = 1000000
+    node.call("EVAL", f"local x = 0 for i = 1, {end} do x = x + i end return x", 0)
+
+
+def replicate_other(r):
+    """Moves a replica to another primary, or tries to make it the replica of a replica."""
+    node, of = r.rng.choice(replicas(r)), r.rng.choice(r.group.nodes)
+    r.note(f"{node.name} follows {of.name}: {node.call('CLUSTER', 'REPLICATE', of.call('CLUSTER', 'MYID'))}")
+
+
+def flush_foreign_slot(r):
+    """A slot that holds no counter."""
+    node = r.rng.choice(primaries(r))
+    node.call("CLUSTER", "FLUSHSLOT", 3, r.rng.choice(["SYNC", "ASYNC"]))
+
+
+def forget_and_meet(r):
+    a, b = r.rng.sample(r.group.nodes, 2)
+    r.note(f"{a.name} forgets {b.name}: {a.call('CLUSTER', 'FORGET', b.call('CLUSTER', 'MYID'))}")
+    a.call("CLUSTER", "MEET", "127.0.0.1", b.port, r.group.bus(b))
+
+
+FAULTS = {"kill-replica": kill_replica, "stop-briefly": stop_briefly, "failover": failover, "cut-link": cut_link,
+          "drop-packets": drop_packets, "move-slot": move_slot, "option": change_option, "reload": reload_data,
+          "rewrite": rewrite_files, "full-sync": full_sync, "busy": busy_script, "replicate": replicate_other,
+          "flush-slot": flush_foreign_slot, "move-half": move_and_leave}
+LOSSY = {"kill-primary": kill_primary, "stop-long": stop_long, "force": failover_force, "takeover": failover_takeover,
+         "forget": forget_and_meet, "move-kill": move_and_kill}
+
+
+class Round:
+    def __init__(self, group, number, note):
+        self.group, self.number, self.note = group, number, note
+        self.rng = random.Random(f"{group.options.seed}/round {number}")
+        self.lossy = number % 2 == 1
+
+    def failures(self):
+        """How often a node was taken for failed: such a round may lose writes even if nobody was killed."""
+        total = 0
+        for node in self.group.nodes:
+            with open(node.log, "rb") as log:
+                text = log.read()
+            total += text.count(b"FAIL message received") + text.count(b"as failing (quorum reached)")
+            total += text.count(b"Failover election won") - text.count(b"Manual failover")
+        return total
+
+    def run(self, writers):
+        options = self.group.options
+        faults = dict(FAULTS, **(LOSSY if self.lossy else {}))
+        names = sorted(name for name in faults if not options.faults or name in options.faults) or ["stop-briefly"]
+        floor = [dict(writer.acknowledged) for writer in writers]
+        before, end = self.failures(), time.monotonic() + options.seconds
+        while time.monotonic() < end:
+            time.sleep(self.rng.uniform(0, 0.3))
+            name = self.rng.choice(names)
+            try:
+                faults[name](self)
+            except (OSError, IndexError, KeyError, ValueError, AttributeError, TypeError) as error:
+                self.note(f"{name}: {error!r}")
+            self.check_alive()
+        for writer in writers:
+            writer.ends = True
+        for writer in writers:
+            writer.join()
+        self.repair()
+        lossy = self.lossy or self.failures() != before
+        self.check_data()
+        self.check_writes(writers, floor, lossy)
+
+    def check_alive(self):
+        for node in self.group.nodes:
+            if not node.alive():
+                raise Wrong(f"{node.name} has ended: {node.process.returncode}\n{node.output(1500)}")
+
+    def repair(self):
+        nodes = self.group.nodes
+        for node in nodes:
+            node.thaw()
+            node.call("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -1)
+        reason = [None]
+        last = [0.0]
+
+        def one_view():
+            if time.monotonic() - last[0] > 3:
+                last[0] = time.monotonic()
+                self.close_slots()
+            reason[0] = self.group.disagreement()
+            return not reason[0]
+        try:
+            wait_for("one view", one_view, 60)
+        except AssertionError:
+            views = "\n".join(f"--- {node.name}\n{node.call('CLUSTER', 'NODES').decode()}" for node in nodes)
+            raise Wrong(f"the nodes do not agree: {reason[0]}\n{views}") from None
+
+    def close_slots(self):
+        """Moves the keys of open slots to the owner, and closes them."""
+        try:
+            led = primaries(self)
+            views = {node: node.view() for node in led}
+            for slot in sorted(set().union(*(view.open for view in views.values()))):
+                owner = next((node for node in led if slot in views[node].nodes[views[node].myself][4]), None)
+                if not owner:
+                    continue
+                name = views[owner].myself
+                for node in led:
+                    if node is owner or not node.call("CLUSTER", "COUNTKEYSINSLOT", slot):
+                        continue
+                    node.call("CLUSTER", "SETSLOT", slot, "STABLE")
+                    owner.call("CLUSTER", "SETSLOT", slot, "STABLE")
+                    owner.call("CLUSTER", "SETSLOT", slot, "IMPORTING", views[node].myself)
+                    move_keys(self, node, owner, slot)
+                done = [node.call("CLUSTER", "SETSLOT", slot, "STABLE") for node in led]
+                self.note(f"closed slot {slot} for {owner.name} {name[:6]}: {done}")
+        except (OSError, StopIteration, AttributeError, TypeError, KeyError) as error:
+            self.note(f"repair: {error!r}")
+
+    def check_data(self):
+        roles = self.group.by_role()
+        differing = [None]
+
+        def same():
+            differing[0] = [f"{node.name} and its primary {of.name}" for node, of in roles.items() if of and (
+                node.info("replication").get("master_link_status") != "up" or
+                node.call("DEBUG", "DIGEST") != of.call("DEBUG", "DIGEST"))]
+            return not differing[0]
+        try:
+            wait_for("same digests", same, 45)
+        except AssertionError:
+            raise Wrong(f"the data differs: {differing[0]}") from None
+        for node, of in roles.items():
+            owned = (of or node).view()
+            owned = owned.nodes[owned.myself][4]
+            with Client(node.port) as client:
+                used = [client.call("CLUSTER", "KEYSLOT", f"{{t{i}}}") for i in range(LETTERS)]
+                strangers = [slot for slot in used if slot not in owned]
+                client.send(*(("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in strangers))
+                for slot in strangers:
+                    if client.read():
+                        raise Wrong(f"{node.name} has keys in slot {slot}, which it does not own")
+            if of is None:
+                self.check_reload(node)
+        self.check_alive()
+
+    def check_reload(self, node):
+        """Expiries may change the digest meanwhile, so they are waited for first."""
+        def same():
+            before = node.call("DEBUG", "DIGEST")
+            reply = node.call("DEBUG", "RELOAD")
+            return reply != "OK" or node.call("DEBUG", "DIGEST") == before
+        wait_for(f"{node.name} has the same data after DEBUG RELOAD", same, 20)
+
+    def check_writes(self, writers, floor, lossy):
+        lost = []
+        for writer, old in zip(writers, floor):
+            reader = Writer(self.group, 0)
+            for counter, acknowledged in writer.acknowledged.items():
+                replies = reader.execute(counter.partition("}")[0] + "}", [("GET", counter)])
+                if not replies:
+                    raise Wrong(f"{counter} cannot be read")
+                value = int(replies[0] or 0)
+                least = old.get(counter, 0) if lossy else acknowledged
+                if value < least:
+                    lost.append(f"{counter} is {value}, but {least} was acknowledged")
+                if value > writer.attempts[counter]:
+                    lost.append(f"{counter} is {value} after {writer.attempts[counter]} attempts")
+                writer.acknowledged[counter] = value
+            for port in list(reader.clients):
+                reader.drop(port)
+        if lost:
+            raise Wrong(f"{len(lost)} counters are wrong, for example {lost[:3]}, {'lossy' if lossy else 'lossless'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Breaks a cluster, and compares its nodes.")
+    parser.add_argument("rounds", nargs="?", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=4, help="how long clients write in a round")
+    parser.add_argument("--limit", type=float, help="start no round after so many seconds")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--replicas", type=int, help="of each primary; default: 1 or 2, by the seed")
+    parser.add_argument("--faults", type=lambda text: text.split(","), help="only these, separated by commas: " +
+                        ", ".join(sorted({**FAULTS, **LOSSY})))
+    parser.add_argument("--mixed", action="store_true", help="some nodes are genuine")
+    parser.add_argument("--server", default=ours())
+    parser.add_argument("--keep", help="keep the files below this directory")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    directory = tempfile.mkdtemp(prefix=f"valkey-cluster-{options.seed}.", dir=options.keep)
+    started, history, passed, failed = time.monotonic(), [], 0, 0
+
+    def note(text):
+        history.append(f"{time.monotonic() - started:8.3f} {time.strftime('%H:%M:%S')} {text}")
+        if options.verbose:
+            print(history[-1], flush=True)
+    group, attempts, acknowledged = Group(options, directory, note), [{}, {}, {}], [{}, {}, {}]
+    number = 0
+    try:
+        group.start()
+        for number in range(options.rounds):
+            if options.limit and time.monotonic() - started > options.limit:
+                break
+            note(f"--- round {number}")
+            writers = [Writer(group, i) for i in range(len(attempts))]
+            for writer, tried, known in zip(writers, attempts, acknowledged):
+                writer.attempts, writer.acknowledged = tried, known
+                writer.start()
+            Round(group, number, note).run(writers)
+            passed += 1
+    except (Exception, SystemExit) as error:  # whatever it is, the state of the servers is what matters
+        failed = 1
+        print(f"[failed] round {number} of seed {options.seed}: {error}\n" +
+              "\n".join("  " + line for line in history[-HISTORY_SHOWN:]) +
+              f"\n  repeat with --seed {options.seed} {number + 1}; files: {directory}", flush=True)
+    for node in group.nodes:
+        node.thaw()
+        node.kill() if failed and node.alive() else node.stop()
+    if not failed and not options.keep:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"{passed} passed, {failed} failed")
+    return failed
+
+
+sys.exit(main())
