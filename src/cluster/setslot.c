@@ -179,6 +179,16 @@ size_t setslot_write_aux(struct rdb_aux *field) {
     return 1;
 }
 
+/* The primary may have closed slots while the replica was away, and a copy names only those that are open. A slot that
+ * stays open here would become a redirection to nowhere when this replica takes over. */
+void setslot_copy_begins(void) {
+    const struct slot_table *slots = &this_cluster->slots;
+    if (!node_is_replica(this_cluster->myself)) return;
+    for (unsigned slot = 0; slot < HASH_SLOTS && slots->migrating_count + slots->importing_count > 0; slot++)
+        if (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot))
+            cluster_set_slot_stable(this_cluster, slot, cluster_now());
+}
+
 /* Entries that do not fit what this node knows of the cluster are left out. */
 void setslot_read_aux(struct slice name, struct slice states) {
     if (!slice_is(name, aux_name) || !node_is_replica(this_cluster->myself)) return;

@@ -145,6 +145,7 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .publish = publish_send,
                                            .reset_stats = slot_stats_reset,
                                            .write_aux = setslot_write_aux,
+                                           .copy_begins = setslot_copy_begins,
                                            .read_aux = setslot_read_aux,
                                            .write_info = cluster_info_write,
                                            .write_nodes = write_nodes};

@@ -284,6 +284,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
         flush_all();
         *replaced = true;
     }
+    if (cluster_hooks) cluster_hooks->copy_begins();
     bool ok = loading_read_copy(source, into, copy.fetch != NULL, read_aux) == 0 && read_mark(source);
     if (ok && swap) {
         leave_history();

@@ -16,8 +16,9 @@ struct cluster_hooks {
     void (*publish)(struct slice channel, struct slice message, bool shard, size_t receivers);
     void (*reset_stats)(void); /* CONFIG RESETSTAT */
     /* The AUX fields of RDB files: writes at most one field, whose bytes stay valid, and returns the number. Reads one
-     * of a full copy from the primary. */
+     * of a full copy from the primary; copy_begins() is called before the first. */
     size_t (*write_aux)(struct rdb_aux *field);
+    void (*copy_begins)(void);
     void (*read_aux)(struct slice name, struct slice value);
     /* For a crash report: allocates nothing. */
     void (*write_info)(struct output *out);  /* CLUSTER INFO */

@@ -121,6 +121,17 @@ start_cluster {primaries 2 replicas 1} {
         wait_for_condition 10000 {[string match "*\\\[$slot->-[node_id 0]\\\]*" [n 3 cluster nodes]]}
     }
 
+    test "a slot that its primary closed is closed at a replica that is copied anew" {
+        node_kill 3
+        wait_for_condition 10000 {[string match "*connected_slaves:0*" [n 1 info replication]]}
+        assert_equal OK [n 1 cluster setslot $slot stable]
+        for {set i 0} {$i < 40} {incr i} {n 1 set y [string repeat x 10000]}
+        node_start 3
+        wait_for_cluster_replicas
+        wait_for_condition 10000 {![string match "*\\\[$slot*" [n 3 cluster nodes]]}
+        n 1 cluster setslot $slot migrating [node_id 0]
+    }
+
     test "a slot moves while clients write: no key is lost or in two nodes, replicas are equal" {
         for {set i 0} {$i < 200} {incr i} {cluster_write $slot "{y}$i" $i}
         set written 200
