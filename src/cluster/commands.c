@@ -249,10 +249,12 @@ static bool failover_by_primary(struct call *call) {
         !(call->client->flags & CLIENT_PRIMARY))
         return false;
     const struct node_id *own = &this_cluster->myself->id;
+    char who[1024];
+    snprintf(who, sizeof who, "primary request from '%s'", client_log_text(call->client));
     if (!slice_equal(call->argv[4], slice_make(own->text, NODE_ID_LEN)))
         reply_ok(call->reply);
     else
-        reply_done(call, cluster_failover(this_cluster, FAILOVER_BY_PRIMARY, "primary request", cluster_now()));
+        reply_done(call, cluster_failover(this_cluster, FAILOVER_BY_PRIMARY, who, cluster_now()));
     return true;
 }
 
