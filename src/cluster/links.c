@@ -10,6 +10,7 @@
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
+#include "server/config/tls_options.h"
 #include "server/server.h"
 #include <errno.h>
 #include <stdio.h>
@@ -205,7 +206,7 @@ bool links_start(int port) {
     static struct cluster_listener listener = {.role_changed = links_configure};
     cluster_listen(&listener);
     bus_port = port;
-    bus_init(&cluster_bus, server.loop, transport_find(config_number("tls-cluster") ? "tls" : "tcp"), &events, NULL);
+    bus_init(&cluster_bus, server.loop, transport_find(tls_for_cluster() ? "tls" : "tcp"), &events, NULL);
     links_configure();
     return listen_on_bus();
 }
@@ -228,7 +229,7 @@ void links_stop(void) {
 static void change_transport(void) {
     close_all();
     bus_free(&cluster_bus);
-    cluster_bus.transport = transport_find(config_number("tls-cluster") ? "tls" : "tcp");
+    cluster_bus.transport = transport_find(tls_for_cluster() ? "tls" : "tcp");
     if (!listen_on_bus()) log_warning("The Cluster bus does not listen any more.");
 }
 
@@ -242,7 +243,7 @@ void links_configure(void) {
     settings->refuses = server_is_loading() && this_cluster && node_is_primary(this_cluster->myself);
     settings->source_host = outgoing_source();
     settings->keepalive_s = client_settings.tcp_keepalive;
-    if (cluster_bus.listener_count && links_use_tls() != (bool)config_number("tls-cluster")) change_transport();
+    if (cluster_bus.listener_count && links_use_tls() != tls_for_cluster()) change_transport();
 }
 
 void links_tick(void) {

@@ -8,6 +8,7 @@
 #include "repl/repl_settings.h"
 #include "server/clients/listeners.h"
 #include "server/config/settings.h"
+#include "server/config/tls_options.h"
 #include "server/server.h"
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -76,7 +77,7 @@ static int64_t limited(int64_t value, int64_t max) {
 }
 
 bool cluster_options_bus_port(int *port) {
-    int client_port = config_number("tls-cluster") ? listeners_tls_port() : (int)config_number("port");
+    int client_port = tls_for_cluster() ? listeners_tls_port() : (int)config_number("port");
     *port = options.port ? options.port : client_port + BUS_PORT_DISTANCE;
     if (*port <= UINT16_MAX) return true;
     log_warning("Valkey port number too high. Cluster communication port is 10,000 port numbers higher than your "

@@ -16,6 +16,7 @@
 #include "lib/system/memory.h"
 #include "resp/reply_reader.h"
 #include "server/clients/listeners.h"
+#include "server/config/tls_options.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
 #include <errno.h>
@@ -27,6 +28,7 @@ struct target {
     struct connection *conn;
     char *host;
     int port;
+    bool tls;
     int64_t db; /* selected there; -1: unknown */
     uint64_t used_us;
 };
@@ -74,16 +76,18 @@ static uint64_t close_unused(struct event_timer *self) {
 static struct target *target_find(const struct migration *m) {
     list_each(&targets, link) {
         struct target *target = container_of(link, struct target, link);
-        if (target->port == m->port && strcmp(target->host, m->host) == 0) return target;
+        if (target->port == m->port && strcmp(target->host, m->host) == 0 && target->tls == tls_for_cluster())
+            return target;
     }
     return NULL;
 }
 
 /* NULL: replied with an error. */
 static struct target *target_connect(const struct migration *m) {
+    const struct transport *transport = transport_find(tls_for_cluster() ? "tls" : "tcp");
     if (!loop) loop = event_loop_new();
     if (targets.len >= KEPT_MAX) target_close(container_of(list_first(&targets), struct target, link));
-    struct connection *conn = conn_connect(&transport_tcp, loop,
+    struct connection *conn = conn_connect(transport, loop,
                                            &(struct connect_options){.host = m->host,
                                                                      .source_host = outgoing_source(),
                                                                      .source_optional = true,
@@ -101,7 +105,11 @@ static struct target *target_connect(const struct migration *m) {
         return NULL;
     }
     struct target *target = mem_alloc(sizeof *target);
-    *target = (struct target){.conn = conn, .host = mem_strndup(m->host, strlen(m->host)), .port = m->port, .db = -1};
+    *target = (struct target){.conn = conn,
+                              .host = mem_strndup(m->host, strlen(m->host)),
+                              .port = m->port,
+                              .tls = tls_for_cluster(),
+                              .db = -1};
     list_append(&targets, &target->link);
     stats_migrate_connections = targets.len;
     if (!timer.heap_index) event_timer_set(server.loop, &timer, KEEP_ALIVE_CHECK_US, close_unused);

@@ -430,3 +430,27 @@ test "a replica follows its primary by TLS" {
         }
     }
 }
+
+start_tls_server {tls-cluster yes} {
+    set target [tls_port]
+    start_tls_server {tls-cluster yes} {
+        test "MIGRATE speaks TLS with tls-cluster" {
+            proc at_target {args} {
+                set got [run [tool valkey-cli] -h 127.0.0.1 -p $::migrate_target --tls --cacert [crt ca.crt] \
+                    --cert [crt client.crt] --key [crt client.key] {*}$args]
+                string trim [dict get $got out][dict get $got err]
+            }
+            set ::migrate_target $target
+            r set k [set value [numbered 300000]]
+            assert_typed +OK migrate 127.0.0.1 $target k 0 5000
+            assert_equal 0 [r exists k]
+            assert_equal 300000 [at_target strlen k]
+            r set k again
+            assert_typed "-ERR Target instance replied with error: BUSYKEY Target key name already exists." \
+                migrate 127.0.0.1 $target k 0 5000
+            r config set tls-cluster no
+            assert_typed "-IOERR error or timeout reading to target instance" migrate 127.0.0.1 $target k 0 5000
+            assert_equal again [r get k]
+        }
+    }
+}

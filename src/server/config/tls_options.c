@@ -32,6 +32,9 @@ static const struct config_name users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {N
 bool tls_for_replication(void) {
     return replication;
 }
+bool tls_for_cluster(void) {
+    return cluster;
+}
 #ifdef USE_TLS
 
 _Static_assert((int)TLS_AUTH_YES == 1 && (int)TLS_AUTH_OPTIONAL == 2, "");

@@ -13,4 +13,5 @@ bool tls_options_apply(bool port_on);
 /* The `check` of options that need TLS: refuses values other than the default if it is not built in. */
 const char *tls_option_check(const struct config_option *option, struct slice text);
 bool tls_for_replication(void); /* replicas and primaries of this server speak TLS: tls-replication */
+bool tls_for_cluster(void);     /* the cluster bus and MIGRATE speak TLS: tls-cluster */
 #endif
