@@ -424,6 +424,8 @@ class Round:
         faults = dict(FAULTS, **(LOSSY if self.lossy else {}))
         names = sorted(name for name in faults if not options.faults or name in options.faults) or ["stop-briefly"]
         floor = [dict(writer.acknowledged) for writer in writers]
+        for writer in writers:
+            writer.start()
         before, end = self.failures(), time.monotonic() + options.seconds
         while time.monotonic() < end:
             time.sleep(self.rng.uniform(0, 0.3))
@@ -580,7 +582,6 @@ def main():
             writers = [Writer(group, i) for i in range(len(attempts))]
             for writer, tried, known in zip(writers, attempts, acknowledged):
                 writer.attempts, writer.acknowledged = tried, known
-                writer.start()
             Round(group, number, note).run(writers)
             passed += 1
     except (Exception, SystemExit) as error:  # whatever it is, the state of the servers is what matters
