@@ -77,6 +77,25 @@ start_cluster {primaries 3 replicas 1} {
         check_copies
     }
 
+    test "a replica that waits for its first copy does not take over" {
+        set primary [primary_of 1]
+        n $primary config set repl-diskless-sync-delay 3600
+        n 1 cluster reset
+        wait_for_condition 20000 {![catch {n 1 cluster meet 127.0.0.1 [node $primary port]}]}
+        wait_for_condition 20000 {![catch {n 1 cluster replicate [node_id $primary]}]}
+        wait_for_condition 20000 {[info_field_of $primary replication connected_slaves] == 1}
+        foreach i [list 1 $primary] {n $i config set cluster-manual-failover-timeout 500}
+        set from [node_log_size 1]
+        assert_equal OK [n 1 cluster failover]
+        wait_for_node_log 1 "Manual failover timed out." $from
+        assert_equal 1 [is_primary $primary]
+        foreach i [list 1 $primary] {n $i config set cluster-manual-failover-timeout 5000}
+        n $primary config set repl-diskless-sync-delay 0
+        settled
+        check_filled
+        check_copies
+    }
+
     test "writes wait during a manual failover, and are then redirected" {
         set tag [slot_tag 6000]
         set slot_owner 4

@@ -73,6 +73,7 @@ struct sim {
     unsigned group[SIM_MACHINES_MAX];  /* machines of different groups cannot reach each other */
     unsigned latency_ms, break_one_in; /* 0: connections do not break */
     bool writes;
+    bool no_copies;  /* replicas wait for their copies */
     unsigned shards; /* at the start: shard i has slot first_slot[i] */
     unsigned first_slot[SIM_MACHINES_MAX];
     int64_t double_since_ms[SIM_MACHINES_MAX]; /* since when two primaries serve it that reach each other */
@@ -452,7 +453,7 @@ static void sim_replicate(struct sim_machine *machine) {
     struct cluster *cluster = machine->cluster;
     if (machine->following >= 0) {
         struct sim_machine *primary = &sim->machines[machine->following];
-        machine->link_up = primary->cluster && primary->frozen_until_ms <= sim->now_ms &&
+        machine->link_up = !sim->no_copies && primary->cluster && primary->frozen_until_ms <= sim->now_ms &&
                            sim_reaches(sim, machine->index, primary->index) &&
                            node_is_primary(primary->cluster->myself);
         if (machine->link_up) {

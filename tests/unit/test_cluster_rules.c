@@ -50,6 +50,25 @@ static void manual_failover_loses_no_write(void **state) {
     sim_free(&sim);
 }
 
+/* A primary that has written nothing to its stream yet has the offset 0 of a replica without data, but may have keys.
+ */
+static void manual_failover_waits_for_the_first_copy(void **state) {
+    build(6, 3);
+    sim.no_copies = true;
+    sim.writes = false;
+    sim_run(&sim, 100);
+    sim.machines[3].offset = sim.machines[0].offset;
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_NORMAL, "test", time_at(3)));
+    sim_run(&sim, 6000);
+    assert_true(node_is_replica(cluster_at(3)->myself));
+    assert_true(sim_said(&sim, 3, "Manual failover timed out."));
+    sim.no_copies = false;
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_NORMAL, "test", time_at(3)));
+    cluster_flush(cluster_at(3), time_at(3));
+    wait_role(3, true, 2000);
+    sim_free(&sim);
+}
+
 static void manual_failover_gives_up(void **state) {
     build(6, 3);
     sim.machines[0].settings.manual_failover_timeout_ms = 1000;
@@ -483,6 +502,7 @@ static void own_fields_are_zero_for_others(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manual_failover_loses_no_write),
+        cmocka_unit_test(manual_failover_waits_for_the_first_copy),
         cmocka_unit_test(manual_failover_gives_up),
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),

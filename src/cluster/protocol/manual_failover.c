@@ -2,7 +2,7 @@
  *
  *     replica:  MFSTART ->
  *     primary:             pauses writes; each tick a PING with PAUSED and its offset ->
- *     replica:  processes the stream up to that offset, then holds an election without delay
+ *     replica:  in sync, processes the stream up to that offset, then holds an election without delay
  *
  * FORCE omits the first steps, TAKEOVER also the election. Both sides give up after the timeout. */
 #include "cluster/protocol/machine.h"
@@ -25,7 +25,8 @@ void manual_handle(struct cluster *cluster) {
     if (!manual->end_ms || manual->can_start || !manual->offset_known) return;
     struct cluster_facts facts;
     cluster->effects->facts(cluster->context, &facts);
-    if (facts.offset != manual->offset) return;
+    /* A replica that waits for its first copy may have the same offset by chance, and would lead an empty shard. */
+    if (!facts.primary_link_up || facts.offset != manual->offset) return;
     manual->can_start = true;
     say_notice(cluster, "All primary replication stream processed, manual failover can start.");
     todo(cluster, TODO_FAILOVER);
