@@ -199,9 +199,12 @@ proc start_cluster {options body} {
         return
     }
     set o [dict merge {primaries 3 replicas 0 overrides {} form 1 slots 1 tls 0 faults 0 tags {}} $options]
-    set saved [list $::servers $::cluster_nodes $::tags $::opt(tls)]
+    set saved [list $::servers $::cluster_nodes $::tags $::opt(tls) $::opt(rdma)]
     lappend ::tags cluster {*}[dict get $o tags]
-    if {[dict get $o tls]} {set ::opt(tls) 1}
+    if {[dict get $o tls]} {
+        set ::opt(tls) 1
+        set ::opt(rdma) 0
+    }
     set ids {}
     set code [catch {
         set ids [cluster_start_nodes $o]
@@ -210,7 +213,7 @@ proc start_cluster {options body} {
         if {[dict get $o form]} {cluster_form $o}
         uplevel 1 $body
     } result opts]
-    lassign $saved ::servers ::cluster_nodes ::tags ::opt(tls)
+    lassign $saved ::servers ::cluster_nodes ::tags ::opt(tls) ::opt(rdma)
     foreach c $::test_clients {catch {$c -close}}
     set problem [cluster_stop_nodes $ids]
     set died [expr {$code == 1 && [dict get $opts -errorcode] eq "SERVER_DIED"}]

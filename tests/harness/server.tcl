@@ -217,6 +217,7 @@ proc certificates {} {
 # One proxy for each server: Tcl has neither RDMA nor TLS, so clients connect to the proxy over TCP, and it opens an
 # RDMA or TLS connection for each of them.
 proc proxy_start {id} {
+    proxy_stop $id ;# that of a server which has ended by itself
     set kind [expr {$::server($id,rdma) ? "rdma" : "tls"}]
     set helper [tool $kind-proxy]
     if {$helper eq ""} {error "tests/programs/$kind-proxy is not built: run make"}

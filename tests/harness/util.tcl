@@ -82,13 +82,13 @@ proc write_file {path data} {
     close $f
 }
 
-# A free TCP port whose port + 10000 is also free (cluster bus). It is below the range of outgoing connections, so that
-# no client takes it before the server does.
+# A free TCP port whose port + 10000 is also free (cluster bus). Both are below the range of outgoing connections, so
+# that no client takes them before the server does.
 proc free_port {} {
     if {![info exists ::port_cursor]} {set ::port_cursor [expr {([pid] * 37) % 10000}]}
     for {set i 0} {$i < 2000} {incr i} {
         set ::port_cursor [expr {($::port_cursor + 1) % 10000}]
-        set port [expr {21500 + $::port_cursor}]
+        set port [expr {11500 + $::port_cursor}]
         set ok 1
         foreach p [list $port [expr {$port + 10000}]] {
             if {[catch {socket -server {} -myaddr 0.0.0.0 $p} s]} {
