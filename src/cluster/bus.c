@@ -14,7 +14,7 @@ enum {
 
 static const struct connection_events link_events;
 
-/* Links */
+/* --- Links --- */
 
 static struct bus_link *link_new(struct bus *bus, bool inbound, void *owner) {
     struct bus_link *link = mem_calloc(1, sizeof *link);
@@ -74,7 +74,7 @@ size_t bus_memory(const struct bus *bus) {
     return total;
 }
 
-/* Receiving */
+/* --- Receiving --- */
 
 static void count_received(struct bus_stats *stats, unsigned type, size_t len) {
     if (type < BUS_TYPES) stats->received[type]++;
@@ -176,7 +176,7 @@ static void closed(struct connection *conn) {
 }
 static const struct connection_events link_events = {.connected = connected, .readable = readable, .closed = closed};
 
-/* Sending */
+/* --- Sending --- */
 
 static void count_sent(struct bus_stats *stats, unsigned type, size_t len) {
     if (type < BUS_TYPES) stats->sent[type]++;
@@ -245,7 +245,7 @@ void bus_link_send_shared(struct bus_link *link, struct blob *encoded) {
     link_written(link, type, length);
 }
 
-/* Opening */
+/* --- Opening --- */
 
 struct bus_link *bus_connect(struct bus *bus, const char *host, int port, void *owner) {
     const char *source = bus->settings.source_host;
@@ -324,7 +324,7 @@ void bus_free(struct bus *bus) {
     event_timer_cancel(bus->loop, &bus->flush_timer);
 }
 
-/* Figures */
+/* --- Figures --- */
 
 static void info_line(struct output *out, const char *name, const char *end, uint64_t value) {
     char line[128];

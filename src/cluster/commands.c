@@ -53,7 +53,7 @@ static struct cluster_node *node_read(struct call *call, int index) {
     return node;
 }
 
-/* What this node knows */
+/* --- What this node knows --- */
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
@@ -176,7 +176,7 @@ static void count_failure_reports_run(struct call *call) {
     reply_integer(call->reply, (int64_t)cluster_count_failure_reports(this_cluster, node, cluster_now()));
 }
 
-/* Members and roles */
+/* --- Members and roles --- */
 
 /* IP addresses only, in their shortest form. */
 static bool address_read(struct slice text, char address[static NODE_ADDRESS_MAX]) {
@@ -288,7 +288,7 @@ static void reset_run(struct call *call) {
     reply_done(call, cluster_reset(this_cluster, hard, cluster_requester(call->client), cluster_now()));
 }
 
-/* Epochs and the file */
+/* --- Epochs and the file --- */
 
 static void bumpepoch_run(struct call *call) {
     if (cluster_is_disabled(call)) return;
@@ -352,7 +352,7 @@ static void syncslots_run(struct call *call) {
         reply_syntax_error(call->reply);
 }
 
-/* The table */
+/* --- The table --- */
 
 static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
 static const char *const shards_history[] = {"9.1.0", "Shows the id of a shard and the availability zone of a node.",
@@ -523,7 +523,7 @@ const struct command_spec cluster_commands[] = {
      .group = GROUP_CLUSTER,
      .since = "9.1.0",
      .complexity = "O(N) where N is the number of keys that are returned",
-     .summary = "Goes through the names of the keys of a cluster, a few with each call.",
+     .summary = "Iterates over the names of the keys of a cluster.",
      .syntax =
          "cursor:string [MATCH match-pattern:pattern] [COUNT count:integer] [TYPE type:string] [SLOT slot:integer]",
      .tips = scan_tips,

@@ -33,7 +33,7 @@ static bool must_wait(void) {
     return server_is_loading() || dispatch_is_nested() || (cluster_in_event() && dispatch_running());
 }
 
-/* Questions */
+/* --- Questions --- */
 
 static bool has_keys(void) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
@@ -62,7 +62,7 @@ static size_t keys_in_slot(void *context, unsigned slot) {
     return keys;
 }
 
-/* Data */
+/* --- Data --- */
 
 /* All replicas know CLUSTER FLUSHSLOT. */
 static bool replicas_are_new(void) {
@@ -136,7 +136,7 @@ static void drop_data(void *context) {
         drop_now();
 }
 
-/* The role */
+/* --- The role --- */
 
 static void follow_now(const struct cluster_node *primary) {
     int port = tls_for_replication() ? primary->tls_port : primary->port;
@@ -200,7 +200,7 @@ static void resume_writes(void *context) {
     clients_unpause(PAUSE_FAILOVER);
 }
 
-/* The rest */
+/* --- The rest --- */
 
 static void publish(void *context, struct slice channel, struct slice message, bool shard) {
     pubsub_publish(channel, message, shard);

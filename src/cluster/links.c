@@ -34,7 +34,7 @@ struct held_message {
 static struct list held = LIST_INIT(held);
 static size_t held_bytes;
 
-/* Waiting for the disk */
+/* --- Waiting for the disk --- */
 
 static void held_free(struct held_message *message) {
     list_remove(&held, &message->link);
@@ -80,7 +80,7 @@ size_t links_held(void) {
     return held_bytes;
 }
 
-/* Effects */
+/* --- Effects --- */
 
 void links_dial(void *context, struct cluster_link *link) {
     struct bus_link *new = bus_connect(&cluster_bus, link->node->address, link->node->bus_port, link);
@@ -102,7 +102,7 @@ void links_send(void *context, struct cluster_link *link, const struct bus_messa
         bus_link_send(link->host, message);
 }
 
-/* Events of the bus */
+/* --- Events of the bus --- */
 
 static void address_text(const struct bus_link *link, bool peer, char text[static NODE_ADDRESS_MAX]) {
     struct address address;
@@ -187,7 +187,7 @@ static void ended(struct bus_link *link, enum bus_end reason) {
 static const struct bus_events events = {
     .accepted = accepted, .opened = opened, .received = received, .message = message, .ended = ended};
 
-/* Life */
+/* --- Life --- */
 
 bool links_use_tls(void) {
     return cluster_bus.transport == transport_find("tls");

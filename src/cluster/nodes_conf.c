@@ -26,7 +26,7 @@ static struct event_post post;
 static uint64_t unsafe_ticket;
 static int last_error; /* of the last content that was written */
 
-/* The writer */
+/* --- The writer --- */
 
 static void deliver(struct event_post *done) {
     file_writer_deliver(writer);
@@ -87,7 +87,7 @@ int nodes_conf_save_now(const struct cluster *cluster) {
     return last_error;
 }
 
-/* Start */
+/* --- Start --- */
 
 static void find_path(void) {
     char directory[PATH_MAX];

@@ -29,7 +29,7 @@ static struct {
     int client_port, client_tls_port, client_rdma_port;
 } options;
 
-/* What a check finds */
+/* --- What a check finds --- */
 
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
     return text.len ? NULL : config_reason("%s can't be empty", option->name);
@@ -67,7 +67,7 @@ static const char *apply(void) {
     return NULL;
 }
 
-/* What the machine uses */
+/* --- What the machine uses --- */
 
 static uint16_t port_or(int announced, int own) {
     return (uint16_t)(announced ? announced : own);

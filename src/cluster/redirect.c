@@ -42,7 +42,7 @@ enum { KEYS_ON_STACK = 64, ERROR_MAX = 256, SLOT_NONE = -1, SLOT_SEVERAL = -2 /*
 static const char cross_slot[] = "CROSSSLOT Keys in request don't hash to the same slot";
 static const char try_again[] = "TRYAGAIN Multiple keys request during rehashing of slot";
 
-/* Keys and slots */
+/* --- Keys and slots --- */
 
 /* Arguments from 1 on that are no keys but have a slot all the same: shard channels, the cursor of CLUSTERSCAN. */
 static int other_names(const struct command *command, int argc) {
@@ -72,7 +72,7 @@ static int slot_of(const struct command *command, int argc, const struct slice *
     return slot;
 }
 
-/* Keys of an open slot */
+/* --- Keys of an open slot --- */
 
 struct presence {
     struct db *db; /* selected, as the commands of a transaction change it */
@@ -124,7 +124,7 @@ static void presence_see(void *context, const struct command *command, int argc,
     if (positions != few) mem_free(positions);
 }
 
-/* The decision */
+/* --- The decision --- */
 
 static const char *decide(struct client *client, const struct command *command, uint32_t flags, int argc,
                           const struct slice *argv, unsigned slot) {
@@ -181,7 +181,7 @@ static const char *for_script(const struct command *command, const char *error) 
     return text;
 }
 
-/* The filter */
+/* --- The filter --- */
 
 /* ASKING is used up by the command after it. */
 static void asking_use(struct client *client, const struct command *command) {
@@ -225,7 +225,7 @@ static enum filter_answer ask(struct client *client, const struct command *comma
 
 static struct command_filter filter = {.order = FILTER_CLUSTER, .passes = passes, .ask = ask};
 
-/* Clients that wait for keys */
+/* --- Clients that wait for keys --- */
 
 static bool check_due;
 

@@ -8,7 +8,7 @@
 #include "server/notify.h"
 #include "server/server.h"
 
-/* Slots as arguments */
+/* --- Slots as arguments --- */
 
 bool cluster_slot_read(struct call *call, int index, unsigned *slot) {
     int64_t value;
@@ -99,7 +99,7 @@ void cluster_flushslots_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The keys of a slot */
+/* --- The keys of a slot --- */
 
 /* Deletes key by key, because somebody listens. A listener may see the database only as it was or will be, so the names
  * are copied before the first key is deleted. */

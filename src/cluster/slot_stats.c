@@ -25,7 +25,7 @@ enum { MULTI_BYTES = 15 /* of the request that EXEC completes */ };
 static struct costs { uint64_t ticks, bytes_in, bytes_out; } * costs; /* of each slot; NULL: the option is off */
 static uint64_t replied; /* by the client of the outermost call, when it began */
 
-/* Counting */
+/* --- Counting --- */
 
 static void before_call(struct call *call) {
     if (call->slot >= 0 && call->client->conn && !dispatch_is_nested()) replied = client_reply_bytes(call->client);
@@ -104,7 +104,7 @@ void slot_stats_start(void) {
     slot_stats_configure();
 }
 
-/* CLUSTER SLOT-STATS */
+/* --- CLUSTER SLOT-STATS --- */
 
 enum metric { METRIC_KEYS, METRIC_CPU, METRIC_IN, METRIC_OUT, METRICS };
 static const char *const metric_names[METRICS] = {"key-count", "cpu-usec", "network-bytes-in", "network-bytes-out"};

@@ -63,7 +63,7 @@ bool cluster_in_event(void) {
     return events != 0;
 }
 
-/* Listeners */
+/* --- Listeners --- */
 
 void cluster_listen(struct cluster_listener *listener) {
     list_add_listener(&cluster_listeners, &listener->link);
@@ -78,7 +78,7 @@ void cluster_role_changed(void) {
     listeners_call(&cluster_listeners, struct cluster_listener, role_changed);
 }
 
-/* The timer and the turns */
+/* --- The timer and the turns --- */
 
 void cluster_reconfigure(void) {
     if (!this_cluster) return;
@@ -113,7 +113,7 @@ static void before_wait(void) {
     cluster_flush(this_cluster, cluster_now());
 }
 
-/* Life */
+/* --- Life --- */
 
 static size_t connections(void) {
     return (this_cluster->nodes.count - 1) * 2;

@@ -43,7 +43,7 @@ static uint64_t own_offset(void) {
     return facts.offset;
 }
 
-/* Fields */
+/* --- Fields --- */
 
 static uint64_t field_value(const struct field *field, uint64_t offset) {
     const struct cluster_node *node = field->node;
@@ -90,7 +90,7 @@ static void fields_update(struct view *view, uint64_t offset) {
     }
 }
 
-/* The kept replies */
+/* --- The kept replies --- */
 
 static void invalidate(void) {
     for (struct view *view = &views[0][0][0]; view < &views[0][0][0] + sizeof views / sizeof *view; view++)
@@ -124,7 +124,7 @@ static struct slice view_text(enum view_kind kind, struct endpoint_view endpoint
     return memory_output_slice(&view->text);
 }
 
-/* NODES and REPLICAS */
+/* --- NODES and REPLICAS --- */
 
 static void describe_for_client(const struct cluster_node *node, struct endpoint_view endpoint,
                                 struct node_line *line) {
@@ -173,7 +173,7 @@ void views_replicas(struct reply *reply, const struct cluster_node *primary, str
     memory_output_free(&text);
 }
 
-/* SLOTS */
+/* --- SLOTS --- */
 
 static void reply_id(struct reply *reply, const struct node_id *id) {
     reply_bulk(reply, slice_make(id->text, NODE_ID_LEN));
@@ -235,7 +235,7 @@ void views_slots(struct reply *reply, struct endpoint_view endpoint) {
     reply_raw(reply, view_text(VIEW_SLOTS, endpoint, reply->protocol, make_slots));
 }
 
-/* SHARDS */
+/* --- SHARDS --- */
 
 /* By shard, primaries first. */
 static int compare_members(const void *a, const void *b) {
@@ -315,7 +315,7 @@ void views_shards(struct reply *reply, struct endpoint_view endpoint) {
     reply_raw(reply, view_text(VIEW_SHARDS, endpoint, reply->protocol, make_shards));
 }
 
-/* LINKS */
+/* --- LINKS --- */
 
 static void reply_link(struct reply *reply, const struct cluster_link *link) {
     size_t allocated, queued = bus_link_queued(link->host, &allocated);

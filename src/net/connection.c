@@ -131,7 +131,7 @@ const char *conn_peer_names(const struct connection *conn) {
     return conn->transport->peer_names ? conn->transport->peer_names(conn) : NULL;
 }
 
-/* Addresses */
+/* --- Addresses --- */
 
 bool address_from(const struct sockaddr *from, struct address *address) {
     const void *ip;
@@ -168,7 +168,7 @@ void conn_format_address(const struct connection *conn, bool peer, char text[sta
                  address.port);
 }
 
-/* Blocking use */
+/* --- Blocking use --- */
 
 static bool is_open(const struct connection *conn, size_t argument) {
     return conn->state == CONN_OPEN;

@@ -135,7 +135,7 @@ void event_loop_wake(struct event_loop *loop) {
     errno = saved;
 }
 
-/* Posts */
+/* --- Posts --- */
 
 void event_loop_take_posts(struct event_loop *loop) {
     loop->takes_posts = true;
@@ -210,7 +210,7 @@ static bool fall_asleep(struct event_loop *loop) {
     return !atomic_load(&loop->posts);
 }
 
-/* Descriptors */
+/* --- Descriptors --- */
 
 static uint32_t epoll_mask(int mask) {
     return ((mask & EVENT_READ) ? EPOLLIN : 0u) | ((mask & EVENT_WRITE) ? EPOLLOUT : 0u);
@@ -254,7 +254,7 @@ static int dispatch_events(struct dispatch *dispatch) {
     return done;
 }
 
-/* Timers */
+/* --- Timers --- */
 
 static int64_t timer_number(const void *timer) {
     return (int64_t)((const struct event_timer *)timer)->due_us;
@@ -309,7 +309,7 @@ static int fire_timers(struct event_loop *loop) {
     return done;
 }
 
-/* Polled sources */
+/* --- Polled sources --- */
 
 void event_poller_add(struct event_loop *loop, struct event_poller *poller) {
     poller->last_work_us = 0;
@@ -385,7 +385,7 @@ const struct event_loop_stats *event_loop_stats(const struct event_loop *loop) {
     return &loop->stats;
 }
 
-/* The turn */
+/* --- The turn --- */
 
 static int wait_events(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
     int count;

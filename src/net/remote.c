@@ -15,7 +15,7 @@ enum {
     TRUST_PENDING = 16 * 1024, /* below this, conn_pending() may count bytes that are already sent */
 };
 
-/* Messages */
+/* --- Messages --- */
 
 static void send_to_end(struct remote *r, struct message *message) {
     message->home = r;
@@ -39,7 +39,7 @@ void remote_send_command(struct remote *r, enum message_kind kind, int number) {
     send_to_end(r, message);
 }
 
-/* Output */
+/* --- Output --- */
 
 static void seal(struct remote *r, struct message *message) {
     message->post.next = NULL;
@@ -305,7 +305,7 @@ static void remote_set_reading(struct connection *conn) {
     if (!conn->reading_paused) show_later(remote_of(conn));
 }
 
-/* For display */
+/* --- For display --- */
 
 static bool remote_address(const struct connection *conn, bool peer, struct address *address) {
     const struct opened_message *about = remote_of(conn)->about;
@@ -365,7 +365,7 @@ static void remote_describe(const struct connection *conn, char *text, size_t si
     pthread_mutex_unlock(&r->worker->lock->mutex);
 }
 
-/* Lifetime */
+/* --- Lifetime --- */
 
 static int remote_set_keepalive(struct connection *conn, int seconds) {
     remote_send_command(remote_of(conn), MESSAGE_KEEPALIVE, seconds);
@@ -517,7 +517,7 @@ struct connection *remote_message_connection(const struct message *message) {
     return message->home->end ? &message->home->conn : NULL;
 }
 
-/* Calls */
+/* --- Calls --- */
 
 struct remote_call {
     struct event_post post; /* must be first */

@@ -6,7 +6,7 @@
 
 enum { DESCRIBE_US = 100 * 1000 };
 
-/* Messages */
+/* --- Messages --- */
 
 struct message *remote_message_new(size_t size) {
     struct message *message = mem_alloc(size);
@@ -31,7 +31,7 @@ static void send_home(struct remote_end *end, struct message *message, enum mess
     event_outbox_add(&end->worker->to_home, &message->post);
 }
 
-/* The end */
+/* --- The end --- */
 
 static uint64_t describe_stale(struct event_timer *timer) {
     struct remote_worker *worker = container_of(timer, struct remote_worker, describe);
@@ -287,7 +287,7 @@ void remote_at_end(struct event_post *post) {
     remote_message_drop(message);
 }
 
-/* Workers */
+/* --- Workers --- */
 
 void remote_report_growth(size_t step) {
     atomic_store_explicit(&growth_step, step, memory_order_relaxed);

@@ -22,7 +22,7 @@ enum {
     WRITTEN_A_TURN = 1024 * 1024, /* bytes to write before other connections get their turn */
 };
 
-/* Plain sockets */
+/* --- Plain sockets --- */
 
 static inline ssize_t plain_read(struct socket_connection *s, const struct iovec *parts, int count) {
     ssize_t n = count == 1 ? read(s->fd, parts->iov_base, parts->iov_len) : readv(s->fd, parts, count);
@@ -51,7 +51,7 @@ static inline ssize_t io_write(struct socket_connection *s, const struct iovec *
                                                             : s->io->write(s, parts, count);
 }
 
-/* Chunks */
+/* --- Chunks --- */
 
 /* Space for at least `len` bytes more of a connection that has `queued` bytes in other chunks. While many connections
  * hold chunks, which happens when one command writes to thousands of clients, their chunks begin small and grow: each
@@ -100,7 +100,7 @@ static void pool_trim(struct socket_pool *pool) {
     }
 }
 
-/* Output */
+/* --- Output --- */
 
 static void give_back(struct socket_connection *s, struct output_chunk *queued) {
     if (queued) s->chunk_memory -= ((struct socket_chunk *)queued)->size;
@@ -268,7 +268,7 @@ void socket_flush(struct connection *conn) {
     socket_update_interest(s);
 }
 
-/* Input */
+/* --- Input --- */
 
 /* A read stopped before it had taken all input of the I/O table, so that the others had their turn. */
 static uint64_t read_again(struct event_timer *timer) {
@@ -461,7 +461,7 @@ static void socket_ready(struct event_io *event, int mask) {
         read_input(s);
 }
 
-/* Opening and closing */
+/* --- Opening and closing --- */
 
 struct socket_connection *socket_new(struct event_loop *loop, const struct transport *transport, int fd,
                                      enum connection_state state) {

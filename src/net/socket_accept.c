@@ -121,7 +121,7 @@ static void arrivals_drop(struct socket_listener *l) {
     }
 }
 
-/* Listening */
+/* --- Listening --- */
 
 static uint64_t accept_again(struct event_timer *timer) {
     struct socket_listener *l = container_of(timer, struct socket_listener, retry);

@@ -20,7 +20,7 @@ static void set_flag(int fd, int level, int option, int value) {
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-/* Addresses */
+/* --- Addresses --- */
 
 bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_storage found;
@@ -53,7 +53,7 @@ int tcp_set_nodelay(struct connection *conn, bool on) {
     return setsockopt(socket_fd(conn), IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) < 0 ? -errno : 0;
 }
 
-/* Connecting */
+/* --- Connecting --- */
 
 struct tcp_dial {
     struct socket_dial dial; /* must be first */
@@ -128,7 +128,7 @@ struct connection *tcp_connect(const struct transport *transport, struct event_l
     return &socket_connect(loop, transport, options, &dial->dial, failure, note)->conn;
 }
 
-/* Listening */
+/* --- Listening --- */
 
 static void warn_of_somaxconn(int backlog) {
     static bool warned;

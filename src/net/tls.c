@@ -40,7 +40,7 @@ struct session {
 struct tls_stats tls_stats;
 static _Atomic enum tls_names names_wanted;
 
-/* The BIO */
+/* --- The BIO --- */
 
 static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
@@ -135,7 +135,7 @@ static size_t tls_memory(const struct socket_connection *s) {
     return SESSION_MEMORY;
 }
 
-/* Failures */
+/* --- Failures --- */
 
 /* What a failed call means: -EAGAIN, 0 (the peer has closed) or another -errno. */
 static int call_failed(struct socket_connection *s, const struct session *session, int result, int error) {
@@ -154,7 +154,7 @@ static int call_failed(struct socket_connection *s, const struct session *sessio
     }
 }
 
-/* The handshake */
+/* --- The handshake --- */
 
 /* Appends a name to a list of them, each with a NUL behind it. Names with a NUL inside could pass for others. */
 static void name_add(char *list, size_t *len, const unsigned char *name, int size) {
@@ -223,7 +223,7 @@ static int tls_handshake(struct socket_connection *s, int *wants) {
     return -ECONNRESET;
 }
 
-/* Reading and writing */
+/* --- Reading and writing --- */
 
 /* Returns bytes read; less than `size`: the reason is in session->failure, or there is no more for now. */
 static size_t read_part(struct socket_connection *s, char *data, size_t size) {
@@ -348,7 +348,7 @@ static const struct socket_io tls_io = {.start = tls_accept,
                                         .free = tls_free,
                                         .memory = tls_memory};
 
-/* The transport */
+/* --- The transport --- */
 
 void tls_set_peer_names(enum tls_names names) {
     atomic_store_explicit(&names_wanted, names, memory_order_relaxed);

@@ -18,7 +18,7 @@ struct tls_context {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tls_context *used[2]; /* by role; under the lock */
 
-/* OpenSSL */
+/* --- OpenSSL --- */
 
 /* So that used_memory and maxmemory know of sessions, and a peer that makes OpenSSL ask for too much does not abort the
  * process. */
@@ -58,7 +58,7 @@ static bool is_set(const char *text) {
     return text && text[0];
 }
 
-/* Building */
+/* --- Building --- */
 
 static int password_give(char *text, int size, int writing, void *argument) {
     const char *password = argument;
@@ -253,7 +253,7 @@ void tls_context_free(struct tls_context *context) {
     mem_free(context);
 }
 
-/* Using */
+/* --- Using --- */
 
 void tls_use(enum tls_role role, struct tls_context *context) {
     pthread_mutex_lock(&lock);

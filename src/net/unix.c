@@ -43,7 +43,7 @@ static bool unix_is_local(const struct connection *conn) {
     return true;
 }
 
-/* Connecting */
+/* --- Connecting --- */
 
 struct unix_dial {
     struct socket_dial dial; /* must be first */
@@ -77,7 +77,7 @@ static struct connection *unix_connect(struct event_loop *loop, const struct con
     return &socket_connect(loop, &transport_unix, options, &dial->dial, -result, NULL)->conn;
 }
 
-/* Listening */
+/* --- Listening --- */
 
 struct unix_listener {
     struct socket_listener socket; /* must be first */

@@ -127,7 +127,7 @@ struct cache {
 static pthread_key_t cache_key; /* for its destructor */
 static _Thread_local struct cache *my_cache;
 
-/* Sizes */
+/* --- Sizes --- */
 
 /* The smallest class whose blocks fit, for sizes up to SMALL_MAX. */
 static uint32_t class_of(size_t size) {
@@ -142,7 +142,7 @@ static uint32_t class_size(uint32_t class) {
     return base + class % STEPS * (base / STEPS);
 }
 
-/* Rows of bits */
+/* --- Rows of bits --- */
 
 static uint32_t next_bit(const uint64_t *bits, uint32_t from, uint32_t end, bool value) {
     while (from < end) {
@@ -166,7 +166,7 @@ static void set_bits(uint64_t *bits, uint32_t from, uint32_t count, bool value) 
     }
 }
 
-/* Regions */
+/* --- Regions --- */
 
 static void before_fork(void) {
     pthread_mutex_lock(&arena.lock);
@@ -365,7 +365,7 @@ void value_arena_release(const struct value_region *region) {
     pthread_mutex_unlock(&arena.lock);
 }
 
-/* Units */
+/* --- Units --- */
 
 static bool find_units(struct region *region, uint32_t count, uint32_t *first) {
     if (region->longest < count || region->free_units < count) return false;
@@ -414,7 +414,7 @@ static void give_units(struct region *region, uint32_t first, uint32_t count) {
     region_may_go(region);
 }
 
-/* Runs */
+/* --- Runs --- */
 
 /* Touches the pages of a run in one call, unless that was done before: filling values in order (loading a data set)
  * would take a page fault for each page, a microsecond and more. A server with few values touches only the pages it
@@ -467,7 +467,7 @@ static void run_give(struct run *run, void *block) {
     if (before) run_free(before);
 }
 
-/* Blocks, under the lock */
+/* --- Blocks, under the lock --- */
 
 static inline uint32_t number_in_run(const struct run *run, const void *block) {
     return (uint32_t)((const char *)block - run_base(run)) / run->block_size;
@@ -542,7 +542,7 @@ static bool is_fresh(const void *block, uint64_t owner) {
     return run->period == arena.period && run->fresh[number / 64] >> number % 64 & 1;
 }
 
-/* Caches */
+/* --- Caches --- */
 
 static inline uint32_t cache_depth(uint32_t class) {
     uint32_t count = CACHE_BYTES / class_size(class);
@@ -620,7 +620,7 @@ static void cache_put(uint32_t class, void *block) {
     cache_count(cache, class_size(class), 1);
 }
 
-/* While a child reads */
+/* --- While a child reads --- */
 
 /* Blocks that the child may still read wait here. */
 static void defer(void *block) {
@@ -682,7 +682,7 @@ bool value_arena_is_writable(const void *block) {
     return fresh;
 }
 
-/* Blocks */
+/* --- Blocks --- */
 
 void *value_arena_take(size_t size, size_t *usable) {
     if (size > value_arena_map.size || in_child) return NULL;

@@ -71,14 +71,15 @@ static void run_lolwut(struct call *call) {
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
-static const struct command_spec lolwut_commands[] = {{.name = "lolwut",
-                                                       .run = run_lolwut,
-                                                       .arity = -1,
-                                                       .flags = CMD_READONLY | CMD_FAST,
-                                                       .group = GROUP_SERVER,
-                                                       .since = "5.0.0",
-                                                       .summary = "Draws a picture in text and tells the version.",
-                                                       .syntax = "[VERSION version:integer]"},
-                                                      {.name = NULL}};
+static const struct command_spec lolwut_commands[] = {
+    {.name = "lolwut",
+     .run = run_lolwut,
+     .arity = -1,
+     .flags = CMD_READONLY | CMD_FAST,
+     .group = GROUP_SERVER,
+     .since = "5.0.0",
+     .summary = "Prints generative art and the version of the server.",
+     .syntax = "[VERSION version:integer]"},
+    {.name = NULL}};
 
 const struct feature lolwut_feature = {.name = "lolwut", .commands = COMMANDS(lolwut_commands)};

@@ -253,7 +253,7 @@ static const struct command_spec role_commands[] = {
      .group = GROUP_SERVER,
      .since = "2.8.12",
      .complexity = "O(1)",
-     .summary = "Tells whether the server is a primary or a replica, and how far it is."},
+     .summary = "Returns the role of the server, and its replication offset."},
     {.name = NULL},
 };
 

@@ -151,7 +151,7 @@ uint64_t bus_length_max(unsigned type, uint64_t bulk_max, size_t nodes) {
     return has_gossip(type) ? ORDINARY + entries : ORDINARY;
 }
 
-/* Decoding */
+/* --- Decoding --- */
 
 static void decode_header(const uint8_t *bytes, struct bus_header *header) {
     header->port = load16(bytes + AT_PORT);

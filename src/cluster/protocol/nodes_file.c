@@ -27,7 +27,7 @@ bool node_text_valid(struct slice text) {
     return true;
 }
 
-/* Parsing */
+/* --- Parsing --- */
 
 struct parser {
     struct nodes_file *file;
@@ -330,7 +330,7 @@ void nodes_file_free(struct nodes_file *file) {
     *file = (struct nodes_file){0};
 }
 
-/* Printing */
+/* --- Printing --- */
 
 static void print_text(struct output *out, const char *text) {
     output_write(out, slice_of(text));
@@ -460,7 +460,7 @@ void nodes_file_print(struct output *out, const struct nodes_file *file) {
     nodes_file_print_epochs(out, file->current_epoch, file->last_vote_epoch);
 }
 
-/* The log */
+/* --- The log --- */
 
 void nodes_file_in_use_text(const char *path, char text[static NODES_FILE_TEXT_MAX]) {
     snprintf(

@@ -16,7 +16,7 @@ enum {
     RDMA_POLLED_BYTES_MAX = 32 * 1024, /* bytes announced by words in a row, without an immediate */
 };
 
-/* The word */
+/* --- The word --- */
 
 static inline uint64_t rdma_word_make(uint32_t count, uint32_t crc) {
     return htobe64((uint64_t)count << 32 | crc);

@@ -8,7 +8,7 @@
 
 enum { BOUNCE_STEP = 4 * 1024 };
 
-/* Buffers */
+/* --- Buffers --- */
 
 bool rdma_receive_allocate(struct rdma_connection *c) {
     c->receive.least = rdma_receive_first_size(c->passive);
@@ -64,7 +64,7 @@ void rdma_receive_announce(struct rdma_connection *c) {
     if (c->receive.want_register) c->send.wants_control = true;
 }
 
-/* Exposing bytes */
+/* --- Exposing bytes --- */
 
 /* Makes space for `more` bytes behind those exposed from the bounce buffer. */
 static void bounce_reserve(struct rdma_connection *c, size_t more) {

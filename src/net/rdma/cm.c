@@ -22,10 +22,10 @@ enum {
     RETRY_COUNT = 7,
     RNR_RETRY_FOR_EVER = 7,
     REFUSALS_LOGGED_A_SECOND = 10,
-    COURTESIES_A_SECOND = 100
+    FULL_ERRORS_A_SECOND = 100
 };
 
-/* Addresses */
+/* --- Addresses --- */
 
 bool rdma_connection_address(const struct connection *conn, bool peer, struct address *address) {
     const struct rdma_connection *c = rdma_of(conn);
@@ -40,7 +40,7 @@ bool rdma_connection_is_local(const struct connection *conn) {
     return rdma_connection_address(conn, false, &own) && strcmp(peer.host, own.host) == 0;
 }
 
-/* Ending */
+/* --- Ending --- */
 
 /* The time after which a lost packet or acknowledgement is retransmitted. The connection manager derives two seconds
  * from the path's properties on RoCE. The value is given in powers of two times 4.096 us; kernels before 5.1 do not
@@ -147,7 +147,7 @@ static const char *without_prefix(const char *reason) {
     return strncmp(reason, "RDMA: ", 6) == 0 ? reason + 6 : reason;
 }
 
-/* Accepting */
+/* --- Accepting --- */
 
 static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -191,13 +191,13 @@ static void gave_up(struct rdma_connection *c) {
 
 /* When the server is full, a few connections are accepted all the same, so that `accepted` can send them the reason;
  * the others of a flood are rejected. */
-static bool may_be_told(struct rdma_loop *owner) {
+static bool accepted_to_refuse(struct rdma_loop *owner) {
     uint64_t second = clock_mono() / 1000000;
-    if (second != owner->courtesy_second) {
-        owner->courtesy_second = second;
-        owner->courtesies = 0;
+    if (second != owner->full_errors_second) {
+        owner->full_errors_second = second;
+        owner->full_errors = 0;
     }
-    return owner->courtesies++ < COURTESIES_A_SECOND;
+    return owner->full_errors++ < FULL_ERRORS_A_SECOND;
 }
 
 /* Runs on the connection's future loop, before any memory is spent on it. True: it holds a claim of `size` bytes as an
@@ -285,7 +285,7 @@ static void placed_arrives(struct event_post *post) {
 }
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
-    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) && !may_be_told(l->owner)) {
+    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) && !accepted_to_refuse(l->owner)) {
         refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
         rdma_destroy_id(id);
         return;
@@ -308,7 +308,7 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const str
     event_loop_post(loop, &placed->post);
 }
 
-/* Connecting */
+/* --- Connecting --- */
 
 static void next_attempt(struct rdma_connection *c, int error);
 
@@ -423,7 +423,7 @@ struct connection *rdma_connect_start(struct rdma_loop *owner, const struct conn
     return &c->conn;
 }
 
-/* Events */
+/* --- Events --- */
 
 static void on_established(struct rdma_connection *c, const struct read_depths *granted) {
     if (!c->passive) c->read_depth = read_limit(c->qp.device->limits.max_qp_init_rd_atom, &granted->there);

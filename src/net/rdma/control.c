@@ -19,7 +19,7 @@ enum {
     PEER_BUFFER_MAX = 1024 * 1024 * 1024,
 };
 
-/* Sending */
+/* --- Sending --- */
 
 static bool send_feature(struct rdma_connection *c, enum rdma_opcode opcode, uint16_t select, uint64_t features) {
     union rdma_wire_message message = {

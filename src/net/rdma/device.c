@@ -19,7 +19,7 @@
 
 enum { QUEUE_CAPACITY = 8192 };
 
-/* Queue pairs by number */
+/* --- Queue pairs by number --- */
 
 static struct rdma_queue_pair **table_entry(struct rdma_device *device, uint32_t qp_num, bool make) {
     struct rdma_queue_pair ***page = &device->pages[qp_num >> 12 & (RDMA_QP_PAGE - 1)];
@@ -51,7 +51,7 @@ void rdma_device_set_removed(struct rdma_device *device) {
     leave_if_unused(device);
 }
 
-/* Queues and queue pairs */
+/* --- Queues and queue pairs --- */
 
 /* The choice is kept: further queues of this thread use the same vector, and connecting is no time to read files. */
 static int own_vector(struct rdma_device *device, int vectors) {
@@ -182,7 +182,7 @@ void rdma_queue_pair_destroy(struct rdma_queue_pair *qp) {
     qp->shared = NULL;
 }
 
-/* Making and freeing device contexts */
+/* --- Making and freeing device contexts --- */
 
 static void memory_has_work(struct rdma_memory *memory) {
     rdma_loop_tidy_soon(container_of(memory, struct rdma_device, memory)->owner);

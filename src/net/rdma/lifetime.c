@@ -47,7 +47,7 @@ static void log_end(const struct rdma_connection *c, const char *note) {
                     strerror(c->ending.failure), c->ending.failure);
 }
 
-/* Reports to the owner */
+/* --- Reports to the owner --- */
 
 static uint64_t connecting_failed(struct event_timer *timer) {
     rdma_connection_run(container_of(timer, struct rdma_connection, timer));
@@ -163,7 +163,7 @@ void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) 
     rdma_connection_failed(c, error_of(wc->status), ibv_wc_status_str(wc->status));
 }
 
-/* The tick of a loop */
+/* --- The tick of a loop --- */
 
 static uint64_t loop_tick(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tick);
@@ -190,7 +190,7 @@ static void tick_start(struct rdma_loop *owner) {
     event_timer_set(owner->loop, &owner->tick, RDMA_TICK_US, loop_tick);
 }
 
-/* Life */
+/* --- Life --- */
 
 static const struct rdma_callbacks callbacks = {
     .failed = rdma_connection_failed, .finish = rdma_connection_finish, .pump_control = rdma_control_pump};

@@ -15,7 +15,7 @@ enum {
     STATS_WAIT_MS = 100,
 };
 
-/* The process */
+/* --- The process --- */
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -136,7 +136,7 @@ void rdma_loops_visit_others(const struct rdma_loop *self, void (*visit)(struct 
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Tidying */
+/* --- Tidying --- */
 
 /* Work that can wait: buffers that were given back, unused memory, receives that the device did not accept. */
 static uint64_t loop_tidy(struct event_timer *timer) {
@@ -167,7 +167,7 @@ void rdma_loop_tidy_soon(struct rdma_loop *owner) {
         event_timer_set(owner->loop, &owner->tidy, after_us, loop_tidy);
 }
 
-/* The state of a loop */
+/* --- The state of a loop --- */
 
 struct rdma_loop *rdma_loop_new(struct event_loop *loop, const struct transport *transport) {
     pthread_once(&process_once, process_init);

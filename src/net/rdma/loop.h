@@ -29,8 +29,8 @@ struct rdma_loop {
     uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
     uint64_t aged_us;                     /* when memory was last aged */
     uint64_t tidy_from_us;                /* tidying resumes at this time, not earlier */
-    uint64_t courtesy_second;             /* connections accepted only to send them "server full": this second's */
-    unsigned courtesies;                  /* and their count */
+    uint64_t full_errors_second;          /* the second in which `full_errors` were counted */
+    unsigned full_errors;                 /* connections accepted only to send them the error "server full" */
     struct rdma_stats stats;
     struct list_link registry_link; /* in the process's list of loops, for rdma_stats() */
     /* For a loop of another thread (rdma_join), which copies the counters on request. Under the registry lock. */

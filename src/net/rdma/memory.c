@@ -52,7 +52,7 @@ const char *rdma_memory_device(const struct rdma_memory *memory) {
     return ibv_get_device_name(memory->pd->context->device);
 }
 
-/* Registration */
+/* --- Registration --- */
 
 static _Atomic(uint64_t) registered, send_bytes; /* bytes, of the process: all registered memory; send slabs */
 
@@ -153,7 +153,7 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
         snprintf(text, size, "RDMA: cannot register memory (%s): %s", device, strerror(error));
 }
 
-/* Slabs */
+/* --- Slabs --- */
 
 /* Maps anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece
  * by piece. */
@@ -236,7 +236,7 @@ static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge
     return true;
 }
 
-/* Send memory */
+/* --- Send memory --- */
 
 /* The first slab of a device context may exceed the limit: without any slab, output would wait forever. */
 static bool claim_send_slab(const struct rdma_memory *memory) {
@@ -349,7 +349,7 @@ static bool age_send(struct rdma_memory *memory) {
     return memory->send_bytes > RDMA_SLAB_SIZE;
 }
 
-/* Receive memory */
+/* --- Receive memory --- */
 
 static struct rdma_rx_class *class_of(struct rdma_memory *memory, uint32_t size) {
     for (struct rdma_rx_class *class = memory->classes; class; class = class->next)

@@ -14,7 +14,7 @@ enum {
     DOUBT_MAX = 256 * 1024 /* bytes of checksums without a match; each check counts as a cache line more */
 };
 
-/* Poll slots */
+/* --- Poll slots --- */
 
 void rdma_polled_agreed(struct rdma_connection *c) {
     c->polled.agreed = true;
@@ -32,7 +32,7 @@ static void slot_give(struct rdma_connection *c) {
     c->polled.slot = NULL;
 }
 
-/* When to poll */
+/* --- When to poll --- */
 
 uint64_t rdma_polled_possible(const struct rdma_connection *c) {
     bool possible = c->qp.max_inline >= sizeof(uint64_t) && rdma_uses(RDMA_POLLED);
@@ -100,7 +100,7 @@ void rdma_polled_tick(struct rdma_connection *c) {
     polled->ticked = polled->count_in;
 }
 
-/* Looking */
+/* --- Looking --- */
 
 static void entry_begin(struct rdma_connection *c) {
     struct rdma_polls *polls = &c->qp.device->polls;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings and counters of the process */
+/* --- Settings and counters of the process --- */
 
 static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -26,7 +26,7 @@ const struct rdma_stats *rdma_stats(void) {
     return &sum;
 }
 
-/* The state of a loop */
+/* --- The state of a loop --- */
 
 static const char loop_key;
 
@@ -84,7 +84,7 @@ static struct listener *listen_on(struct event_loop *loop, const struct listen_o
     return rdma_listen_start(loop_of(loop), options, error, error_size);
 }
 
-/* What the transport offers */
+/* --- What the transport offers --- */
 
 static void rdma_consume(struct connection *conn, size_t len) {
     rdma_receive_consume(rdma_of(conn), len);
@@ -102,7 +102,7 @@ static size_t rdma_pending(const struct connection *conn) {
     return rdma_send_pending(rdma_of(conn));
 }
 
-/* For display */
+/* --- For display --- */
 
 static int rdma_fd(const struct connection *conn) {
     return -1;

@@ -43,7 +43,7 @@ static struct rdma_reads *reads_of(struct rdma_connection *c) {
     return c->reads;
 }
 
-/* Windows */
+/* --- Windows --- */
 
 bool rdma_window_possible(const struct connection *conn) {
     return strcmp(conn_transport_name(conn), "rdma") == 0 && rdma_usable();
@@ -110,7 +110,7 @@ void rdma_window_close(struct rdma_window *window) {
     c->owner->stats.windows--;
 }
 
-/* Reads */
+/* --- Reads --- */
 
 unsigned rdma_read_depth(const struct connection *conn) {
     if (conn->out.ops != &rdma_output_ops || !rdma_usable()) return 0;

@@ -12,7 +12,7 @@ enum {
     QUIET_SHORT_US = 1000 * 1000, /* or for this long if registered memory is short */
 };
 
-/* Receiving */
+/* --- Receiving --- */
 
 static inline uint32_t quarter(const struct rdma_connection *c) {
     return c->receive.rx->size / 4;
@@ -128,7 +128,7 @@ void rdma_ring_moved(struct rdma_connection *c) {
     rdma_connection_ready(c);
 }
 
-/* Sending */
+/* --- Sending --- */
 
 void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credit *credit) {
     uint32_t bytes = be32toh(credit->bytes), used = c->send.peer_size - c->send.window;

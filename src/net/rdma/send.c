@@ -23,7 +23,7 @@ enum {
     COPY_LEAST = 256, /* a chunk of copies with less space than this counts as full */
 };
 
-/* Output: segments and chunks */
+/* --- Output: segments and chunks --- */
 
 /* Every chunk of the connection but `control` is taken and given back through these, and so counted. */
 static struct rdma_chunk *take_chunk(struct rdma_connection *c) {
@@ -196,7 +196,7 @@ size_t rdma_send_pending(const struct rdma_connection *c) {
     return output_queue_pending(&c->send.output, &c->conn.out);
 }
 
-/* Posting */
+/* --- Posting --- */
 
 static inline uint32_t send_space(const struct rdma_connection *c) {
     return c->qp.send_depth - (c->send.posted - c->send.retired);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Posting */
+/* --- Posting --- */
 
 static void fill_receive(struct ibv_recv_wr *wr, struct ibv_sge *sge, struct rdma_slot *slot, uint32_t lkey) {
     *sge = (struct ibv_sge){.addr = (uintptr_t)slot, .length = sizeof *slot, .lkey = lkey};
@@ -144,7 +144,7 @@ static int post_all(struct rdma_device *device, struct rdma_queue_pair *qp, stru
     return 0;
 }
 
-/* Receives of a connection's own queue */
+/* --- Receives of a connection's own queue --- */
 
 int rdma_receives_add(struct rdma_queue_pair *qp, uint32_t count) {
     qp->slots = make_slots(qp->device, count, &qp->slots_mr);
@@ -157,7 +157,7 @@ void rdma_receives_drop(struct rdma_queue_pair *qp, uint32_t count) {
     qp->slots = NULL;
 }
 
-/* Shared receive queues */
+/* --- Shared receive queues --- */
 
 struct rdma_shared *rdma_shared_find(struct rdma_device *device, const struct ibv_srq *srq) {
     for (int i = 0; i < device->shared_count; i++)

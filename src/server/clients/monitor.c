@@ -110,7 +110,7 @@ static const struct command_spec monitor_commands[] = {
      .group = GROUP_SERVER,
      .since = "1.0.0",
      .complexity = "",
-     .summary = "Shows every command that the server executes, as it does."},
+     .summary = "Shows the commands that the server executes, as they arrive."},
     {.name = NULL},
 };
 

@@ -251,7 +251,7 @@ static const struct command_spec subcommands[] = {
      .group = GROUP_SERVER,
      .since = "2.8.0",
      .complexity = "O(1)",
-     .summary = "Writes the present settings to the configuration file.",
+     .summary = "Writes the current configuration to the configuration file.",
      .tips = ON_ALL_NODES},
     {.name = "resetstat",
      .run = run_resetstat,
@@ -260,7 +260,7 @@ static const struct command_spec subcommands[] = {
      .group = GROUP_SERVER,
      .since = "2.0.0",
      .complexity = "O(1)",
-     .summary = "Sets the counters of INFO back to zero.",
+     .summary = "Resets the counters of INFO.",
      .tips = ON_ALL_NODES},
     {HELP_ROW(run_help), .group = GROUP_SERVER, .since = "5.0.0"},
     {.name = NULL}};
@@ -269,7 +269,7 @@ static const struct command_spec config_commands[] = {{.name = "config",
                                                        .group = GROUP_SERVER,
                                                        .since = "2.0.0",
                                                        .complexity = "Depends on subcommand.",
-                                                       .summary = "Holds the commands on options.",
+                                                       .summary = "A container for commands about the configuration.",
                                                        .subcommands = subcommands},
                                                       {.name = NULL}};
 

@@ -324,7 +324,7 @@ static const struct command_spec debug_commands[] = {
      .group = GROUP_SERVER,
      .since = "1.0.0",
      .complexity = "Depends on subcommand.",
-     .summary = "Holds what developers and tests need."},
+     .summary = "A container for what developers and tests need."},
     {.name = NULL}};
 
 const struct feature debug_feature = {
