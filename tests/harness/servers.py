@@ -23,7 +23,7 @@ from resp import Client, Error
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
 PATIENCE = 60  # seconds; long enough for a loaded machine and sanitizers
-PORTS, PORTS_TRIED = (11000, 32000), 5
+PORTS, PORTS_TRIED = (11000, 22000), 5
 
 
 def executable(path):
