@@ -23,12 +23,15 @@
 enum { MULTI_BYTES = 15 /* of the request that EXEC completes */ };
 
 static struct costs { uint64_t ticks, bytes_in, bytes_out; } * costs; /* of each slot; NULL: the option is off */
-static uint64_t replied; /* by the client of the outermost call, when it began */
+static uint64_t replied;  /* by the client of the outermost call, when it began */
+static bool call_watched; /* not for an EXEC that has switched the option on */
 
 /* --- Counting --- */
 
 static void before_call(struct call *call) {
-    if (call->slot >= 0 && call->client->conn && !dispatch_is_nested()) replied = client_reply_bytes(call->client);
+    if (dispatch_is_nested()) return;
+    call_watched = true;
+    if (call->slot >= 0 && call->client->conn) replied = client_reply_bytes(call->client);
 }
 
 static void count_request(struct costs *of, const struct call *call) {
@@ -44,7 +47,7 @@ static void count_request(struct costs *of, const struct call *call) {
 }
 
 static void after_call(struct call *call, uint64_t ticks) {
-    if (call->slot < 0 || call->blocked || !call->client->conn) return;
+    if (call->slot < 0 || call->blocked || !call->client->conn || !call_watched) return;
     struct costs *of = &costs[call->slot];
     if (!dispatch_is_nested()) {
         of->ticks += ticks;
@@ -94,6 +97,7 @@ void slot_stats_configure(void) {
         propagate_unlisten(&propagation_listener);
     } else {
         costs = mem_calloc(HASH_SLOTS, sizeof(*costs));
+        call_watched = false;
         call_listen(&call_listener);
         propagate_listen(&propagation_listener);
     }

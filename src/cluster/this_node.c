@@ -42,7 +42,7 @@ static struct event_timer timer;
 static struct list cluster_listeners = LIST_INIT(cluster_listeners);
 static unsigned events; /* of the loop, in which the machine is being called */
 
-/* The cached time stands still within a script, but peers do not. */
+/* Within a script the cached time does not advance, but peers still expect answers in time. */
 int64_t cluster_now(void) {
     return clock_cache.frozen ? clock_wall_us() / 1000 : clock_ms();
 }

@@ -1,4 +1,4 @@
-/* cli_cluster_create.c: makes a cluster of empty nodes. cli_cluster_plan.c decides who gets which slots. */
+/* cli_cluster_create.c: creates a cluster from empty nodes. cli_cluster_plan.c assigns the slots. */
 #include "lib/system/memory.h"
 #include "tools/cli_cluster.h"
 #include "tools/cli_cluster_options.h"

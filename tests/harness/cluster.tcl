@@ -63,7 +63,7 @@ proc wait_for_cluster_state {state {ms 30000}} {
         wait_for_condition $ms {[cluster_field $i cluster_state] eq $state} "node $i is not in state $state"
     }
 }
-# Waits until all running nodes have the same opinion of who is a primary, a replica of whom, and serves which slots.
+# Waits until all running nodes agree on the roles of the nodes, the primary of each replica, and the owners of slots.
 proc cluster_opinion {i} {
     set opinion {}
     dict for {id line} [cluster_view $i] {

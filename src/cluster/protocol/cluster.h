@@ -1,8 +1,8 @@
 /* cluster.h: one node of a cluster as a state machine.
  *
- * The machine decides: who is a member, who has failed, who serves which slot, who votes for whom, when a replica takes
- * over. It owns no socket, clock, file or source of random numbers. Its inputs are events with the time; its outputs
- * are calls of struct cluster_effects, in order. A simulator can drive many of them (tests/unit/cluster_simulator.h).
+ * The machine decides on membership, failures, owners of slots, votes and failovers. It owns no socket, clock, file or
+ * source of random numbers. Its inputs are events with the time; its outputs are calls of struct cluster_effects, in
+ * order. A simulator can drive many of them (tests/unit/cluster_simulator.h).
  *
  *     event                            input
  *     ------------------------------   -------------------------------------------------------------------

@@ -1,8 +1,8 @@
-/* failure.c: who has failed, and whether the cluster as a whole can serve.
+/* failure.c: detects failed nodes, and sets the state of the cluster (ok or fail).
  *
- * PFAIL is this node's own opinion: no reply for the node timeout. Primaries with slots tell it to each other by
- * gossip; when a majority of them shares it, whoever notices sets FAIL and tells everybody. FAIL ends when the node
- * answers, but a primary with slots stays failed for a while: an election may be on its way.
+ * PFAIL is this node's own view: no reply for the node timeout. Primaries with slots gossip it to each other; a node
+ * that sees a majority sets FAIL and sends it to all nodes. FAIL ends when the failed node answers, but a primary with
+ * slots stays failed for a while, because an election may be in progress.
  *
  * The cluster fails for this node when slots are not served, or when it cannot reach a majority of the voting
  * primaries: on the wrong side of a partition it must stop taking writes that the other side will not have. */

@@ -1,8 +1,8 @@
 /* gossip.c: PING and PONG, what they tell about third nodes, and whom to ping when.
  *
- * Each second one of five random nodes is pinged, the one heard of longest ago; whoever was silent for the ping
- * interval is pinged at once. Since gossip also reports when others heard of a node, few direct pings are needed in a
- * large cluster.
+ * Once a second the node picks five random nodes and pings the one with the oldest PONG. It also pings each node
+ * whose last PONG is older than the ping interval. Since gossip also reports when others heard of a node, few direct
+ * pings are needed in a large cluster.
  *
  * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
  * depend on luck. */
