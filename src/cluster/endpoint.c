@@ -37,7 +37,7 @@ struct endpoint_view endpoint_view_of(const struct client *client) {
     if (!client || !client->conn) return view;
     const char *transport = conn_transport_name(client->conn);
     if (strcmp(transport, "tls") == 0) view.kind = ENDPOINT_TLS;
-    if (strcmp(transport, "rdma") == 0) view.kind = ENDPOINT_RDMA;
+    if (strcmp(transport, "rdma") == 0 || strcmp(transport, "rdma-tls") == 0) view.kind = ENDPOINT_RDMA;
     if (families_differ()) view.family = family_of(client->conn);
     return view;
 }

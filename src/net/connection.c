@@ -10,6 +10,9 @@
 #include <string.h>
 #ifdef USE_RDMA
 #include "net/rdma/rdma.h"
+#ifdef USE_TLS
+#include "net/rdma/tls.h"
+#endif
 #endif
 #ifdef USE_TLS
 #include "net/tls.h"
@@ -24,6 +27,9 @@ const struct transport *transport_find(const char *name) {
 #endif
 #ifdef USE_RDMA
         &transport_rdma,
+#endif
+#if defined USE_RDMA && defined USE_TLS
+        &transport_rdma_tls,
 #endif
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

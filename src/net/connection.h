@@ -1,4 +1,4 @@
-/* connection.h: the common interface of all transports (tcp, tls, unix, rdma).
+/* connection.h: the common interface of all transports (tcp, tls, unix, rdma, rdma-tls).
  *
  * A connection exposes received bytes in place (conn_peek) and provides memory for the reply in the buffer that it is
  * sent from (conn->out, an output as in output.h). Code above this header does not depend on the transport, except to
@@ -102,7 +102,7 @@ struct address {
 
 /* The operations of a transport. Only net/ calls them; all others use the conn_ functions below. */
 struct transport {
-    const char *name;           /* "tcp", "tls", "unix", "rdma" */
+    const char *name;           /* "tcp", "tls", "unix", "rdma", "rdma-tls" */
     const struct socket_io *io; /* how its sockets read and write, socket.h; NULL: it has none */
     /* Sending costs a system call and wakes the peer. It is cheaper to send the replies to several connections one
      * after the other before the loop waits than each of them between two reads. */
@@ -184,6 +184,7 @@ struct listen_options {
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
     bool needs_certificate; /* as in struct listener */
+    bool allows_clear;      /* RDMA with TLS: the peer may speak without TLS (rdma/tls.h) */
     void (*accepted)(struct listener *, struct connection *);
     bool (*has_capacity)(struct listener *);        /* as in struct listener; may be NULL */
     struct event_loop *(*place)(struct listener *); /* as in struct listener */
@@ -241,7 +242,7 @@ static inline bool conn_is_open(const struct connection *conn) {
     return conn->state == CONN_OPEN;
 }
 const char *conn_error_text(const struct connection *conn);
-static inline const char *conn_transport_name(const struct connection *conn) { /* "tcp", "tls", "unix", "rdma" */
+static inline const char *conn_transport_name(const struct connection *conn) { /* struct transport: name */
     return conn->transport->name;
 }
 /* False: the address is unknown. */
@@ -303,8 +304,8 @@ int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeou
 int conn_wait_drained(struct connection *conn, int64_t timeout_ms);
 
 extern const struct transport transport_tcp, transport_unix;
-const struct transport *
-transport_find(const char *name); /* NULL: not compiled in. "rdma" needs BUILD_RDMA=yes, "tls" BUILD_TLS=yes */
+const struct transport *transport_find(const char *name); /* NULL: not compiled in. "rdma" needs BUILD_RDMA=yes, "tls"
+                                                             BUILD_TLS=yes, "rdma-tls" both */
 static inline const char *transport_name(const struct transport *transport) {
     return transport->name;
 }

@@ -16,18 +16,11 @@
 #include "net/tls_private.h"
 #include <errno.h>
 #include <openssl/err.h>
-#include <openssl/x509v3.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum {
-    RECORD_MAX = 16 * 1024,     /* bytes of plain text in a record */
-    SESSION_MEMORY = 18 * 1024, /* bytes of an open session without buffers, as measured */
-    NAMES_MAX = 4096,           /* names of a certificate longer than this are not looked at */
-};
 
 struct session {
     SSL *ssl;
@@ -36,9 +29,6 @@ struct session {
     int failure; /* to report by the next read: -errno */
     char *names; /* conn_peer_names() */
 };
-
-struct tls_stats tls_stats;
-static _Atomic enum tls_names names_wanted;
 
 /* --- The BIO --- */
 
@@ -65,54 +55,22 @@ static int bio_write(BIO *bio, const char *data, size_t size, size_t *len) {
     return n > 0;
 }
 
-static long bio_control(BIO *bio, int command, long number, void *pointer) {
-    switch (command) {
-    case BIO_CTRL_FLUSH: return 1;
-    case BIO_CTRL_EOF: return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
-    default: return 0;
-    }
-}
-
 static BIO_METHOD *bio_method;
 
 static void bio_method_make(void) {
-    bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
-    if (!bio_method) return;
-    BIO_meth_set_read_ex(bio_method, bio_read);
-    BIO_meth_set_write_ex(bio_method, bio_write);
-    BIO_meth_set_ctrl(bio_method, bio_control);
+    bio_method = tls_bio_method_new("socket", bio_read, bio_write);
 }
 
 static bool session_new(struct socket_connection *s, enum tls_role role) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     tls_start();
     pthread_once(&once, bio_method_make);
-    SSL *ssl = tls_session_open(role);
-    BIO *bio = ssl && bio_method ? BIO_new(bio_method) : NULL;
-    if (!bio) {
-        SSL_free(ssl);
-        ERR_clear_error();
-        return false;
-    }
-    BIO_set_data(bio, s);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio);
-    if (role == TLS_SERVER)
-        SSL_set_accept_state(ssl);
-    else
-        SSL_set_connect_state(ssl);
+    SSL *ssl = tls_session_new(role, bio_method, s);
+    if (!ssl) return false;
     struct session *session = mem_calloc(1, sizeof *session);
     session->ssl = ssl;
     s->session = session;
     return true;
-}
-
-/* A resumed session is not verified again. One that began at a listener for anybody must not be resumed here: it has
- * another context. */
-static void need_certificate(SSL *ssl) {
-    static const unsigned char context[] = "verified";
-    SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    SSL_set_session_id_context(ssl, context, sizeof context - 1);
 }
 
 static bool tls_accept(struct socket_connection *s) {
@@ -120,7 +78,7 @@ static bool tls_accept(struct socket_connection *s) {
         socket_set_error_note(s, "TLS is not configured");
         return false;
     }
-    if (s->needs_certificate) need_certificate(((const struct session *)s->session)->ssl);
+    if (s->needs_certificate) tls_session_need_certificate(((const struct session *)s->session)->ssl);
     return true;
 }
 
@@ -132,74 +90,19 @@ static void tls_free(struct socket_connection *s) {
 }
 
 static size_t tls_memory(const struct socket_connection *s) {
-    return SESSION_MEMORY;
+    return TLS_SESSION_MEMORY;
 }
 
 /* --- Failures --- */
 
-/* What a failed call means: -EAGAIN, 0 (the peer has closed) or another -errno. */
 static int call_failed(struct socket_connection *s, const struct session *session, int result, int error) {
-    switch (SSL_get_error(session->ssl, result)) {
-    case SSL_ERROR_WANT_READ:
-    case SSL_ERROR_WANT_WRITE: return -EAGAIN;
-    case SSL_ERROR_ZERO_RETURN: return 0;
-    case SSL_ERROR_SYSCALL:
-        if (!ERR_peek_error()) return error == EAGAIN ? 0 : -error;
-        /* fall through */
-    default: {
-        char text[256];
-        socket_set_error_note(s, tls_error_text(text, sizeof text));
-        return -EPROTO;
-    }
-    }
+    char text[TLS_ERROR_MAX];
+    int meaning = tls_session_failed(session->ssl, result, error, text);
+    if (text[0]) socket_set_error_note(s, text);
+    return meaning;
 }
 
 /* --- The handshake --- */
-
-/* Appends a name to a list of them, each with a NUL behind it. Names with a NUL inside could pass for others. */
-static void name_add(char *list, size_t *len, const unsigned char *name, int size) {
-    if (size <= 0 || *len + (size_t)size + 2 > NAMES_MAX || memchr(name, 0, (size_t)size)) return;
-    memcpy(list + *len, name, (size_t)size);
-    *len += (size_t)size;
-    list[(*len)++] = '\0';
-}
-
-static void common_name_add(char *list, size_t *len, X509 *certificate) {
-    X509_NAME *subject = X509_get_subject_name(certificate);
-    int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-    if (at < 0) return;
-    unsigned char *text = NULL;
-    int size = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
-    if (size >= 0) name_add(list, len, text, size);
-    OPENSSL_free(text);
-}
-
-static void uris_add(char *list, size_t *len, X509 *certificate) {
-    GENERAL_NAMES *all = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
-    for (int i = 0; i < sk_GENERAL_NAME_num(all); i++) {
-        const GENERAL_NAME *name = sk_GENERAL_NAME_value(all, i);
-        if (name->type != GEN_URI) continue;
-        const ASN1_STRING *uri = name->d.uniformResourceIdentifier;
-        name_add(list, len, ASN1_STRING_get0_data(uri), ASN1_STRING_length(uri));
-    }
-    GENERAL_NAMES_free(all);
-}
-
-static void names_keep(struct session *session) {
-    enum tls_names wanted = atomic_load_explicit(&names_wanted, memory_order_relaxed);
-    X509 *certificate = wanted ? SSL_get0_peer_certificate(session->ssl) : NULL;
-    if (!certificate || SSL_get_verify_result(session->ssl) != X509_V_OK) return;
-    char list[NAMES_MAX];
-    size_t len = 0;
-    if (wanted == TLS_NAMES_CN)
-        common_name_add(list, &len, certificate);
-    else
-        uris_add(list, &len, certificate);
-    ERR_clear_error();
-    list[len++] = '\0';
-    session->names = mem_alloc(len);
-    memcpy(session->names, list, len);
-}
 
 static int tls_handshake(struct socket_connection *s, int *wants) {
     struct session *session = s->session;
@@ -210,9 +113,7 @@ static int tls_handshake(struct socket_connection *s, int *wants) {
         session->more = SSL_has_pending(session->ssl);      /* requests may have come in the same packet */
         if (!session->more) SSL_free_buffers(session->ssl); /* of the handshake */
         if (!s->accepted) return 0;
-        names_keep(session);
-        atomic_fetch_add_explicit(&tls_stats.handshakes, 1, memory_order_relaxed);
-        if (SSL_session_reused(session->ssl)) atomic_fetch_add_explicit(&tls_stats.resumed, 1, memory_order_relaxed);
+        session->names = tls_session_accepted(session->ssl);
         return 0;
     }
     int error = errno;
@@ -288,25 +189,23 @@ static void position_advance(struct position *at, size_t len) {
 }
 
 /* The next bytes to encrypt: a large piece where it lies, small ones copied together, so that they share a record. */
-static struct slice position_bytes(const struct position *at, char buffer[static RECORD_MAX]) {
+static struct slice position_bytes(const struct position *at, char buffer[static TLS_RECORD_MAX]) {
     const char *first = (const char *)at->parts->iov_base + at->used;
     size_t len = at->parts->iov_len - at->used;
-    if (at->count == 1 || len >= RECORD_MAX) return (struct slice){first, len};
+    if (at->count == 1 || len >= TLS_RECORD_MAX) return (struct slice){first, len};
     size_t have = 0;
-    for (int i = 0; i < at->count && have < RECORD_MAX; i++) {
+    for (int i = 0; i < at->count && have < TLS_RECORD_MAX; i++) {
         size_t skip = i ? 0 : at->used, part = at->parts[i].iov_len - skip;
-        if (part > RECORD_MAX - have) part = RECORD_MAX - have;
+        if (part > TLS_RECORD_MAX - have) part = TLS_RECORD_MAX - have;
         memcpy(buffer + have, (const char *)at->parts[i].iov_base + skip, part);
         have += part;
     }
     return (struct slice){buffer, have};
 }
 
-_Atomic bool tls_writes_blocked;
-
 static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts, int count) {
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return -EAGAIN;
-    static _Thread_local char buffer[RECORD_MAX];
+    static _Thread_local char buffer[TLS_RECORD_MAX];
     struct session *session = s->session;
     struct position at = {parts, count, 0};
     ssize_t total = 0;
@@ -349,10 +248,6 @@ static const struct socket_io tls_io = {.start = tls_accept,
                                         .memory = tls_memory};
 
 /* --- The transport --- */
-
-void tls_set_peer_names(enum tls_names names) {
-    atomic_store_explicit(&names_wanted, names, memory_order_relaxed);
-}
 
 static const char *tls_peer_names(const struct connection *conn) {
     const struct session *session = ((const struct socket_connection *)conn)->session;

@@ -35,9 +35,15 @@ static void primary_changed(void) {
     next.reason[0] = 0;
 }
 
-/* RDMA is not encrypted, so tls-replication excludes it. */
+static const struct transport *over_rdma(void) { /* NULL: not compiled in */
+    return transport_find(tls_for_replication() ? "rdma-tls" : "rdma");
+}
 static bool wants_rdma(void) {
-    return rdma_replication && !tls_for_replication() && transport_find("rdma");
+    return rdma_replication && over_rdma();
+}
+
+bool link_is_rdma(const struct connection *conn) {
+    return conn->transport == transport_find("rdma") || conn->transport == transport_find("rdma-tls");
 }
 
 static struct connect_options to_primary(const struct connection_events *events, uint32_t timeout_ms) {
@@ -63,21 +69,22 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
     if (next.known_port) options.port = next.known_port;
     if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
     next.tried_port = options.port;
-    return conn_connect(transport_find("rdma"), server.loop, &options);
+    return conn_connect(over_rdma(), server.loop, &options);
 }
 
 struct connection *link_connect_beside(const struct connection *link, const struct connection_events *events,
                                        uint32_t timeout_ms) {
     struct connect_options options = to_primary(events, timeout_ms);
-    if (link && link->transport == transport_find("rdma")) {
+    if (link && link_is_rdma(link)) {
         options.port = next.tried_port;
         if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
     }
-    return conn_connect(link ? link->transport : transport_find("tcp"), server.loop, &options);
+    const struct transport *otherwise = transport_find(tls_for_replication() ? "tls" : "tcp");
+    return conn_connect(link ? link->transport : otherwise, server.loop, &options);
 }
 
 bool link_connect_failed(const struct connection *conn, const char *error) {
-    if (conn->transport != transport_find("rdma")) return false;
+    if (!link_is_rdma(conn)) return false;
     if (strcmp(next.reason, error) != 0) /* log each reason once: every connect tries RDMA again */
         log_warning("PRIMARY <-> REPLICA sync: No RDMA connection to %s:%d (%s). Using TCP", role->host,
                     next.tried_port, error);
@@ -88,8 +95,8 @@ bool link_connect_failed(const struct connection *conn, const char *error) {
 }
 
 void link_connected(const struct connection *conn) {
-    if (wants_rdma() || conn->transport == transport_find("rdma")) role_sync.transport = conn_transport_name(conn);
-    if (conn->transport != transport_find("rdma")) return;
+    if (wants_rdma() || link_is_rdma(conn)) role_sync.transport = conn_transport_name(conn);
+    if (!link_is_rdma(conn)) return;
     if (next.reason[0]) log_notice("PRIMARY <-> REPLICA sync: The link uses RDMA again");
     next.reason[0] = 0;
 }
@@ -105,8 +112,7 @@ bool link_learn_port(const struct connection *conn, struct slice answer) {
     if (!parse_int64(slice_make(answer.data + prefix.len, answer.len - prefix.len), &port)) return false;
     if (port <= 0 || port > 65535) return false;
     next.known_port = (int)port;
-    bool over_tcp = conn->transport != transport_find("rdma");
-    if (!over_tcp || port == next.tried_port) return false;
+    if (link_is_rdma(conn) || port == next.tried_port) return false;
     log_notice("PRIMARY <-> REPLICA sync: The primary listens for RDMA on port %d. Connecting there", (int)port);
     return true;
 }

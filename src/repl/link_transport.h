@@ -9,7 +9,9 @@
  * REPLICAOF, chained replicas and failover use TCP ports only, as clients and Sentinel expect.
  * replica-announce-rdma-port overrides the port that a server announces.
  *
- * With `tls-replication yes` the replica connects by TLS and never by RDMA, which is not encrypted.
+ * With `tls-replication yes` the replica connects by TLS, over RDMA (tls-rdma at the primary) or TCP, and never in
+ * clear text. A link with TLS does not pull the full synchronization (pull_wire.h): one-sided reads are not encrypted,
+ * and the connection refuses them. It uses the ordinary one, inside TLS.
  *
  * Main thread only. */
 #ifndef REPL_LINK_TRANSPORT_H
@@ -26,6 +28,7 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
 /* Opens a second connection to the primary, over the transport of `link`. NULL: over TCP, because RDMA failed. */
 struct connection *link_connect_beside(const struct connection *link, const struct connection_events *events,
                                        uint32_t timeout_ms);
+bool link_is_rdma(const struct connection *conn); /* with TLS or without */
 /* The connect failed with `error`. True: the caller connects again immediately; another transport is next. */
 bool link_connect_failed(const struct connection *conn, const char *error);
 void link_connected(const struct connection *conn);

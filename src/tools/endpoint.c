@@ -222,14 +222,14 @@ static bool tls_prepare(const struct endpoint *e, char *error, size_t error_size
 }
 
 static const struct transport *endpoint_transport(const struct endpoint *e) {
-    if (e->rdma) return transport_find("rdma");
+    if (e->rdma) return transport_find(e->tls ? "rdma-tls" : "rdma");
     if (e->tls) return transport_find("tls");
     return e->socket ? &transport_unix : &transport_tcp;
 }
 
 bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) {
-    if (e->tls && (e->rdma || e->socket)) {
-        snprintf(error, error_size, "TLS needs TCP: use --tls without %s", e->rdma ? "--rdma" : "a Unix socket");
+    if (e->tls && e->socket && !e->rdma) {
+        snprintf(error, error_size, "TLS needs TCP or RDMA: use --tls without a Unix socket");
         return false;
     }
     if (e->mptcp && (e->rdma || e->socket)) {
@@ -276,7 +276,7 @@ void endpoint_format_transport(const struct endpoint *e, char *text, size_t size
 #ifdef USE_RDMA
     if (e->rdma) {
         const char *device = rdma_device_name();
-        snprintf(text, size, "rdma (%s)", device ? device : "no device");
+        snprintf(text, size, "%s (%s)", e->tls ? "rdma-tls" : "rdma", device ? device : "no device");
         return;
     }
 #endif

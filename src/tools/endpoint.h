@@ -28,7 +28,7 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
                                     const struct connection_events *events, void *owner);
 /* "127.0.0.1:6379", "[::1]:6379" or the path */
 void endpoint_format(const struct endpoint *e, char *text, size_t size);
-/* "tcp", "tls", "unix", "rdma (softrdma0)" */
+/* "tcp", "tls", "unix", "rdma (softrdma0)", "rdma-tls (softrdma0)" */
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size);
 /* Replaces an owned string by a copy of `value`. */
 void text_set(char **field, const char *value);

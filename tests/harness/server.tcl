@@ -112,10 +112,10 @@ proc server_start {options} {
         if {$tls} {
             set certificates [certificates]
             set tls_port [free_port]
-            foreach {k v} [list tls-port $tls_port tls-cert-file server.crt tls-key-file server.key \
-                tls-ca-cert-file ca.crt] {
-                dict set settings $k [expr {$k eq "tls-port" ? $v : [file join $certificates $v]}]
+            foreach {k v} {tls-cert-file server.crt tls-key-file server.key tls-ca-cert-file ca.crt} {
+                dict set settings $k [file join $certificates $v]
             }
+            if {$rdma} {dict set settings tls-rdma yes} else {dict set settings tls-port $tls_port}
             set ::server($id,tls_port) $tls_port
         }
         if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}
@@ -215,10 +215,10 @@ proc certificates {} {
 }
 
 # One proxy for each server: Tcl has neither RDMA nor TLS, so clients connect to the proxy over TCP, and it opens an
-# RDMA or TLS connection for each of them.
+# RDMA or TLS connection, or one of TLS over RDMA, for each of them.
 proc proxy_start {id} {
     proxy_stop $id ;# that of a server which has ended by itself
-    set kind [expr {$::server($id,rdma) ? "rdma" : "tls"}]
+    set kind [expr {$::server($id,tls) ? "tls" : "rdma"}]
     set helper [tool $kind-proxy]
     if {$helper eq ""} {error "tests/programs/$kind-proxy is not built: run make"}
     if {$kind eq "rdma"} {
@@ -226,8 +226,12 @@ proc proxy_start {id} {
             --rdma-port $::server($id,port)]
     } else {
         set c [certificates]
-        set command [list $helper --listen-port 0 --host $::server($id,host) --port $::server($id,tls_port) \
-            --cacert $c/ca.crt --cert $c/client.crt --key $c/client.key]
+        set to [list --host $::server($id,host) --port $::server($id,tls_port)]
+        if {$::server($id,rdma)} {
+            set to [list --host $::opt(rdma_host) --port $::server($id,port) --transport rdma-tls]
+        }
+        set command [list {*}$::opt(launcher) $helper --listen-port 0 {*}$to --cacert $c/ca.crt --cert $c/client.crt \
+            --key $c/client.key]
     }
     set here [pwd]
     cd $::server($id,dir)

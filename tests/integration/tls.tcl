@@ -124,7 +124,7 @@ start_tls_server {tls-auth-clients no} {
         foreach {options pattern} [list [list --cert [crt client.crt]] "--cert and --key belong together*" \
             [list --cacert /nosuch] "Failed to configure CA certificate(s) file/directory: /nosuch: *" \
             {--tls-ciphers bogus} "Failed to configure ciphers: bogus*"\
-            {--rdma} "TLS needs TCP: use --tls without --rdma*"] {
+            {-s /nosuch} "TLS needs TCP or RDMA: use --tls without a Unix socket*"] {
             set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
             assert_equal 1 [dict get $got code]
             assert_match $pattern [dict get $got err]

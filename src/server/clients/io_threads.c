@@ -209,7 +209,9 @@ static bool batch_make(struct io_client *io) {
     struct connection *conn = io->end.conn;
     struct request_limits limits = {.multibulk_max = 1024 * 1024 * 1024};
     limits.bulk_max = atomic_load_explicit(&published.bulk_max, memory_order_relaxed);
-    if (!conn->trusted && atomic_load_explicit(&published.auth_required, memory_order_relaxed))
+    /* The user of a peer with a certificate is chosen at home, which trusts it a moment later. */
+    bool known = conn->trusted || conn_peer_names(conn);
+    if (!known && atomic_load_explicit(&published.auth_required, memory_order_relaxed))
         limits = (struct request_limits){.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
     size_t query_limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed), used = 0;
     thread->count = thread->argc = 0;

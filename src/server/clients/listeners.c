@@ -30,15 +30,23 @@ static bool mptcp;
 static int port, tls_port, rdma_port, backlog, unix_mode, mark, accept_batch, tls_accept_batch;
 static char *unix_path, *unix_group, *source_address;
 
+enum { RDMA_TLS_NO, RDMA_TLS_YES, RDMA_TLS_OPTIONAL };
+static const struct config_name rdma_tls_names[] = {
+    {"no", RDMA_TLS_NO}, {"yes", RDMA_TLS_YES}, {"optional", RDMA_TLS_OPTIONAL}, {NULL, 0}};
+static int rdma_tls;
+
 struct group {
     const struct transport *transport;
+    bool allows_clear;                      /* listen_options */
     const struct config_strings *addresses; /* NULL: unix_path */
     const int *port;
     struct listener *listeners[BIND_MAX];
     int count;
-    /* The current addresses, to return to. */
+    /* The current addresses, and how they are served, to return to. */
     struct config_strings now;
     int now_port;
+    const struct transport *now_transport;
+    bool now_allows_clear;
 };
 static struct group tcp_group = {.addresses = &bind_addresses, .port = &port};
 static struct group tls_group = {.addresses = &bind_addresses, .port = &tls_port};
@@ -61,7 +69,7 @@ static bool error_means_absent(int error) {
 static bool has_capacity(struct listener *listener) {
     size_t used = clients_count() + socket_stats.handshakes + cluster_connections();
     bool available = (int64_t)used < client_settings.maxclients;
-    if (!available && listener->transport == tls_group.transport)
+    if (!available && (listener->transport == tls_group.transport || listener->transport == transport_find("rdma-tls")))
         client_stats.rejected++; /* closed without an error reply */
     return available;
 }
@@ -75,6 +83,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
                                      .mark = (uint32_t)mark,
                                      .mptcp = mptcp,
                                      .may_wait = optional,
+                                     .allows_clear = group->allows_clear,
                                      .accept_batch = group == &tls_group ? tls_accept_batch : accept_batch,
                                      .accepted = client_accept,
                                      .has_capacity = has_capacity,
@@ -119,6 +128,8 @@ static void group_remember(struct group *group) {
     group->now.items = mem_alloc(((size_t)group->now.count + 1) * sizeof *group->now.items);
     for (int i = 0; i < group->now.count; i++) group->now.items[i] = mem_strdup(group->addresses->items[i]);
     group->now_port = *group->port;
+    group->now_transport = group->transport;
+    group->now_allows_clear = group->allows_clear;
 }
 
 static bool group_wanted(const struct group *group) {
@@ -130,6 +141,9 @@ static const char *group_reopen(struct group *group, const char *failure) {
     if (!started) return NULL;
     group_close(group);
     if (group_wanted(group) && !group_open(group, group->addresses, *group->port)) {
+        /* A listener that refused clear text must not come back as one that does not. */
+        group->transport = group->now_transport;
+        group->allows_clear = group->now_allows_clear;
         if (group->now_port && !group_open(group, &group->now, group->now_port))
             log_warning("Could not listen again on the previous %s addresses", transport_name(group->transport));
         return failure;
@@ -160,11 +174,18 @@ static const char *apply_bind(void) {
 static const char *apply_port(void) {
     return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs.");
 }
+static const char tls_failure[] = "Unable to update TLS configuration. Check server logs.";
 static const char *apply_tls_port(void) {
-    if (!tls_options_apply(tls_port != 0)) return "Unable to update TLS configuration. Check server logs.";
+    if (!tls_options_apply(listeners_need_tls())) return tls_failure;
     return group_reopen(&tls_group, "Unable to listen on this port. Check server logs.");
 }
+static void rdma_choose(void) {
+    rdma_group.transport = transport_find(rdma_tls == RDMA_TLS_NO ? "rdma" : "rdma-tls");
+    rdma_group.allows_clear = rdma_tls == RDMA_TLS_OPTIONAL;
+}
 static const char *apply_rdma(void) {
+    if (started && !tls_options_apply(listeners_need_tls())) return tls_failure;
+    rdma_choose();
     return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
 }
 
@@ -180,9 +201,9 @@ bool listeners_start(void) {
     tcp_group.transport = transport_find("tcp");
     unix_group_.transport = transport_find("unix");
     tls_group.transport = transport_find("tls");
-    rdma_group.transport = transport_find("rdma");
+    rdma_choose();
     started = true;
-    if (!tls_options_apply(tls_port != 0)) {
+    if (!tls_options_apply(listeners_need_tls())) {
         log_warning("Failed to configure TLS. Check logs for more info.");
         return false;
     }
@@ -205,10 +226,10 @@ bool listeners_start(void) {
     }
     if (!any) log_warning("Configured to not listen anywhere, exiting.");
     rdma_warn();
-    if (tls_group.count && rdma_group.count)
+    if (tls_group.count && rdma_group.count && rdma_tls == RDMA_TLS_NO)
         log_warning(
             "WARNING: TLS is on, but RDMA connections are not encrypted: data of clients on rdma-port %d crosses "
-            "the network in the clear. docs/tls.md explains what to do.",
+            "the network in the clear. Set tls-rdma yes, or read docs/tls.md.",
             rdma_port);
     return any;
 }
@@ -241,6 +262,9 @@ const struct config_strings *listeners_bind(void) {
 }
 int listeners_tls_port(void) {
     return tls_port;
+}
+bool listeners_need_tls(void) {
+    return tls_port || (rdma_tls != RDMA_TLS_NO && group_wanted(&rdma_group));
 }
 const char *listeners_unix_path(void) {
     return unix_path;
@@ -292,6 +316,11 @@ static const char *check_bind(const struct config_option *option, struct slice t
 static const char *check_rdma_bind(const struct config_option *option, struct slice text) {
     const char *reason = rdma_option_check(option, text);
     return reason ? reason : check_bind(option, text);
+}
+
+static const char *check_rdma_tls(const struct config_option *option, struct slice text) {
+    const char *reason = tls_option_check(option, text);
+    return reason ? reason : rdma_option_check(option, text);
 }
 
 const struct config_option listener_options[] = {
@@ -370,6 +399,13 @@ const struct config_option listener_options[] = {
      .min = 0,
      .max = 65535,
      .check = rdma_option_check,
+     .apply = apply_rdma},
+    {.name = "tls-rdma",
+     .type = CONFIG_ENUM,
+     .value = &rdma_tls,
+     .initial = "no",
+     .names = rdma_tls_names,
+     .check = check_rdma_tls,
      .apply = apply_rdma},
     {.name = NULL},
 };

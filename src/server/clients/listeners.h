@@ -1,4 +1,5 @@
-/* listeners.h: the addresses on which the server listens: bind, port, tls-port, unixsocket, rdma-bind, rdma-port. */
+/* listeners.h: the addresses on which the server listens: bind, port, tls-port, unixsocket, rdma-bind, rdma-port,
+ * tls-rdma. */
 #ifndef SERVER_CLIENTS_LISTENERS_H
 #define SERVER_CLIENTS_LISTENERS_H
 #include "lib/text/output.h"
@@ -12,6 +13,7 @@ void listeners_info(struct output *out);                      /* listenerN lines
 int listeners_port(void);                                     /* of TCP, or if it has none, of TLS */
 const struct config_strings *listeners_bind(void);            /* the addresses of TCP and TLS */
 int listeners_tls_port(void);                                 /* 0: none */
+bool listeners_need_tls(void);                                /* a TLS port, or RDMA with TLS */
 int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);

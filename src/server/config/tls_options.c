@@ -180,10 +180,10 @@ static void reload_start(void) {
 
 /* --- Applying --- */
 
-bool tls_options_apply(bool port_on) {
+bool tls_options_apply(bool listens) {
     socket_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
     tls_set_peer_names((enum tls_names)auth_user);
-    if (!port_on && !replication && !cluster) return true;
+    if (!listens && !replication && !cluster) return true;
     struct plan *plan = plan_new();
     bool built = plan_build(plan);
     if (built) {
@@ -223,7 +223,7 @@ const char *tls_option_check(const struct config_option *option, struct slice te
     return "This build has no TLS";
 }
 
-bool tls_options_apply(bool port_on) {
+bool tls_options_apply(bool listens) {
     return true;
 }
 
@@ -244,8 +244,7 @@ static const struct info_section tls_sections[] = {
     {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls}, {.name = NULL}};
 
 static const char *apply(void) {
-    return tls_options_apply(listeners_tls_port() != 0) ? NULL
-                                                        : "Unable to update TLS configuration. Check server logs.";
+    return tls_options_apply(listeners_need_tls()) ? NULL : "Unable to update TLS configuration. Check server logs.";
 }
 
 /* clang-format off */

@@ -6,10 +6,10 @@
 #include "server/server.h"
 #include "server/stats/info.h"
 
-/* Makes the contexts for a port, for replication and for the cluster, if any of them is on (`port_on`: the TLS port).
+/* Makes the contexts for listeners, for replication and for the cluster, if any of them is on (`listens`: listeners).
  * Returns false after it has logged the reason; contexts in use then stay. Call it at start, and before a port opens.
  */
-bool tls_options_apply(bool port_on);
+bool tls_options_apply(bool listens);
 /* The `check` of options that need TLS: refuses values other than the default if it is not built in. */
 const char *tls_option_check(const struct config_option *option, struct slice text);
 bool tls_for_replication(void); /* replicas and primaries of this server speak TLS: tls-replication */
