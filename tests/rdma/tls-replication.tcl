@@ -1,0 +1,96 @@
+# Replication by TLS over RDMA: what the link uses, both kinds of synchronization, changes of the primary, and what a
+# replica does when TLS over RDMA is not there. seconds: 15
+
+proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
+if {![has_tls] || [tool openssl] eq ""} {
+    test "replication by TLS over RDMA" {skip_test "built without TLS, or openssl(1) is not installed"}
+    return
+}
+proc crt {name} {file join [certificates] $name}
+
+# A server with TLS over TCP and RDMA on the same port number; `r` is a client over TCP.
+proc start_tls_node {overrides body} {
+    set port [free_port]
+    set settings [dict merge [list tls-port $port rdma-bind $::opt(rdma_host) rdma-port $port tls-rdma yes \
+        tls-cert-file [crt server.crt] tls-key-file [crt server.key] tls-ca-cert-file [crt ca.crt] tls-replication yes \
+        rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 20] $overrides]
+    uplevel 1 [list start_server [list no_rdma 1 overrides $settings tags tls] $body]
+}
+proc field {level name {section replication}} {
+    if {![regexp "\n$name:(\[^\r\n\]*)" [r $level info $section] -> value]} {return ""}
+    return $value
+}
+proc wait_link {transport} {
+    wait_for_condition 20000 {
+        [field 0 master_link_status] eq "up" && [field 0 master_link_transport] eq $transport
+    } "the link is [field 0 master_link_status], over [field 0 master_link_transport]"
+}
+proc wait_same {} {wait_for_condition 20000 {[r -1 debug digest] eq [r debug digest]}}
+proc fill {count} {
+    for {set i 0} {$i < $count} {incr i} {r set key:$i [numbered 20000 $i]}
+}
+
+foreach {kind settings} {
+    "a disk-based copy" {repl-diskless-sync no}
+    "a diskless copy" {repl-diskless-sync yes}
+    "two channels" {repl-diskless-sync yes dual-channel-replication-enabled yes}
+} {
+    start_tls_node $settings {
+        set port [config_get tls-port]
+        fill 500
+        start_tls_node [dict merge $settings [list replicaof "$::opt(rdma_host) $port"]] {
+            test "a replica gets $kind and the stream by TLS over RDMA" {
+                wait_link rdma-tls
+                wait_same
+                assert_match "*transport=rdma-tls*tls=TLSv1.3*" [r -1 client list type replica]
+                # One-sided reads are not encrypted.
+                assert_equal 0 [info_field rdma rdma_reads]
+                assert {![log_has "RDMA READ"]}
+                r -1 set large [numbered 3000000]
+                r -1 set small 1
+                assert_equal 1 [r -1 wait 1 10000]
+                assert_equal [numbered 3000000] [r get large]
+            }
+
+            test "a link that breaks continues where it was: $kind" {
+                set full [field -1 sync_full stats]
+                assert_equal 1 [r -1 client kill type replica]
+                r -1 set after broken
+                wait_for_condition 20000 {[r get after] eq "broken"}
+                wait_link rdma-tls
+                assert_equal $full [field -1 sync_full stats]
+                wait_same
+            }
+        }
+    }
+}
+
+start_tls_node {tls-rdma no} {
+    set port [config_get tls-port]
+    r set key value
+    start_tls_node [list replicaof "$::opt(rdma_host) $port"] {
+        test "a primary whose RDMA port has no TLS is followed by TLS over TCP, never in clear text" {
+            wait_link tls
+            assert_equal value [r get key]
+            assert_match "*transport=tls*" [r -1 client list type replica]
+            assert_regexp {master_link_rdma_error:.+} [r info replication]
+        }
+        test "the link changes to TLS over RDMA when the primary offers it" {
+            r -1 config set tls-rdma optional
+            r -1 client kill type replica
+            wait_link rdma-tls
+            r -1 set key later
+            wait_for_condition 20000 {[r get key] eq "later"}
+        }
+        test "a primary that trusts another authority is not followed at all" {
+            r config set tls-ca-cert-file [crt foreign-ca.crt]
+            r -1 client kill type replica
+            wait_for_condition 20000 {[field 0 master_link_status] eq "down"}
+            r -1 set key secret
+            after 1500
+            assert_equal later [r get key]
+            r config set tls-ca-cert-file [crt ca.crt]
+            wait_for_condition 20000 {[r get key] eq "secret"}
+        }
+    }
+}
