@@ -239,8 +239,8 @@ helpers: $(HELPER_PROGRAMS) $(PRELOADS)
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and
 # its own clock.
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma pull_replica pull_primary) \
-    $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
+FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma rdma_tls pull_replica \
+    pull_primary) $(if $(filter no,$(BUILD_TLS)),tls rdma_tls),$(FUZZ_TARGETS)))
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
@@ -249,6 +249,12 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
+# It replaces the transport below.
+$(B)/fuzz/fuzz_rdma_tls: $(B)/tests/fuzz/fuzz_rdma_tls.o \
+		$(call objects,$(filter-out src/net/rdma/%,$(COMMON)) src/net/rdma/tls.c)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
 		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \

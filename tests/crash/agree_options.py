@@ -78,8 +78,9 @@ LEFT_OUT = {
         metrics-port metrics-bind metrics-unixsocket
         replica-announce-ip replica-announce-port replica-announce-rdma-port replica-announced bind-source-addr
         rdma-bind rdma-port rdma-replication tls-rdma tls-replication tls-auth-clients tls-auth-clients-user
-        tls-ca-cert-dir tls-ca-cert-file tls-cert-file tls-key-file tls-key-file-pass tls-client-cert-file tls-client-key-file
-        tls-client-key-file-pass tls-ciphers tls-ciphersuites tls-dh-params-file tls-protocols tls-cluster
+        tls-ca-cert-dir tls-ca-cert-file tls-cert-file tls-key-file tls-key-file-pass tls-client-cert-file
+        tls-client-key-file tls-client-key-file-pass tls-ciphers tls-ciphersuites tls-dh-params-file
+        tls-protocols tls-cluster
         tls-auto-reload-interval protected-mode availability-zone acl-pubsub-default
         hide-user-data-from-log""",
     "what makes copies differ on purpose, or weakens what is promised": """replica-read-only appendfsync appendonly

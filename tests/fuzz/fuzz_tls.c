@@ -26,6 +26,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef FUZZED_TRANSPORT /* fuzz_rdma_tls.c includes this file for another one */
+#define FUZZED_TRANSPORT transport_tls
+#endif
+
 enum {
     WE_CONNECT = 1,       /* our end is the client */
     OLD_VERSION = 2,      /* TLS 1.2 */
@@ -230,7 +234,7 @@ static void connect_both(bool we_connect) {
         socklen_t len = sizeof at;
         getsockname(peer_listener, (struct sockaddr *)&at, &len);
         struct connect_options options = {.host = "127.0.0.1", .port = ntohs(at.sin_port), .events = &ours_events};
-        ours.conn = conn_connect(&transport_tls, loop, &options);
+        ours.conn = conn_connect(&FUZZED_TRANSPORT, loop, &options);
         peer.fd = -1;
         for (int i = 0; i < PATIENCE && peer.fd < 0; i++) {
             event_loop_turn(loop, 1000);
@@ -389,7 +393,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     for (int i = 0; i < OWN_DATA; i++) own_data[i] = (char)(i * 7 + i / 256);
     loop = event_loop_new();
     struct listen_options options = {.host = "127.0.0.1", .accepted = ours_accepted};
-    listener = conn_listen(&transport_tls, loop, &options, error, sizeof error);
+    listener = conn_listen(&FUZZED_TRANSPORT, loop, &options, error, sizeof error);
     FUZZ_CHECK(listener, "%s", error);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     peer_listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
