@@ -27,6 +27,7 @@ OPTIMIZATION ?= -O3
 DEBUG_FLAGS ?= -g
 WERROR ?= no
 PKG_CONFIG ?= pkg-config
+OBJCOPY ?= objcopy
 comma := ,
 
 ifeq ($(filter $(MALLOC),jemalloc libc),)
@@ -165,9 +166,22 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
+# The RDMA client library: the transport and what it needs, as position independent code with libc's allocator. It loads
+# rdma-core at run time (src/client/verbs.c). The shared library shows the functions of its header only; the static one
+# is a single object in which all others are local.
+CLIENT_ABI := 1
+CLIENT_LIBRARY := src/client/libvalkeyrdma.so.$(CLIENT_ABI)
+CLIENT_LIBRARIES := $(if $(filter yes,$(BUILD_RDMA)),$(CLIENT_LIBRARY) src/client/libvalkeyrdma.so \
+    src/client/libvalkeyrdma.a src/client/libvalkeyrdma.pc)
+CLIENT := $(addprefix src/client/,connection.c context.c verbs.c)
+PIC := $(B)/pic
+pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
+PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
+PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden
+
 .PHONY: all check test test-all test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
     install-deps check-includes check-style helpers softrdma FORCE
-all: $(PROGRAMS) $(SOFTRDMA)
+all: $(PROGRAMS) $(SOFTRDMA) $(CLIENT_LIBRARIES)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
 # The commit that is built, for INFO and --version; zeros where the sources come without their repository.
@@ -199,6 +213,26 @@ src/valkey-check-rdb src/valkey-check-aof: src/valkey-check-%: $(call objects,$(
 src/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
 src/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
 
+$(PIC)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) $(PIC_FLAGS) -MMD -MP -c -o $@ $<
+$(PIC)/common.a: $(call pic_objects,$(PIC_COMMON))
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(CLIENT_LIBRARY): $(call pic_objects,$(CLIENT)) $(PIC)/common.a src/client/valkeyrdma.map build/variant
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,$(@F) \
+	    -Wl,--version-script=src/client/valkeyrdma.map -Wl,-z,nodelete -Wl,--gc-sections -Wl,--no-undefined -lm -ldl
+src/client/libvalkeyrdma.so: $(CLIENT_LIBRARY)
+	$(Q)ln -sf $(<F) $@
+src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/variant
+	$(call say,AR,$@)
+	$(Q)$(LD) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
+	$(Q)$(OBJCOPY) --localize-hidden $(PIC)/valkeyrdma.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(PIC)/valkeyrdma.o
+src/client/libvalkeyrdma.pc: utils/packaging/libvalkeyrdma.pc.in src/lib/system/version.h
+	$(Q)sed "s|@VERSION@|$$(sed -n 's/.*PROJECT_VERSION "\(.*\)".*/\1/p' src/lib/system/version.h)|" $< >$@
+
 # A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
 # valkey-cli knows.
 TEXTS := $(B)/src/tools/benchmark_page_html $(B)/src/tools/cli_commands_txt
@@ -229,6 +263,10 @@ HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
 tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+# It knows nothing of this project but the client library.
+tests/programs/rdma-client: $(B)/tests/programs/rdma-client.o src/client/libvalkeyrdma.a build/variant
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -o $@ $(filter %.o %.a,$^) -lm -ldl
 # Libraries that a test puts into a program by LD_PRELOAD; without sanitizers, which the program may have.
 PRELOADS := $(patsubst %.c,%.so,$(wildcard tests/programs/preload/*.c))
 tests/programs/preload/%.so: tests/programs/preload/%.c
@@ -329,7 +367,7 @@ uninstall:
 	$(run_install) --remove
 
 clean:
-	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
+	rm -rf build $(PROGRAMS) src/client/libvalkeyrdma.so* src/client/libvalkeyrdma.a src/client/libvalkeyrdma.pc $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
 	rm -f tags compile_commands.json
@@ -346,3 +384,4 @@ help:
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
     $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
+-include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT)))

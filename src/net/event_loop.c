@@ -69,6 +69,7 @@ struct event_loop {
     uint32_t yield_pause_us;
     uint32_t short_sleeps;        /* in a row, until now */
     bool takes_posts, posts_busy; /* busy: the last turn ran some */
+    bool prepared;                /* event_loop_prepare_wait() has set `asleep` */
     struct event_post *fetched;   /* to be run, the oldest first */
     struct list outboxes;         /* of this loop, that hold something */
     /* What other threads touch; away from what the loop itself writes all the time. */
@@ -77,13 +78,19 @@ struct event_loop {
     atomic_bool asleep;
 };
 
-struct event_loop *event_loop_new(void) {
+struct event_loop *event_loop_try_new(void) {
     struct event_loop *loop = mem_calloc(1, sizeof *loop);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    loop->wake_fd = loop->epoll_fd < 0 ? -1 : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
-    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
-        abort(); /* without descriptors at start nothing can run */
+    if (loop->wake_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0) {
+        int error = errno;
+        if (loop->wake_fd >= 0) close(loop->wake_fd);
+        if (loop->epoll_fd >= 0) close(loop->epoll_fd);
+        mem_free(loop);
+        errno = error;
+        return NULL;
+    }
     ticks_start();
     list_init(&loop->pollers);
     list_init(&loop->deferred);
@@ -91,6 +98,12 @@ struct event_loop *event_loop_new(void) {
     list_init(&loop->outboxes);
     clock_update();
     loop->last_turn_us = clock_mono();
+    return loop;
+}
+
+struct event_loop *event_loop_new(void) {
+    struct event_loop *loop = event_loop_try_new();
+    if (!loop) abort(); /* without descriptors at start nothing can run */
     return loop;
 }
 
@@ -449,7 +462,8 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     bool looks = loop->short_sleeps >= SHORT_SLEEPS && !loop->pollers.len;
     if (looks && (timeout_us < 0 || timeout_us > SHORT_SLEEP_US)) count = look_for_events(loop, events);
     if (count) timeout_us = 0;
-    bool said_asleep = timeout_us != 0 && loop->takes_posts;
+    bool said_asleep = loop->prepared || (timeout_us != 0 && loop->takes_posts);
+    loop->prepared = false;
     if (said_asleep && !fall_asleep(loop)) timeout_us = 0;
     uint64_t before = 0;
     if (timeout_us != 0) {
@@ -481,6 +495,24 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
         events[i].data.ptr = NULL;
     }
     return count;
+}
+
+int event_loop_fd(const struct event_loop *loop) {
+    return loop->epoll_fd;
+}
+
+uint64_t event_loop_next_due(const struct event_loop *loop) {
+    return next_due(loop);
+}
+
+bool event_loop_prepare_wait(struct event_loop *loop, bool spin) {
+    if (loop->outboxes.len) publish_outboxes(loop);
+    if (loop->posts_busy || loop->fetched || loop->deferred.len || next_due(loop) <= clock_monotonic_us()) return false;
+    clock_follow();
+    if (spin && loop->pollers.len && sources_busy(loop)) return false;
+    if (loop->pollers.len && !sources_let_sleep(loop)) return false;
+    loop->prepared = loop->takes_posts;
+    return !loop->prepared || fall_asleep(loop);
 }
 
 /* Whether only the polled sources can have work now. */

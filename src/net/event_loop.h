@@ -26,7 +26,8 @@
 #include <stdint.h>
 
 struct event_loop;
-struct event_loop *event_loop_new(void);
+struct event_loop *event_loop_new(void);     /* aborts when descriptors run out */
+struct event_loop *event_loop_try_new(void); /* NULL: errno */
 void event_loop_free(struct event_loop *loop);
 void event_loop_run(struct event_loop *loop); /* until event_loop_stop */
 void event_loop_stop(struct event_loop *loop);
@@ -35,6 +36,14 @@ void event_loop_stop(struct event_loop *loop);
 int event_loop_turn(struct event_loop *loop, int64_t timeout_us);
 bool event_loop_is_turning(const struct event_loop *loop); /* within an iteration: another one would be nested */
 void event_loop_wake(struct event_loop *loop);             /* from any thread or signal handler: end the wait */
+
+/* For an owner that waits elsewhere, in place of a turn's wait (the client library). event_loop_prepare_wait() arms the
+ * polled sources; false: there is work, run a turn first. Then event_loop_fd() becomes readable when a descriptor of the
+ * loop is ready or event_loop_wake() is called, but not when a timer is due. `spin`: false also while polled sources
+ * are to be polled before the thread sleeps. Run a turn after the wait. */
+int event_loop_fd(const struct event_loop *loop);
+bool event_loop_prepare_wait(struct event_loop *loop, bool spin);
+uint64_t event_loop_next_due(const struct event_loop *loop); /* time of the next timer; INT64_MAX: there is none */
 
 /* File descriptors, level-triggered. The owner embeds an event_io in its struct. */
 enum { EVENT_READ = 1, EVENT_WRITE = 2 };

@@ -101,7 +101,8 @@ void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
 void rdma_receive_settle(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (!c->receive.rx || c->receive.showing) return;
-    if (c->receive.in_bounce && rdma_uses(RDMA_ZERO_COPY_IN) && conn->in_len <= c->receive.bounce_from_rx) {
+    if (c->receive.in_bounce && !conn->reading_paused && rdma_uses(RDMA_ZERO_COPY_IN) &&
+        conn->in_len <= c->receive.bounce_from_rx) {
         conn->in = c->receive.rx->data + c->receive.taken - conn->in_len;
         mem_free(c->receive.bounce);
         c->receive.bounce = NULL;
