@@ -172,7 +172,7 @@ SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 CLIENT_ABI := 1
 CLIENT_LIBRARY := src/client/libvalkeyrdma.so.$(CLIENT_ABI)
 CLIENT_LIBRARIES := $(if $(filter yes,$(BUILD_RDMA)),$(CLIENT_LIBRARY) src/client/libvalkeyrdma.so \
-    src/client/libvalkeyrdma.a src/client/libvalkeyrdma.pc)
+    src/client/libvalkeyrdma.a)
 CLIENT := $(addprefix src/client/,connection.c context.c verbs.c)
 PIC := $(B)/pic
 pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
@@ -230,8 +230,6 @@ src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/
 	$(Q)$(LD) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
 	$(Q)$(OBJCOPY) --localize-hidden $(PIC)/valkeyrdma.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $(PIC)/valkeyrdma.o
-src/client/libvalkeyrdma.pc: utils/packaging/libvalkeyrdma.pc.in src/lib/system/version.h
-	$(Q)sed "s|@VERSION@|$$(sed -n 's/.*PROJECT_VERSION "\(.*\)".*/\1/p' src/lib/system/version.h)|" $< >$@
 
 # A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
 # valkey-cli knows.
@@ -358,8 +356,8 @@ demo:
 	@utils/demo
 
 # Where files go, and what can be chosen, stands at the head of utils/packaging/install.
-install_variables := DESTDIR PREFIX BINDIR LIBDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR \
-    BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
+install_variables := DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR \
+    UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
 run_install = @env $(foreach name,$(install_variables),'$(name)=$($(name))') utils/packaging/install
 install: all
 	$(run_install)
@@ -367,7 +365,8 @@ uninstall:
 	$(run_install) --remove
 
 clean:
-	rm -rf build $(PROGRAMS) src/client/libvalkeyrdma.so* src/client/libvalkeyrdma.a src/client/libvalkeyrdma.pc $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
+	rm -rf build $(PROGRAMS) $(addprefix src/client/libvalkeyrdma.,so* a)
+	rm -rf $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
 	rm -f tags compile_commands.json

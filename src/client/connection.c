@@ -130,7 +130,10 @@ struct valkeyrdma *valkeyrdma_connect_start(struct valkeyrdma_context *context, 
         errno = -result;
         return NULL;
     }
-    c->deadline_us = clock_monotonic_us() + (uint64_t)(timeout_ms < 0 ? CONNECT_MS : timeout_ms ? timeout_ms : 1) * 1000;
+    c->deadline_us = clock_monotonic_us() + (uint64_t)(timeout_ms < 0 ? CONNECT_MS
+                                                       : timeout_ms   ? timeout_ms
+                                                                      : 1) *
+                                                1000;
     list_append(&c->context->connections, &c->link);
     bool begun = attempt(c);
     context_leave(c->context);

@@ -69,9 +69,9 @@ int valkeyrdma_set(const char *name, int64_t value) {
         const char *name;
         int64_t least, most;
     } known[] = {
-        {"busy-poll-us", 0, 1000000},  {"receive-buffer", RDMA_RX_SIZE_MIN, RDMA_RX_SIZE_MAX},
-        {"keepalive-ms", 0, 3600000},  {"ack-timeout-ms", 0, 60000},
-        {"traffic-class", -1, 255},    {"completion-vector", RDMA_VECTOR_AUTO, 65535},
+        {"busy-poll-us", 0, 1000000}, {"receive-buffer", RDMA_RX_SIZE_MIN, RDMA_RX_SIZE_MAX},
+        {"keepalive-ms", 0, 3600000}, {"ack-timeout-ms", 0, 60000},
+        {"traffic-class", -1, 255},   {"completion-vector", RDMA_VECTOR_AUTO, 65535},
         {"base-protocol", 0, 1},
     };
     size_t i = 0;

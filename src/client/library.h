@@ -6,10 +6,10 @@
  *
  * How threads wait
  *   A context is an event loop (net/event_loop.h) and a lock. Whoever calls the library takes the lock, works on the
- *   connection, and turns the loop where it must. A thread that has to wait becomes the leader if there is none: it arms
- *   the loop, releases the lock, and waits for the loop's descriptor. The other threads that wait sleep on a descriptor
- *   of their own. A turn that handled something wakes all of them, and the leader wakes one when it leaves.
- *   So sending never waits for a thread that waits to receive.
+ *   connection, and turns the loop where it must. A thread that has to wait becomes the leader if there is none: it
+ * arms the loop, releases the lock, and waits for the loop's descriptor. The other threads that wait sleep on a
+ * descriptor of their own. A turn that handled something wakes all of them, and the leader wakes one when it leaves. So
+ * sending never waits for a thread that waits to receive.
  *
  * Fork
  *   Contexts carry the generation of the process that made them, and every function checks it before it touches the

@@ -14,14 +14,14 @@
  *     valkeyrdma_close(c);
  *
  * Results
- *   Functions that return an int or a ssize_t return 0 or a count on success and a negative errno on failure, as -EAGAIN.
- *   valkeyrdma_error_text() has the reason why a connection failed.
+ *   Functions that return an int or a ssize_t return 0 or a count on success and a negative errno on failure, as
+ * -EAGAIN. valkeyrdma_error_text() has the reason why a connection failed.
  *
  * Timeouts
  *   `timeout_ms` is the longest time that a call waits: 0 does not wait, -1 waits without limit. A call that could do
  *   nothing returns -EAGAIN with timeout_ms 0, and -ETIMEDOUT when the time was over. A call that waits returns -EINTR
- *   when the thread handled a signal meanwhile, with or without SA_RESTART. After each of the three the connection is as
- *   before and the call may be repeated.
+ *   when the thread handled a signal meanwhile, with or without SA_RESTART. After each of the three the connection is
+ * as before and the call may be repeated.
  *
  * Contexts
  *   A connection belongs to a context, which owns the device's resources: completion queue, shared receive queue,
@@ -32,21 +32,21 @@
  *   follows the next paragraph, so that the peer's control messages are answered.
  *
  * Waiting elsewhere: the descriptor
- *   A context has one descriptor, valkeyrdma_context_fd(). Wait for it to become readable (POLLIN; level-triggered, also
- *   when you wait to send) and then call valkeyrdma_context_process(). Timeouts make it readable, too: about four times
- *   a second while there are connections. Call valkeyrdma_context_process() also once before you wait for the first
+ *   A context has one descriptor, valkeyrdma_context_fd(). Wait for it to become readable (POLLIN; level-triggered,
+ * also when you wait to send) and then call valkeyrdma_context_process(). Timeouts make it readable, too: about four
+ * times a second while there are connections. Call valkeyrdma_context_process() also once before you wait for the first
  *   time, and before you wait again after any other call of the library for that context: it arms the notifications.
  *   valkeyrdma_context_next() then returns each connection whose state has changed, and valkeyrdma_state() its state.
- *   A connection is reported once for each change (as with edge-triggered epoll): receive until -EAGAIN, or keep in mind
- *   that there is more.
+ *   A connection is reported once for each change (as with edge-triggered epoll): receive until -EAGAIN, or keep in
+ * mind that there is more.
  *
  * Threads
  *   Every function may be called from any thread, with these exceptions. Only one thread at a time receives from a
  *   connection (recv, recvv, peek, consume) and only one at a time sends to it (send, sendv); the receiving and the
- *   sending thread may be two. While valkeyrdma_close(), valkeyrdma_context_free() or valkeyrdma_context_next() runs, no
- *   other thread may use that connection, any connection of that context, or call next on it, respectively.
- *   A context has one lock, which is never held while a thread waits. Threads that use one context contend for it;
- *   give threads contexts of their own where speed matters.
+ *   sending thread may be two. While valkeyrdma_close(), valkeyrdma_context_free() or valkeyrdma_context_next() runs,
+ * no other thread may use that connection, any connection of that context, or call next on it, respectively. A context
+ * has one lock, which is never held while a thread waits. Threads that use one context contend for it; give threads
+ * contexts of their own where speed matters.
  *
  * Fork
  *   Connections and contexts belong to the process that made them. In a forked child every function fails for them with
@@ -59,16 +59,16 @@
  *   are still received, then valkeyrdma_recv() returns 0 (orderly end) or a negative errno; sending returns -EPIPE.
  *   valkeyrdma_close() still delivers what was sent before, for 2 seconds at most, and then ends both directions:
  *   replies that were on their way are lost. To end in order, send QUIT or wait for the last reply, then close.
- *   valkeyrdma_flush() waits until the peer's device has received all output. That the peer's program has read it only a
- *   reply proves.
+ *   valkeyrdma_flush() waits until the peer's device has received all output. That the peer's program has read it only
+ * a reply proves.
  *
  * RDMA libraries
  *   libibverbs.so.1 and librdmacm.so.1 (rdma-core) are loaded when the first connection or context is made. A program
  *   linked with this library starts without them; connecting then fails with -ENOSYS and a text that names the library.
  *
  * Limits
- *   The library calls abort() when a small allocation (kilobytes) fails, like the rest of the project. Memory whose size
- *   the peer or the caller determines is bounded by `receive_limit` and `send_limit`, and its failure is an error.
+ *   The library calls abort() when a small allocation (kilobytes) fails, like the rest of the project. Memory whose
+ * size the peer or the caller determines is bounded by `receive_limit` and `send_limit`, and its failure is an error.
  *   SIGPIPE, standard output and the log are never used. */
 #ifndef VALKEYRDMA_H
 #define VALKEYRDMA_H
@@ -107,9 +107,9 @@ VALKEYRDMA_API int valkeyrdma_available(char *error, size_t error_size);
  *                                  of unacknowledged messages
  *   "ack-timeout-ms"     250       unacknowledged messages are sent again after this time, seven times
  *   "traffic-class"      -1        of the packets, 0 to 255; -1: the connection manager's default
- *   "completion-vector"  -1        -1: random; -2: the one whose interrupt is served on the thread's CPUs; else its number
- *   "base-protocol"      0         1: use no extensions of the protocol
- * Returns 0, -ENOENT for an unknown name, or -ERANGE. */
+ *   "completion-vector"  -1        -1: random; -2: the one whose interrupt is served on the thread's CPUs; else its
+ * number "base-protocol"      0         1: use no extensions of the protocol Returns 0, -ENOENT for an unknown name, or
+ * -ERANGE. */
 VALKEYRDMA_API int valkeyrdma_set(const char *name, int64_t value);
 
 /* --- Contexts --- */

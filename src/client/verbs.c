@@ -32,7 +32,7 @@ struct _compat_ibv_port_attr;
     X(ibverbs, int, ibv_query_device, (struct ibv_context * context, struct ibv_device_attr * attr), (context, attr))  \
     X(ibverbs, int, ibv_query_port, (struct ibv_context * context, uint8_t port, struct _compat_ibv_port_attr * attr), \
       (context, port, attr))                                                                                           \
-    X(ibverbs, int, ibv_query_gid, (struct ibv_context * context, uint8_t port, int index, union ibv_gid * gid),       \
+    X(ibverbs, int, ibv_query_gid, (struct ibv_context * context, uint8_t port, int index, union ibv_gid *gid),        \
       (context, port, index, gid))                                                                                     \
     X(ibverbs, struct ibv_pd *, ibv_alloc_pd, (struct ibv_context * context), (context))                               \
     X(ibverbs, int, ibv_dealloc_pd, (struct ibv_pd * pd), (pd))                                                        \
@@ -69,8 +69,8 @@ struct _compat_ibv_port_attr;
       (struct rdma_cm_id * id, struct sockaddr * from, struct sockaddr * to, int timeout_ms),                          \
       (id, from, to, timeout_ms))                                                                                      \
     X(rdmacm, int, rdma_resolve_route, (struct rdma_cm_id * id, int timeout_ms), (id, timeout_ms))                     \
-    X(rdmacm, int, rdma_create_qp,                                                                                     \
-      (struct rdma_cm_id * id, struct ibv_pd * pd, struct ibv_qp_init_attr * attr), (id, pd, attr))                    \
+    X(rdmacm, int, rdma_create_qp, (struct rdma_cm_id * id, struct ibv_pd * pd, struct ibv_qp_init_attr * attr),       \
+      (id, pd, attr))                                                                                                  \
     X(rdmacm, int, rdma_connect, (struct rdma_cm_id * id, struct rdma_conn_param * param), (id, param))                \
     X(rdmacm, int, rdma_accept, (struct rdma_cm_id * id, struct rdma_conn_param * param), (id, param))                 \
     X(rdmacm, int, rdma_reject, (struct rdma_cm_id * id, const void *data, uint8_t size), (id, data, size))            \
@@ -119,8 +119,8 @@ static const struct {
     void *slot;
     bool cm;
 } entries[] = {
-#define is_ibverbs false
-#define is_rdmacm  true
+#define is_ibverbs                                              false
+#define is_rdmacm                                               true
 #define ENTRY(library, result, function, parameters, arguments) {#function, &table.function, is_##library},
     VERBS(ENTRY) VERBS_VOID(ENTRY)};
 

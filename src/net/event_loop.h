@@ -38,9 +38,9 @@ bool event_loop_is_turning(const struct event_loop *loop); /* within an iteratio
 void event_loop_wake(struct event_loop *loop);             /* from any thread or signal handler: end the wait */
 
 /* For an owner that waits elsewhere, in place of a turn's wait (the client library). event_loop_prepare_wait() arms the
- * polled sources; false: there is work, run a turn first. Then event_loop_fd() becomes readable when a descriptor of the
- * loop is ready or event_loop_wake() is called, but not when a timer is due. `spin`: false also while polled sources
- * are to be polled before the thread sleeps. Run a turn after the wait. */
+ * polled sources; false: there is work, run a turn first. Then event_loop_fd() becomes readable when a descriptor of
+ * the loop is ready or event_loop_wake() is called, but not when a timer is due. `spin`: false also while polled
+ * sources are to be polled before the thread sleeps. Run a turn after the wait. */
 int event_loop_fd(const struct event_loop *loop);
 bool event_loop_prepare_wait(struct event_loop *loop, bool spin);
 uint64_t event_loop_next_due(const struct event_loop *loop); /* time of the next timer; INT64_MAX: there is none */

@@ -2,10 +2,9 @@
  *
  *   rdma-client available                prints "0" or a negative errno, and the reason
  *   rdma-client CHECK HOST PORT          one of the checks below, or "all"; prints "ok NAME" for each that has passed
- *   rdma-client load HOST PORT THREADS CONNECTIONS SECONDS
- *                                        requests from threads that block and from one that polls. Prints "running" when
- *                                        all are connected. Ends with "ended ERRNO TEXT" for each connection that was
- *                                        lost. Exits 3 if a reply is wrong
+ *   rdma-client load HOST PORT THREADS CONNECTIONS SECONDS TIMEOUT_MS
+ *                                        requests from threads that block and from one that polls. Prints "running"
+ * when all are connected. Ends with "ended ERRNO TEXT" for each connection that was lost. Exits 3 if a reply is wrong
  *   rdma-client bench HOST PORT CONNECTIONS REQUESTS
  *                                        PING from one thread; prints requests per second */
 #include "client/valkeyrdma.h"
@@ -348,8 +347,7 @@ static void check_threads(void) {
 
 /* --- Signals and wake-ups --- */
 
-static void on_alarm(int number) {
-}
+static void on_alarm(int number) {}
 
 static void *wake_thread(void *context) {
     usleep(50000);
@@ -418,13 +416,14 @@ static void check_fork(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} checks[] = {{"blocking", check_blocking},     {"end", check_end},         {"errors", check_errors},
-              {"large", check_large},           {"limits", check_limits},   {"descriptor", check_descriptor},
-              {"threads", check_threads},       {"signals", check_signals}, {"fork", check_fork}};
+} checks[] = {{"blocking", check_blocking}, {"end", check_end},         {"errors", check_errors},
+              {"large", check_large},       {"limits", check_limits},   {"descriptor", check_descriptor},
+              {"threads", check_threads},   {"signals", check_signals}, {"fork", check_fork}};
 
 /* --- Load --- */
 
 static double deadline;
+static int patience_ms;
 static atomic_int connected;
 
 static void lost(int error, const char *text) {
@@ -440,14 +439,14 @@ static void *blocking_load(void *unused) {
         char request[1200];
         int size = i % 1000, len = snprintf(request, sizeof request, "ECHO %.*s\r\n", size + 1,
                                             "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
-        ssize_t n = valkeyrdma_send(c, request, (size_t)len, 20000);
+        ssize_t n = valkeyrdma_send(c, request, (size_t)len, patience_ms);
         size_t got = 0;
         while (n >= 0 && (got < 2 || memcmp(reply + got - 2, "x\r", 2) != 0)) {
-            n = valkeyrdma_recv(c, reply + got, 1, 20000);
+            n = valkeyrdma_recv(c, reply + got, 1, patience_ms);
             if (n == 0) n = -ECONNRESET;
             if (n > 0 && (got += (size_t)n) == sizeof reply) exit(3);
         }
-        if (n >= 0) n = valkeyrdma_recv(c, reply, 1, 20000);
+        if (n >= 0) n = valkeyrdma_recv(c, reply, 1, patience_ms);
         if (n <= 0) {
             lost((int)n, valkeyrdma_error_text(c));
             break;
@@ -536,7 +535,10 @@ int main(int argc, char **argv) {
     host = argv[2];
     port = atoi(argv[3]);
     alarm(300);
-    if (strcmp(argv[1], "load") == 0 && argc == 7) return load(atoi(argv[4]), atoi(argv[5]), atof(argv[6]));
+    if (strcmp(argv[1], "load") == 0 && argc == 8) {
+        patience_ms = atoi(argv[7]);
+        return load(atoi(argv[4]), atoi(argv[5]), atof(argv[6]));
+    }
     if (strcmp(argv[1], "bench") == 0 && argc == 6) return bench(atoi(argv[4]), atoi(argv[5]));
     bool found = false;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
