@@ -149,17 +149,6 @@ foreach {what rule} {
     }
 }
 
-test "connections get an error when the client's device is removed" -needs $::on_software_device -timeout 300 {
-    lassign [own_server] process port
-    for {set round 0} {$round < $::rounds} {incr round} {
-        set rule event:remove=[expr {50000 + 1000 * $round}],op=RDMA_CM_EVENT_ESTABLISHED,nth=8
-        set id [spawn env SOFTRDMA_FAULTS=$rule {*}$::opt(launcher) $::client load $::opt(rdma_host) $port 3 5 30 15000]
-        set got [spawn_wait $id 30000]
-        assert_equal "0 8" [list [dict get $got code] [llength [ends_of $got]]] [dict get $got err]
-        assert_match "*removed*" [dict get $got out]
-    }
-}
-
 test "waits end at their timeout while the server stands still, and go on after it" -needs $::on_software_device \
     -timeout 300 {
     lassign [own_server] process port
