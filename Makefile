@@ -1,4 +1,5 @@
-# make                     builds src/valkey-server, -benchmark, -cli, -check-rdb and -check-aof
+# make                     builds src/valkey-server, -benchmark, -cli, -check-rdb, -check-aof, -rdma-proxy, and the
+#                          client library src/client/libvalkeyrdma
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side;
 #                          charts: build/demo.html
 # make check               after `make` it takes less than a minute: style, unit tests, one suite of each kind
@@ -163,7 +164,8 @@ HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) \
     $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
-PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
+PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof \
+    $(if $(filter yes,$(BUILD_RDMA)),src/valkey-rdma-proxy)
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
 # The RDMA client library: the transport and what it needs, as position independent code with libc's allocator. It loads
@@ -230,6 +232,10 @@ src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/
 	$(Q)$(LD) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
 	$(Q)$(OBJCOPY) --localize-hidden $(PIC)/valkeyrdma.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $(PIC)/valkeyrdma.o
+
+PROXY := $(wildcard src/client/proxy/*.c)
+src/valkey-rdma-proxy: $(call objects,$(COMMON) $(PROXY)) build/variant
+	$(call link,$(LIBS))
 
 # A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
 # valkey-cli knows.
@@ -382,5 +388,6 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c \
+    tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT)))
