@@ -1,5 +1,8 @@
 /* endpoint.c: see endpoint.h.
  *
+ * A client with an old map of the slots may get many redirections. What a redirection says of its target depends on the
+ * target and on the view, so it is formatted once and kept until the cluster or an option changes.
+ *
  * The address family of a client costs a system call. It matters only where a node announces addresses for clients, so
  * it is not asked for before some node does. */
 #include "cluster/endpoint.h"
@@ -9,6 +12,19 @@
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <string.h>
+
+/* The transport of most clients is that of the client before: compared by the pointer to its name. */
+static enum endpoint_kind kind_of(const struct connection *conn) {
+    static const char *known;
+    static enum endpoint_kind kind;
+    const char *transport = conn_transport_name(conn);
+    if (__builtin_expect(transport == known, 1)) return kind;
+    known = transport;
+    kind = ENDPOINT_TCP;
+    if (strcmp(transport, "tls") == 0) kind = ENDPOINT_TLS;
+    if (strcmp(transport, "rdma") == 0 || strcmp(transport, "rdma-tls") == 0) kind = ENDPOINT_RDMA;
+    return kind;
+}
 
 static bool families_differ(void) {
     static const struct cluster *known;
@@ -32,12 +48,11 @@ static enum endpoint_family family_of(const struct connection *conn) {
 }
 
 struct endpoint_view endpoint_view_of(const struct client *client) {
-    struct endpoint_view view = {ENDPOINT_TCP, ENDPOINT_IPV4};
+    struct endpoint_view view = {ENDPOINT_TCP, ENDPOINT_IPV4, false};
     if (!client->conn) client = dispatch_requester(); /* of a script: who called it */
     if (!client || !client->conn) return view;
-    const char *transport = conn_transport_name(client->conn);
-    if (strcmp(transport, "tls") == 0) view.kind = ENDPOINT_TLS;
-    if (strcmp(transport, "rdma") == 0 || strcmp(transport, "rdma-tls") == 0) view.kind = ENDPOINT_RDMA;
+    view.kind = kind_of(client->conn);
+    view.with_rdma_ports = client->rdma_endpoints;
     if (families_differ()) view.family = family_of(client->conn);
     return view;
 }
@@ -60,34 +75,88 @@ const char *endpoint_host(const struct cluster_node *node, struct endpoint_view 
     return endpoint_ip(node, view);
 }
 
+static uint16_t rdma_port_of(const struct cluster_node *node) {
+    return node->client_rdma_port ? node->client_rdma_port : node->rdma_port;
+}
+
 uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view view) {
     uint16_t tcp = node->client_port ? node->client_port : node->port;
-    uint16_t rdma = node->client_rdma_port ? node->client_rdma_port : node->rdma_port;
+    uint16_t rdma = rdma_port_of(node);
     switch (view.kind) {
     case ENDPOINT_TCP: break;
     case ENDPOINT_TLS: return node->client_tls_port ? node->client_tls_port : node->tls_port;
-    /* A node without RDMA is named by its TCP port: the client's attempt to connect then fails with its address. */
+    /* A node of Valkey cannot tell its RDMA port. The documented norm is that both ports have the same number. Where
+     * the node has no RDMA, the client's attempt to connect fails with its address. */
     case ENDPOINT_RDMA: return rdma ? rdma : tcp;
     }
     return tcp;
 }
 
-const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
-                                 const struct client *client) {
-    static char text[64 + NODE_NAME_MAX];
-    struct endpoint_view view = endpoint_view_of(client);
-    struct slice word = ask ? SLICE("ASK ") : SLICE("MOVED ");
+uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoint_view view) {
+    return view.with_rdma_ports ? rdma_port_of(node) : 0;
+}
+
+/* --- Redirections --- */
+
+/* " host:port" of a node in a view. */
+struct target {
+    const struct cluster_node *node;
+    const struct cluster *cluster;
+    uint64_t view_version, options_version;
+    unsigned view, len;
+    char text[NODE_NAME_MAX + 16];
+};
+enum { TARGETS = 64, TARGET_MULTIPLIER = 0x9e3779b1 /* of Fibonacci hashing */, TARGET_SHIFT = 26 };
+
+static void target_format(struct target *target, const struct cluster_node *node, struct endpoint_view view) {
     const char *host = endpoint_host(node, view);
     size_t len = strlen(host);
-    char *at = text;
-    memcpy(at, word.data, word.len);
-    at += word.len;
-    at += format_uint64(at, slot);
+    *target = (struct target){.node = node,
+                              .cluster = this_cluster,
+                              .view_version = this_cluster->view_version,
+                              .options_version = cluster_options.version,
+                              .view = endpoint_view_index(view)};
+    char *at = target->text;
     *at++ = ' ';
     memcpy(at, host, len);
     at += len;
     *at++ = ':';
     at += format_uint64(at, endpoint_port(node, view));
-    *at = 0;
+    target->len = (unsigned)(at - target->text);
+}
+
+static const struct target *target_of(const struct cluster_node *node, struct endpoint_view view) {
+    static struct target targets[TARGETS];
+    unsigned index = endpoint_view_index(view);
+    uint32_t hash = ((uint32_t)((uintptr_t)node >> 4) + index) * (uint32_t)TARGET_MULTIPLIER >> TARGET_SHIFT;
+    struct target *target = &targets[hash];
+    if (target->node != node || target->view != index || target->cluster != this_cluster ||
+        target->view_version != this_cluster->view_version || target->options_version != cluster_options.version)
+        target_format(target, node, view);
+    return target;
+}
+
+/* The digits of a slot, of which there are at most five. */
+static char *slot_format(char *at, unsigned slot) {
+    if (slot >= 10000) *at++ = (char)('0' + slot / 10000);
+    if (slot >= 1000) *at++ = (char)('0' + slot / 1000 % 10);
+    if (slot >= 100) *at++ = (char)('0' + slot / 100 % 10);
+    if (slot >= 10) *at++ = (char)('0' + slot / 10 % 10);
+    *at++ = (char)('0' + slot % 10);
+    return at;
+}
+
+const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
+                                 const struct client *client) {
+    static char text[sizeof "MOVED 16383" + sizeof((struct target *)NULL)->text];
+    const struct target *target = target_of(node, endpoint_view_of(client));
+    char *at = text;
+    if (ask)
+        memcpy(at, "ASK ", 4), at += 4;
+    else
+        memcpy(at, "MOVED ", 6), at += 6;
+    at = slot_format(at, slot);
+    memcpy(at, target->text, target->len);
+    at[target->len] = 0;
     return text;
 }

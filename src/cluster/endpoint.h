@@ -12,15 +12,16 @@ struct client;
 /* What an answer depends on besides the node: a cache has one answer for each value. */
 enum endpoint_kind { ENDPOINT_TCP, ENDPOINT_TLS, ENDPOINT_RDMA };
 enum endpoint_family { ENDPOINT_IPV4, ENDPOINT_IPV6 };
-enum { ENDPOINT_VIEWS = 6 };
+enum { ENDPOINT_VIEWS = 12 };
 struct endpoint_view {
     enum endpoint_kind kind;
     enum endpoint_family family;
+    bool with_rdma_ports; /* CLIENT CAPA rdma-endpoints: SLOTS and SHARDS also name the RDMA port of each node */
 };
 /* Of a client; a script's is its caller's. Callers without a connection (module, replica link): TCP, IPv4. */
 struct endpoint_view endpoint_view_of(const struct client *client);
 static inline unsigned endpoint_view_index(struct endpoint_view view) { /* below ENDPOINT_VIEWS */
-    return (unsigned)view.kind * 2 + (unsigned)view.family;
+    return ((unsigned)view.kind * 2 + (unsigned)view.family) * 2 + view.with_rdma_ports;
 }
 
 /* The preferred endpoint: an IP address, a host name ("?" if the node has none), or "" (unknown-endpoint). Valid until
@@ -30,6 +31,8 @@ const char *endpoint_host(const struct cluster_node *node, struct endpoint_view 
 bool endpoint_is_unknown(void);
 const char *endpoint_ip(const struct cluster_node *node, struct endpoint_view view); /* "" if it is not known */
 uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view view);  /* 0: the node has none */
+/* What `rdma-port` of SLOTS and SHARDS says; 0: nothing, the view is without or the node has none. */
+uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoint_view view);
 /* The error that sends a client to the node: "MOVED 866 127.0.0.1:6379", or with `ask` "ASK ...". Valid until the next
  * call. */
 const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask, const struct client *client);

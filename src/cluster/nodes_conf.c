@@ -146,6 +146,8 @@ struct cluster *nodes_conf_start(const struct cluster_settings *settings, const 
     struct cluster *cluster;
     find_path();
     take_lock();
+    int leftovers = file_writer_clean(path);
+    if (leftovers) log_notice("Removed %d unfinished cluster config files of earlier processes", leftovers);
     memory_output_init(&text);
     int failed = file_read(path, FILE_MAX, &text.out);
     if (failed) {

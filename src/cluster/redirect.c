@@ -204,8 +204,26 @@ static bool passes(struct client *client, const struct command *command, int arg
            !slots_importing_from(slots, slot);
 }
 
+/* The most frequent refusal: passes() has found the slot of the only key, the cluster is up, and the slot is not open.
+ * NULL: decide() must decide. */
+static const char *redirect_simply(const struct client *client, const struct command *command) {
+    const struct slot_table *slots = &this_cluster->slots;
+    const struct cluster_node *owner = client->slot >= 0 ? slots->owner[client->slot] : NULL;
+    unsigned slot = (unsigned)client->slot;
+    if (!owner || owner == this_cluster->myself || !this_cluster->ok || !command->only_key) return NULL;
+    if (client->flags & (CLIENT_ASKING | CLIENT_READONLY | CLIENT_INTERNAL)) return NULL;
+    if (command->spec->flags & (CMD_PUBSUB | CMD_RUNS_QUEUED)) return NULL;
+    if (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot)) return NULL;
+    return endpoint_redirection(owner, slot, false, client);
+}
+
 static enum filter_answer ask(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error) {
+    *error = redirect_simply(client, command);
+    if (__builtin_expect(*error != NULL, 1)) {
+        client->slot = SLOT_NONE;
+        return FILTER_ELSEWHERE;
+    }
     asking_use(client, command);
     uint32_t flags = dispatch_flags(client, command, argv);
     int slot = flags & CMD_RUNS_QUEUED ? transaction_slot(client)

@@ -130,6 +130,10 @@ static bool knows(struct slice text) {
     memcpy(id.text, text.data, NODE_ID_LEN);
     return nodes_find(&this_cluster->nodes, &id) != NULL;
 }
+static int primary_rdma_port(void) {
+    const struct cluster_node *primary = this_cluster->myself->primary;
+    return primary ? primary->rdma_port : 0;
+}
 static void write_nodes(struct output *out) {
     for (size_t i = 0; i < this_cluster->nodes.count; i++) {
         struct node_line line;
@@ -142,6 +146,7 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .link_memory = link_memory,
                                            .node_id = node_id,
                                            .knows = knows,
+                                           .primary_rdma_port = primary_rdma_port,
                                            .publish = publish_send,
                                            .reset_stats = slot_stats_reset,
                                            .write_aux = setslot_write_aux,

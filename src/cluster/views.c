@@ -183,6 +183,12 @@ static void reply_named(struct reply *reply, const char *name, const char *text)
     reply_bulk_text(reply, text);
 }
 
+static void reply_port(struct reply *reply, const char *name, uint16_t port) {
+    if (!port) return;
+    reply_bulk_text(reply, name);
+    reply_integer(reply, port);
+}
+
 /* What a client could not read from: a replica that has failed, or has no data yet. */
 static bool replica_is_shown(const struct cluster_node *replica, uint64_t offset) {
     return !node_failed(replica) && (replica == this_cluster->myself ? offset : replica->offset) != 0;
@@ -198,10 +204,12 @@ static void reply_slots_node(struct reply *reply, const struct cluster_node *nod
         reply_bulk_text(reply, endpoint_host(node, endpoint));
     reply_integer(reply, endpoint_port(node, endpoint));
     reply_id(reply, &node->id);
-    reply_map(reply, (size_t)with_ip + with_hostname + (node->availability_zone != NULL));
+    uint16_t rdma_port = endpoint_named_rdma_port(node, endpoint);
+    reply_map(reply, (size_t)with_ip + with_hostname + (node->availability_zone != NULL) + (rdma_port != 0));
     if (with_ip) reply_named(reply, "ip", endpoint_ip(node, endpoint));
     if (with_hostname) reply_named(reply, "hostname", node->hostname);
     if (node->availability_zone) reply_named(reply, "availability-zone", node->availability_zone);
+    reply_port(reply, "rdma-port", rdma_port);
 }
 
 /* The end of the range of slots with one owner that begins at `slot`. */
@@ -251,21 +259,18 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
     if (endpoint.kind == ENDPOINT_RDMA)
         port = endpoint_port(node, endpoint);
     else if (node->port)
-        port = endpoint_port(node, (struct endpoint_view){ENDPOINT_TCP, endpoint.family});
-    if (node->tls_port) tls_port = endpoint_port(node, (struct endpoint_view){ENDPOINT_TLS, endpoint.family});
+        port = endpoint_port(node, (struct endpoint_view){.kind = ENDPOINT_TCP, .family = endpoint.family});
+    if (node->tls_port)
+        tls_port = endpoint_port(node, (struct endpoint_view){.kind = ENDPOINT_TLS, .family = endpoint.family});
+    uint16_t rdma_port = endpoint_named_rdma_port(node, endpoint);
     size_t pairs = 6;
     pairs += (port != 0) + (size_t)(tls_port != 0) + (node->hostname != NULL) + (node->availability_zone != NULL);
+    pairs += rdma_port != 0;
     reply_map(reply, pairs);
     reply_bulk_text(reply, "id");
     reply_id(reply, &node->id);
-    if (port) {
-        reply_bulk_text(reply, "port");
-        reply_integer(reply, port);
-    }
-    if (tls_port) {
-        reply_bulk_text(reply, "tls-port");
-        reply_integer(reply, tls_port);
-    }
+    reply_port(reply, "port", port);
+    reply_port(reply, "tls-port", tls_port);
     reply_named(reply, "ip", endpoint_ip(node, endpoint));
     reply_named(reply, "endpoint", endpoint_host(node, endpoint));
     if (node->hostname) reply_named(reply, "hostname", node->hostname);
@@ -277,6 +282,7 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
     bool has_data = !node_is_replica(node) || (node == this_cluster->myself ? offset : node->offset) != 0;
     reply_named(reply, "health", node_failed(node) ? "fail" : has_data ? "online" : "loading");
     if (node->availability_zone) reply_named(reply, "availability-zone", node->availability_zone);
+    reply_port(reply, "rdma-port", rdma_port);
 }
 
 static void make_shards(struct view *view, struct reply *reply, struct endpoint_view endpoint, uint64_t offset) {

@@ -6,6 +6,7 @@
 #include "repl/pull_primary.h"
 #include "repl/pull_replica.h"
 #include "server/clients/listeners.h"
+#include "server/cluster_hooks.h"
 #include "server/config/rdma_options.h"
 #include "server/config/tls_options.h"
 #include "server/role.h"
@@ -46,6 +47,11 @@ bool link_is_rdma(const struct connection *conn) {
     return conn->transport == transport_find("rdma") || conn->transport == transport_find("rdma-tls");
 }
 
+/* What the primary says on the cluster bus; 0: nothing, or this server is not a node of a cluster. */
+static int announced_port(void) {
+    return cluster_hooks ? cluster_hooks->primary_rdma_port() : 0;
+}
+
 static struct connect_options to_primary(const struct connection_events *events, uint32_t timeout_ms) {
     return (struct connect_options){.host = role->host,
                                     .port = role->port,
@@ -66,7 +72,10 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
     next.fell_back = next.tcp_next;
     next.tcp_next = false;
     if (!rdma) return conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
-    if (next.known_port) options.port = next.known_port;
+    if (next.known_port)
+        options.port = next.known_port;
+    else if (announced_port())
+        options.port = announced_port();
     if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
     next.tried_port = options.port;
     return conn_connect(over_rdma(), server.loop, &options);
@@ -111,8 +120,10 @@ bool link_learn_port(const struct connection *conn, struct slice answer) {
     if (answer.len <= prefix.len || memcmp(answer.data, prefix.data, prefix.len) != 0) return false;
     if (!parse_int64(slice_make(answer.data + prefix.len, answer.len - prefix.len), &port)) return false;
     if (port <= 0 || port > 65535) return false;
-    next.known_port = (int)port;
-    if (link_is_rdma(conn) || port == next.tried_port) return false;
+    bool over_tcp = !link_is_rdma(conn);
+    /* The port of the bus has worked, and that of this reply may be another one behind a mapping of ports. */
+    next.known_port = !over_tcp && next.tried_port == announced_port() ? 0 : (int)port;
+    if (!over_tcp || port == next.tried_port) return false;
     log_notice("PRIMARY <-> REPLICA sync: The primary listens for RDMA on port %d. Connecting there", (int)port);
     return true;
 }

@@ -3,7 +3,8 @@
  * With `rdma-replication yes` each connect tries RDMA first. If that fails (no device, no listener, no route), the
  * replica immediately connects over TCP, and the next connect tries RDMA again.
  *
- * The replica first assumes that the primary's RDMA port is the port of REPLICAOF. In the handshake it asks for the
+ * The replica first assumes that the primary's RDMA port is the port of REPLICAOF, or in a cluster the one that the
+ * primary has told on the bus. In the handshake it asks for the
  * real one by `REPLCONF rdma-port <its own>`. A primary with an RDMA listener replies "+OK <port>", any other primary
  * "+OK" or an error. If a replica connected over TCP learns another port, it immediately connects there by RDMA. So
  * REPLICAOF, chained replicas and failover use TCP ports only, as clients and Sentinel expect.

@@ -61,12 +61,28 @@ void reply_status(struct reply *r, const char *text) {
     line_write(r, '+', slice_of(text));
 }
 
+/* The upper bit of a byte is set: it, or one before it, is below ' '. */
+static inline uint64_t control_characters(const char *text) {
+    const uint64_t each = 0x0101010101010101;
+    uint64_t word;
+    memcpy(&word, text, sizeof word);
+    return (word - each * ' ') & ~word & each << 7;
+}
+
+/* False: the text has no line break. Looks at eight bytes at a time; the last eight may be looked at twice. */
+static inline bool may_have_line_break(const char *text, size_t len) {
+    if (len < sizeof(uint64_t)) return true;
+    uint64_t found = control_characters(text + len - sizeof(uint64_t));
+    for (size_t at = 0; at + sizeof(uint64_t) < len; at += sizeof(uint64_t)) found |= control_characters(text + at);
+    return found != 0;
+}
+
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
     char *clean = NULL, buffer[512];
     /* Text from a client may contain line breaks, which must not end the line. Trailing ones are dropped. */
     while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
-    if (memchr(text, '\r', len) || memchr(text, '\n', len)) {
+    if (may_have_line_break(text, len) && (memchr(text, '\r', len) || memchr(text, '\n', len))) {
         clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);
         for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
         text = clean;

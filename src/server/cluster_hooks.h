@@ -12,6 +12,7 @@ struct cluster_hooks {
     size_t (*link_memory)(void);   /* bytes of these connections */
     struct slice (*node_id)(void); /* of this node; valid until CLUSTER RESET */
     bool (*knows)(struct slice node_id);
+    int (*primary_rdma_port)(void); /* of the primary that this node follows, as it announces it; 0: not known */
     /* To the other nodes; this one has `receivers` of it. */
     void (*publish)(struct slice channel, struct slice message, bool shard, size_t receivers);
     void (*reset_stats)(void); /* CONFIG RESETSTAT */

@@ -1,10 +1,12 @@
 /* benchmark.c: valkey-benchmark measures the performance of a server. benchmark.h lists its parts. */
 #include "tools/benchmark.h"
+#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "resp/request.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct bench {
     struct bench_options options;
@@ -13,20 +15,23 @@ struct bench {
     struct bench_page *page; /* NULL: no --report */
 };
 
-enum { REDISCOVER_MAX = 5 };
+/* While slots move, each of them sends away the requests for it, one after the other. */
+enum { REDISCOVER_S = 30, REDISCOVER_PAUSE_MS = 50 };
 
 /* Runs one test and prints its result. A test whose command the server does not know is skipped. */
 static bool test_run(void *context, const char *title, const struct bench_request *request) {
     struct bench *bench = context;
     struct bench_result result;
-    for (int attempt = 0;; attempt++) {
+    uint64_t begin_us = clock_monotonic_us();
+    for (;;) {
         report_begin(&bench->report, title);
         bench_run(&bench->options, &bench->cluster, request, &result, report_progress, &bench->report);
         bool moved = result.outcome == BENCH_SERVER_ERROR && bench->options.cluster &&
                      (strncmp(result.error, "MOVED ", 6) == 0 || strncmp(result.error, "ASK ", 4) == 0);
-        if (!moved || attempt == REDISCOVER_MAX) break;
+        if (!moved || clock_monotonic_us() - begin_us > REDISCOVER_S * 1000000ull) break;
         /* Slots have moved: read the slot map again and restart this test. */
         histogram_free(result.latencies);
+        nanosleep(&(struct timespec){.tv_nsec = REDISCOVER_PAUSE_MS * 1000000}, NULL);
         cluster_free(&bench->cluster);
         cluster_discover(&bench->cluster, &bench->options);
     }

@@ -82,10 +82,33 @@ start_cluster {primaries 2 faults 1} {
             reconnect_of $id
             node_start 0
             assert_equal $name [n 0 cluster myid] $rule
+            assert_equal {} [temporary_files 0] $rule
             # What the other one has heard is known again, or more.
             assert {[cluster_field 0 cluster_current_epoch] >= $epoch} $rule
             assert {[cluster_field 1 cluster_current_epoch] <= [cluster_field 0 cluster_current_epoch]} $rule
             wait_for_cluster_agreement
         }
+    }
+
+    test "a node removes at its start what it left behind when it was killed, and nothing else" {
+        node_kill 0
+        set dir [node 0 dir]
+        write_file [file join $dir kept] kept
+        foreach name {nodes.conf.tmp-1-2 nodes.conf.tmp-4242-123456789012} {write_file [file join $dir $name] x}
+        set kept {nodes.conf.tmp nodes.conf.tmp- nodes.conf.tmp-1 nodes.conf.tmp-1- nodes.conf.tmp-1-2x\
+            nodes.conf.tmp-1-2-3 other.conf.tmp-1-2}
+        foreach name $kept {write_file [file join $dir $name] x}
+        file mkdir [file join $dir nodes.conf.tmp-5-6]
+        file link -symbolic [file join $dir nodes.conf.tmp-7-8] [file join $dir kept]
+        set from [node_log_size 0]
+        node_start 0
+        assert [log_has "Removed 2 unfinished cluster config files of earlier processes" $from [node_level 0]]
+        foreach name {nodes.conf.tmp-1-2 nodes.conf.tmp-4242-123456789012} {
+            assert {![file exists [file join $dir $name]]} $name
+        }
+        foreach name [list {*}$kept kept nodes.conf.tmp-5-6 nodes.conf.tmp-7-8] {
+            assert {[file exists [file join $dir $name]]} $name
+        }
+        wait_for_cluster_agreement
     }
 }

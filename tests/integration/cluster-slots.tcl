@@ -60,6 +60,10 @@ start_cluster {primaries 2 replicas 1} {
     }
 
     test "messages reach the subscribers of all nodes, and those of shard channels of the shard" {
+        # A message on a link that has brought no ping yet is dropped, as by Valkey.
+        foreach i [nodes] {
+            wait_for_condition 20000 {[regexp -all {direction from} [n $i cluster links]] == 3}
+        }
         set near [new_client -port [node 0 port]]
         set far [new_client -port [node 3 port]]
         set shard [new_client -port [node 3 port]]
@@ -218,5 +222,67 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal "-ERR Unrecognized sort metric for ORDERBY." [n 0 -typed cluster slot-stats orderby foo]
         n 0 config set cluster-slot-stats-enabled no
         assert_equal key-count [lindex [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1] 0]
+    }
+}
+
+# Node 1 loses a slot with its keys: node 0 claims it in a later epoch.
+start_cluster {primaries 2 overrides {cluster-databases 4}} {
+    proc lose_slot {slot} {
+        n 0 cluster delslots $slot
+        n 0 cluster bumpepoch
+        assert_equal OK [n 0 cluster addslots $slot]
+        wait_for_condition 20000 {[slot_owner $slot] == 0 && [n 1 cluster countkeysinslot $slot] == 0}
+    }
+    # The commands of the stream that are not about the link, up to this key.
+    proc stream_until {c key} {
+        set commands {}
+        while {1} {
+            set got [$c -read]
+            if {[string tolower [lindex $got 0]] in {ping replconf}} continue
+            if {[lrange $got 0 1] eq [list set $key]} {return $commands}
+            lappend commands $got
+        }
+    }
+    proc fill_slot {slot} {
+        foreach db {0 2} {
+            n 1 select $db
+            for {set i 0} {$i < 200} {incr i} {n 1 set [slot_tag $slot]:$i x}
+        }
+        n 1 select 0
+    }
+
+    test "the keys of a lost slot are deleted by CLUSTER FLUSHSLOT where all replicas are of version 9.0 or later" {
+        fill_slot 9000
+        lassign [replica_full_sync capa eof capa psync2 version 9.0.0] c
+        lose_slot 9000
+        n 1 set [slot_tag 9001]:end 1
+        set commands [lmap command [stream_until $c [slot_tag 9001]:end] {
+            if {[lindex $command 0] eq "SELECT"} continue
+            set command
+        }]
+        assert_equal {{CLUSTER FLUSHSLOT 9000 ASYNC}} $commands
+        $c -close
+        wait_for_condition 10000 {[info_field_of 1 replication connected_slaves] == 0}
+    }
+
+    test "older replicas get DEL for each key, in all databases" {
+        fill_slot 9002
+        lassign [replica_full_sync capa eof capa psync2 version 8.1.3] c
+        lose_slot 9002
+        n 1 set [slot_tag 9001]:end 2
+        set db ""
+        set deleted {0 {} 2 {}}
+        foreach command [stream_until $c [slot_tag 9001]:end] {
+            switch -- [lindex $command 0] {
+                MULTI - EXEC {}
+                SELECT {set db [lindex $command 1]}
+                DEL {dict lappend deleted $db {*}[lrange $command 1 end]}
+                default {fail "unexpected: $command"}
+            }
+        }
+        set keys {}
+        for {set i 0} {$i < 200} {incr i} {lappend keys [slot_tag 9002]:$i}
+        foreach at {0 2} {assert_equal [lsort $keys] [lsort [dict get $deleted $at]]}
+        $c -close
     }
 }

@@ -5,11 +5,13 @@
 #include "lib/system/clock.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/memory.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct job {
@@ -31,6 +33,8 @@ struct file_writer {
     uint64_t done_ticket;
     bool posted, stopping;
 };
+
+#define TEMPORARY_MARK ".tmp-" /* then the process and the time, both in digits */
 
 const char *file_step_name(enum file_step step) {
     static const char *const names[FILE_STEPS] = {"open", "write", "fsync", "close", "rename", "dir-fsync", "unlink"};
@@ -101,13 +105,47 @@ void file_write(const char *path, struct slice content, bool durable, mode_t mod
     struct steps steps = {written, clock_monotonic_us()};
     size_t size = strlen(path) + 64;
     char *temporary = mem_alloc(size);
-    snprintf(temporary, size, "%s.tmp-%d-%llu", path, (int)getpid(), (unsigned long long)clock_monotonic_us());
+    snprintf(temporary, size, "%s" TEMPORARY_MARK "%d-%llu", path, (int)getpid(),
+             (unsigned long long)clock_monotonic_us());
     if (write_steps(&steps, temporary, path, content, durable, mode, lock)) {
         if (durable) step_end(&steps, FILE_STEP_DIR_FSYNC, sync_directory(path));
     } else if (written->failed != FILE_STEP_OPEN) {
         step_end(&steps, FILE_STEP_UNLINK, unlink(temporary) == 0);
     }
     mem_free(temporary);
+}
+
+/* --- What was left behind --- */
+
+static bool is_temporary_of(const char *name, const char *base) {
+    static const char digits[] = "0123456789";
+    size_t len = strlen(base), process, time;
+    if (strncmp(name, base, len) != 0) return false;
+    name += len;
+    if (strncmp(name, TEMPORARY_MARK, sizeof TEMPORARY_MARK - 1) != 0) return false;
+    name += sizeof TEMPORARY_MARK - 1;
+    process = strspn(name, digits);
+    if (!process || name[process] != '-') return false;
+    name += process + 1;
+    time = strspn(name, digits);
+    return time && !name[time];
+}
+
+int file_writer_clean(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *directory = mem_strndup(slash ? path : ".", slash ? (size_t)(slash - path) + 1 : 1);
+    DIR *files = opendir(directory);
+    mem_free(directory);
+    if (!files) return 0;
+    int removed = 0;
+    for (const struct dirent *file; (file = readdir(files));) {
+        struct stat about;
+        if (!is_temporary_of(file->d_name, slash ? slash + 1 : path)) continue;
+        if (fstatat(dirfd(files), file->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(about.st_mode)) continue;
+        if (unlinkat(dirfd(files), file->d_name, 0) == 0) removed++;
+    }
+    closedir(files);
+    return removed;
 }
 
 /* --- The thread --- */

@@ -65,6 +65,10 @@ void file_writer_deliver(struct file_writer *writer);
 void file_writer_wait(struct file_writer *writer, uint64_t ticket);
 uint64_t file_writer_last_ticket(const struct file_writer *writer); /* 0: nothing was submitted */
 
+/* Removes files that writers of `path` have left behind because their process was killed: regular files beside it with
+ * the names of temporary files. Returns their number. Only for the one who may write `path` (file_lock.h). */
+int file_writer_clean(const char *path);
+
 /* Replaces a file in the calling thread, as the writer does for each content. Fills *written except `ticket`. */
 void file_write(const char *path, struct slice content, bool durable, mode_t mode, struct file_lock *lock,
                 struct file_written *written);

@@ -62,6 +62,7 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
+    bool rdma_endpoints; /* CLIENT CAPA rdma-endpoints */
     int16_t slot; /* the hash slot of the request that filters are asked about, set by that of cluster mode; -1: see
                      struct call */
     uint32_t redacted;   /* arguments of the last call that are secret (call_redact): use client_hides_argument */

@@ -149,8 +149,10 @@ static void flag_run(struct call *call, uint32_t flag) {
 }
 /* Newer clients may send unknown capabilities, which are not an error. */
 static void capa_run(struct call *call) {
-    for (int i = 2; i < call->argc; i++)
+    for (int i = 2; i < call->argc; i++) {
         if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;
+        if (slice_is(call->argv[i], "rdma-endpoints")) call->client->rdma_endpoints = true;
+    }
     reply_ok(call->reply);
 }
 
