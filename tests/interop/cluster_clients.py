@@ -187,8 +187,8 @@ class Load:
         except ValueError:
             report.check("%s: %s" % (self.name, what), False, line)
             return
-        report.check("%s: %s" % (self.name, what), got.get("acknowledged", 0) > 0 and (not lossless or got["lost"] == 0),
-                     line)
+        report.check("%s: %s" % (self.name, what),
+                     got.get("acknowledged", 0) > 0 and (not lossless or got["lost"] == 0), line)
         if os.environ.get("VERBOSE"):
             print("    " + line)
 

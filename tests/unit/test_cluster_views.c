@@ -18,7 +18,7 @@ static void (*const writers[KINDS])(struct reply *reply, struct endpoint_view vi
 static const char *const names[KINDS] = {"NODES", "SLOTS", "SHARDS"};
 
 static void write_view(struct memory_output *out, unsigned kind, unsigned view, uint8_t protocol) {
-    struct endpoint_view endpoint = {view / 2, view % 2};
+    struct endpoint_view endpoint = {view / 4, view / 2 % 2, view % 2};
     assert_int_equal(endpoint_view_index(endpoint), view);
     memory_output_clear(out);
     struct reply reply = {.out = &out->out, .protocol = protocol};
@@ -220,13 +220,15 @@ static void replicas_without_data_are_not_offered(void **state) {
 }
 
 static void endpoints_depend_on_kind_family_and_options(void **state) {
-    const struct endpoint_view tcp = {ENDPOINT_TCP, ENDPOINT_IPV4}, tcp6 = {ENDPOINT_TCP, ENDPOINT_IPV6},
-                               tls = {ENDPOINT_TLS, ENDPOINT_IPV4}, rdma = {ENDPOINT_RDMA, ENDPOINT_IPV4};
+    const struct endpoint_view tcp = {.kind = ENDPOINT_TCP}, tcp6 = {.family = ENDPOINT_IPV6},
+                               tls = {.kind = ENDPOINT_TLS}, rdma = {.kind = ENDPOINT_RDMA},
+                               tcp_capable = {.with_rdma_ports = true};
     struct cluster_node node = {.address = "10.0.0.1", .port = 6379};
     assert_string_equal(endpoint_host(&node, tcp), "10.0.0.1");
     assert_int_equal(endpoint_port(&node, tcp), 6379);
     assert_int_equal(endpoint_port(&node, tls), 0);
     assert_int_equal(endpoint_port(&node, rdma), 6379); /* it has no RDMA */
+    assert_int_equal(endpoint_named_rdma_port(&node, tcp_capable), 0);
     node.tls_port = 6380;
     node.rdma_port = 6381;
     assert_int_equal(endpoint_port(&node, tls), 6380);
@@ -237,25 +239,38 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
     assert_int_equal(endpoint_port(&node, tcp), 1);
     assert_int_equal(endpoint_port(&node, tls), 2);
     assert_int_equal(endpoint_port(&node, rdma), 3);
+    assert_int_equal(endpoint_named_rdma_port(&node, tcp_capable), 3);
+    assert_int_equal(endpoint_named_rdma_port(&node, tcp), 0);
     node.client_ipv6 = "fe80::1";
     assert_string_equal(endpoint_ip(&node, tcp), "10.0.0.1");
     assert_string_equal(endpoint_ip(&node, tcp6), "fe80::1");
     node.client_ipv4 = "192.0.2.1";
     assert_string_equal(endpoint_ip(&node, tcp), "192.0.2.1");
 
+    struct cluster cluster = {0};
+    this_cluster = &cluster;
     struct client *client = client_new(NULL);
     assert_string_equal(endpoint_redirection(&node, 866, false, client), "MOVED 866 192.0.2.1:1");
     assert_string_equal(endpoint_redirection(&node, 16383, true, client), "ASK 16383 192.0.2.1:1");
     cluster_options.preferred_endpoint = ENDPOINT_HOSTNAME;
     assert_string_equal(endpoint_host(&node, tcp), "?");
     node.hostname = "host.example";
+    cluster.view_version++;
     assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 host.example:1");
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "MOVED %u host.example:1", slot);
+        assert_string_equal(endpoint_redirection(&node, slot, false, client), expected);
+    }
     assert_false(endpoint_is_unknown());
     cluster_options.preferred_endpoint = ENDPOINT_UNKNOWN;
+    cluster_options.version++;
     assert_true(endpoint_is_unknown());
     assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 :1");
     cluster_options.preferred_endpoint = ENDPOINT_IP;
+    cluster_options.version++;
     client_free(client);
+    this_cluster = NULL;
 }
 
 int main(void) {

@@ -89,6 +89,17 @@ static void errors_are_one_line_and_reported_to_the_hook(void **state) {
     reply_error_format(&r2, "ERR unknown command '%s' %d", "a\r\n+OK\r\n", 7),
         expect("-ERR unknown command 'a  +OK  ' 7\r\n");
     assert_string_equal(hooked, "ERR unknown command 'a  +OK  ' 7");
+    for (size_t len = 1; len < 40; len++) { /* a line break at each place of texts of each length */
+        for (size_t at = 0; at < len; at++) {
+            char text[64] = {0}, expected[64];
+            memset(text, 0xe4, len);
+            text[at] = at % 2 ? '\r' : '\n';
+            reply_error(&r2, text);
+            text[at] = ' ';
+            snprintf(expected, sizeof expected, "-%.*s\r\n", (int)(at + 1 == len ? at : len), text);
+            expect(expected);
+        }
+    }
     reply_syntax_error(&r2), expect("-ERR syntax error\r\n");
     reply_wrong_type(&r2), expect("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
 }
