@@ -10,7 +10,19 @@ enum { WORD_BITS = 64 };
 struct known_slot key_slot_of_call;
 struct known_slots key_slots_ahead;
 
+unsigned key_slot_search(struct slice key) {
+    struct known_slots *ahead = &key_slots_ahead;
+    for (size_t i = 0; i < ahead->count; i++) {
+        if (!known_slot_is(&ahead->keys[i], key)) continue;
+        ahead->found = i;
+        ahead->next = i + 1;
+        return ahead->keys[i].slot;
+    }
+    return hash_slot(key);
+}
+
 struct slot_tables {
+    struct hashtable_head heads[HASH_SLOTS];    /* of `tables`, as of their last change */
     size_t sums[HASH_SLOTS + 1];                /* a Fenwick tree of the numbers of keys */
     struct hashtable *tables[HASH_SLOTS];       /* NULL: no keys */
     uint64_t rehashing[HASH_SLOTS / WORD_BITS]; /* bitmap: tables that are being resized */
@@ -24,9 +36,6 @@ struct slot_tables {
 
 size_t slot_tables_size(const struct slot_tables *slots) {
     return slots->sums[HASH_SLOTS];
-}
-struct hashtable *slot_tables_table(const struct slot_tables *slots, unsigned slot) {
-    return slots->tables[slot];
 }
 
 size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot) {
@@ -45,10 +54,11 @@ static unsigned slot_of_random_key(const struct slot_tables *slots) {
     return (unsigned)fenwick_find(slots->sums, HASH_SLOTS, random_below(slot_tables_size(slots)));
 }
 
-/* Called after a change of a table, which had `before` bytes. */
+/* Called after a change of a table, which had `before` bytes of buckets. */
 static void slot_changed(struct slot_tables *slots, unsigned slot, size_t before) {
     const struct hashtable *table = slots->tables[slot];
-    slots->memory += hashtable_memory(table) - before;
+    slots->memory += hashtable_buckets_memory(table) - before;
+    slots->heads[slot] = hashtable_head(table);
     uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
     bool rehashing = hashtable_is_rehashing(table);
     if (likely(rehashing == ((*word & bit) != 0))) return;
@@ -68,12 +78,13 @@ static struct hashtable *slot_table_make(struct key_tables *tables, unsigned slo
 
 /* Frees the table of a slot without keys. */
 static void slot_table_free(struct slot_tables *slots, unsigned slot) {
-    size_t before = hashtable_memory(slots->tables[slot]);
+    size_t before = hashtable_buckets_memory(slots->tables[slot]);
     hashtable_clear(slots->tables[slot]);
     slot_changed(slots, slot, before);
     slots->memory -= hashtable_memory(slots->tables[slot]);
     hashtable_free(slots->tables[slot]);
     slots->tables[slot] = NULL;
+    slots->heads[slot] = (struct hashtable_head){0};
 }
 
 struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot) {
@@ -85,6 +96,7 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
     uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
     if (*word & bit) *word ^= bit, slots->rehashing_count--;
     slots->tables[slot] = NULL;
+    slots->heads[slot] = (struct hashtable_head){0};
     return table;
 }
 
@@ -92,6 +104,7 @@ void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hasht
     if (!tables->slots) tables->slots = mem_calloc(1, sizeof(*tables->slots));
     tables->slots->tables[slot] = table;
     fenwick_add(tables->slots->sums, HASH_SLOTS, slot, hashtable_size(table));
+    tables->slots->memory += hashtable_memory(table) - hashtable_buckets_memory(table);
     slot_changed(tables->slots, slot, 0);
 }
 
@@ -140,7 +153,7 @@ void key_tables_expand(struct key_tables *tables, size_t keys) {
 void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t keys) {
     if (!keys || !tables->per_slot) return;
     struct hashtable *table = slot_table_make(tables, slot);
-    size_t before = hashtable_memory(table);
+    size_t before = hashtable_buckets_memory(table);
     hashtable_expand(table, keys);
     slot_changed(tables->slots, slot, before);
 }
@@ -162,7 +175,7 @@ bool key_tables_rehash_for(struct key_tables *tables, uint64_t microseconds) {
     for (int left = slots->rehashing_count; left; left--) {
         if (now >= end) return true;
         unsigned slot = slot_rehashing(slots, slots->rehash_slot);
-        size_t before = hashtable_memory(slots->tables[slot]);
+        size_t before = hashtable_buckets_memory(slots->tables[slot]);
         bool undone = hashtable_rehash_for(slots->tables[slot], end - now);
         slot_changed(slots, slot, before);
         if (undone) return true;
@@ -183,7 +196,7 @@ void key_tables_resize_where_needed(struct key_tables *tables) {
         unsigned slot = slot_with_keys(slots, slots->resize_slot);
         slots->resize_slot = slot < HASH_SLOTS ? slot + 1 : 0;
         if (slot >= HASH_SLOTS) return;
-        size_t before = hashtable_memory(slots->tables[slot]);
+        size_t before = hashtable_buckets_memory(slots->tables[slot]);
         hashtable_resize_where_needed(slots->tables[slot]);
         slot_changed(slots, slot, before);
     }
@@ -204,13 +217,44 @@ static struct hashtable *table_at(const struct key_tables *tables, const struct 
     return tables->slots ? tables->slots->tables[position->slot] : NULL;
 }
 
+/* Slot and hash of a key. What is known of the key of the call is not computed again. */
+static inline struct key_position locate(const struct key_tables *tables, struct slice key) {
+    struct key_position position = {.slot = 0};
+    struct known_slot *known = &key_slot_of_call;
+    if (tables->per_slot && likely(known_slot_is(known, key))) {
+        position.slot = known->slot;
+        position.hash.hash = known->hash;
+        if (likely(known->hashed)) return position;
+        hashtable_locate(tables->type, key, &position.hash);
+        known->hash = position.hash.hash;
+        known->hashed = true;
+        return position;
+    }
+    if (tables->per_slot) position.slot = hash_slot(key);
+    hashtable_locate(tables->type, key, &position.hash);
+    return position;
+}
+
+/* Of a database with a table for each slot. */
+static inline void **slots_find(const struct key_tables *tables, struct slice key,
+                                const struct key_position *position) {
+    const struct slot_tables *slots = tables->slots;
+    const struct hashtable_head *head = &slots->heads[position->slot];
+    if (likely(head->word != 0)) return hashtable_head_find(head, tables->type, key, &position->hash);
+    struct hashtable *table = slots->tables[position->slot];
+    return table ? hashtable_find_at(table, key, &position->hash) : NULL;
+}
+
+void **key_tables_slow_find_ref(const struct key_tables *tables, struct slice key) {
+    if (!tables->slots) return NULL;
+    struct key_position position = locate(tables, key);
+    return slots_find(tables, key, &position);
+}
+
 void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
                                        struct key_position *position) {
-    position->slot = tables->per_slot ? key_slot(key) : 0;
-    struct hashtable *table = table_at(tables, position);
-    if (table) return hashtable_find_or_prepare(table, key, &position->hash);
-    hashtable_locate(tables->type, key, &position->hash);
-    return NULL;
+    *position = locate(tables, key);
+    return tables->slots ? slots_find(tables, key, position) : NULL;
 }
 
 void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry) {
@@ -219,7 +263,7 @@ void key_tables_slow_add_at(struct key_tables *tables, struct key_position *posi
         return;
     }
     struct hashtable *table = slot_table_make(tables, position->slot);
-    size_t before = hashtable_memory(table);
+    size_t before = hashtable_buckets_memory(table);
     hashtable_add_at(table, &position->hash, entry);
     fenwick_add(tables->slots->sums, HASH_SLOTS, position->slot, 1);
     slot_changed(tables->slots, position->slot, before);
@@ -230,7 +274,7 @@ void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
     unsigned slot = slots ? key_slot(key) : 0;
     struct hashtable *table = slots ? slots->tables[slot] : NULL;
     if (!table) return NULL;
-    size_t before = hashtable_memory(table);
+    size_t before = hashtable_buckets_memory(table);
     void *entry = hashtable_pop(table, key);
     if (!entry) return NULL;
     fenwick_add(slots->sums, HASH_SLOTS, slot, SIZE_MAX);
@@ -258,27 +302,28 @@ void **key_tables_find_at(const struct key_tables *tables, struct slice key, con
     return table ? hashtable_find_at(table, key, &position->hash) : NULL;
 }
 
-/* Prefetches in steps, each for all keys: the tables, their buckets, the entries. */
+/* Prefetches in steps, each for all keys: the heads, the buckets, the entries. A table that is being resized is not
+ * prefetched. */
 void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count, bool ahead) {
-    struct hashtable *of_keys[HASHTABLE_PREFETCH_MAX];
-    struct hashtable_position positions[HASHTABLE_PREFETCH_MAX];
+    const struct hashtable_head *heads[HASHTABLE_PREFETCH_MAX];
+    struct hashtable_position hashes[HASHTABLE_PREFETCH_MAX];
+    unsigned slots[HASHTABLE_PREFETCH_MAX];
     if (!tables->slots) return;
     if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
     for (size_t i = 0; i < count; i++) {
-        unsigned slot = hash_slot(keys[i]);
-        of_keys[i] = tables->slots->tables[slot];
-        __builtin_prefetch(of_keys[i]);
-        if (ahead && i < KEY_SLOTS_AHEAD_MAX)
-            key_slots_ahead.keys[i] = (struct known_slot){keys[i].data, keys[i].len, slot};
+        slots[i] = hash_slot(keys[i]);
+        heads[i] = &tables->slots->heads[slots[i]];
+        __builtin_prefetch(heads[i]);
     }
+    hashtable_locate_all(tables->type, keys, count, hashes);
+    for (size_t i = 0; i < count; i++) hashtable_head_prefetch(heads[i], &hashes[i]);
     if (ahead) {
         key_slots_ahead.count = count < KEY_SLOTS_AHEAD_MAX ? count : KEY_SLOTS_AHEAD_MAX;
-        key_slots_ahead.next = 0;
+        key_slots_ahead.next = key_slots_ahead.found = 0;
+        for (size_t i = 0; i < key_slots_ahead.count; i++)
+            key_slots_ahead.keys[i] = (struct known_slot){keys[i].data, keys[i].len, slots[i], true, hashes[i].hash};
     }
-    for (size_t i = 0; i < count; i++)
-        if (of_keys[i]) hashtable_prepare(of_keys[i], keys[i], &positions[i]);
-    for (size_t i = 0; i < count; i++)
-        if (of_keys[i]) hashtable_prefetch_entries(of_keys[i], &positions[i]);
+    for (size_t i = 0; i < count; i++) hashtable_head_prefetch_entries(heads[i], &hashes[i]);
 }
 
 /* --- Iteration --- */
@@ -333,7 +378,7 @@ static void iterator_start(struct key_tables_iterator *it, unsigned slot) {
 static void iterator_stop(struct key_tables_iterator *it) {
     if (it->current < 0) return;
     struct slot_tables *slots = it->tables->slots;
-    size_t before = slots ? hashtable_memory(slots->tables[it->current]) : 0;
+    size_t before = slots ? hashtable_buckets_memory(slots->tables[it->current]) : 0;
     hashtable_iterator_close(&it->table);
     if (slots) slot_changed(slots, (unsigned)it->current, before); /* the table may shrink now */
 }

@@ -25,7 +25,7 @@ __attribute__((constructor)) static void tables_make(void) {
     }
 }
 
-static unsigned crc16(struct slice text) {
+static inline unsigned crc16(struct slice text) {
     const unsigned char *at = (const unsigned char *)text.data, *end = at + text.len;
     unsigned crc = 0;
     for (; end - at >= 8; at += 8)
@@ -39,9 +39,24 @@ static unsigned crc16(struct slice text) {
     return crc;
 }
 
+/* The first brace of a key, or NULL. Keys are short: eight bytes at a time take less than a call of memchr(). */
+static inline const char *find_open(struct slice key) {
+    const uint64_t ones = 0x0101010101010101, braces = ones * '{';
+    const char *at = key.data, *end = key.data + key.len;
+    for (; end - at >= 8; at += 8) {
+        uint64_t word;
+        memcpy(&word, at, sizeof word);
+        word ^= braces;
+        if ((word - ones) & ~word & ones << 7) break; /* one of its bytes is zero */
+    }
+    for (; at < end; at++)
+        if (*at == '{') return at;
+    return NULL;
+}
+
 /* Returns the tag, or the whole key if it has none. */
-static struct slice hash_tag(struct slice key) {
-    const char *open = key.len ? memchr(key.data, '{', key.len) : NULL;
+static inline struct slice hash_tag(struct slice key) {
+    const char *open = key.len <= 64 ? find_open(key) : memchr(key.data, '{', key.len);
     if (!open) return key;
     const char *tag = open + 1, *end = key.data + key.len, *close = memchr(tag, '}', (size_t)(end - tag));
     return close && close > tag ? (struct slice){tag, (size_t)(close - tag)} : key;

@@ -71,10 +71,11 @@ struct hashtable {
     const struct hashtable_type *type;
     struct array arrays[2]; /* the second only while resizing */
     size_t used;            /* entries */
-    size_t children;        /* child buckets */
     size_t rehash_index;    /* buckets of arrays[0] below it are empty */
-    unsigned held;          /* open iterators, which prevent resizing */
+    uint64_t children : 48; /* child buckets */
+    uint64_t held : 16;     /* open iterators, which prevent resizing */
 };
+_Static_assert(sizeof(void *) != 8 || sizeof(struct hashtable) == 64, "of the many small tables each is a cache line");
 
 static _Atomic enum hashtable_resizing resizing = HASHTABLE_RESIZE;
 static uint8_t seed[16], names_seed[16]; /* names_seed: for tables that ignore case, which exist before `seed` is set */
@@ -121,10 +122,10 @@ static bool equal_nocase(struct slice a, struct slice b) {
     }
     return true;
 }
-static inline bool key_is(const struct hashtable *table, const void *entry, struct slice key) {
-    struct slice other = table->type->key(entry);
+static inline bool key_is(const struct hashtable_type *type, const void *entry, struct slice key) {
+    struct slice other = type->key(entry);
     if (other.len != key.len) return false;
-    if (unlikely(table->type->ignore_case)) return equal_nocase(other, key);
+    if (unlikely(type->ignore_case)) return equal_nocase(other, key);
     return memcmp(other.data, key.data, key.len) == 0;
 }
 
@@ -400,11 +401,14 @@ size_t hashtable_size(const struct hashtable *table) {
     return table->used;
 }
 
-size_t hashtable_memory(const struct hashtable *table) {
+size_t hashtable_buckets_memory(const struct hashtable *table) {
     size_t buckets = table->children;
     for (int i = 0; i < 2; i++)
         if (table->arrays[i].buckets) buckets += table->arrays[i].mask + 1;
-    return mem_size(table) + buckets * sizeof(struct bucket);
+    return buckets * sizeof(struct bucket);
+}
+size_t hashtable_memory(const struct hashtable *table) {
+    return mem_size(table) + hashtable_buckets_memory(table);
 }
 
 /* --- Lookup and changes --- */
@@ -415,7 +419,7 @@ struct location {
     unsigned index;
 };
 
-static bool chain_find(struct hashtable *table, struct bucket *b, struct slice key, uint64_t hash,
+static bool chain_find(const struct hashtable_type *type, struct bucket *b, struct slice key, uint64_t hash,
                        struct location *location) {
     uint8_t byte = hash_byte(hash);
     struct bucket *parent = NULL, *child;
@@ -424,7 +428,7 @@ static bool chain_find(struct hashtable *table, struct bucket *b, struct slice k
         for (unsigned matches = bucket_matches(b, byte); matches; matches &= matches - 1) {
             unsigned index = (unsigned)__builtin_ctz(matches);
             __builtin_prefetch((const char *)b->entries[index] + SECOND_LINE);
-            if (likely(key_is(table, b->entries[index], key))) {
+            if (likely(key_is(type, b->entries[index], key))) {
                 *location = (struct location){b, parent, index};
                 return true;
             }
@@ -436,13 +440,13 @@ static bool chain_find(struct hashtable *table, struct bucket *b, struct slice k
 static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct location *location) {
     struct array *a = table->arrays;
     if (likely(!rehashing(table)))
-        return a[0].buckets && chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, location);
+        return a[0].buckets && chain_find(table->type, &a[0].buckets[hash & a[0].mask], key, hash, location);
     struct bucket *new = &a[1].buckets[hash & a[1].mask];
     __builtin_prefetch(new);
     if ((hash & a[0].mask) >= table->rehash_index &&
-        chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, location))
+        chain_find(table->type, &a[0].buckets[hash & a[0].mask], key, hash, location))
         return true;
-    return chain_find(table, new, key, hash, location);
+    return chain_find(table->type, new, key, hash, location);
 }
 
 void *hashtable_find(struct hashtable *table, struct slice key) {
@@ -457,17 +461,18 @@ void **hashtable_find_slot(struct hashtable *table, struct slice key) {
                                                                            : NULL;
 }
 
-/* Prefetches the entries of the key's bucket that have its hash byte, and the child of the bucket. */
-static void prefetch_matches(const struct hashtable *table, uint64_t hash) {
-    for (int a = 0; a < 2 && table->arrays[a].buckets; a++) {
-        const struct bucket *b = &table->arrays[a].buckets[hash & table->arrays[a].mask];
-        for (unsigned matches = bucket_matches(b, hash_byte(hash)); matches; matches &= matches - 1) {
-            const char *entry = b->entries[__builtin_ctz(matches)];
-            __builtin_prefetch(entry);
-            __builtin_prefetch(entry + SECOND_LINE);
-        }
-        if (bucket_chained(b)) __builtin_prefetch(bucket_child(b));
+/* Prefetches the entries of the bucket that have the hash byte, and the child of the bucket. */
+static inline void bucket_prefetch_matches(const struct bucket *b, uint64_t hash) {
+    for (unsigned matches = bucket_matches(b, hash_byte(hash)); matches; matches &= matches - 1) {
+        const char *entry = b->entries[__builtin_ctz(matches)];
+        __builtin_prefetch(entry);
+        __builtin_prefetch(entry + SECOND_LINE);
     }
+    if (bucket_chained(b)) __builtin_prefetch(bucket_child(b));
+}
+static void prefetch_matches(const struct hashtable *table, uint64_t hash) {
+    for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
+        bucket_prefetch_matches(&table->arrays[a].buckets[hash & table->arrays[a].mask], hash);
 }
 
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
@@ -492,12 +497,14 @@ void hashtable_prefetch_position(struct hashtable *table, const struct hashtable
     for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
         __builtin_prefetch(&table->arrays[a].buckets[position->hash & table->arrays[a].mask], 1);
 }
-void hashtable_prefetch_entries(struct hashtable *table, const struct hashtable_position *position) {
-    prefetch_matches(table, position->hash);
-}
 void hashtable_locate(const struct hashtable_type *type, struct slice key, struct hashtable_position *position) {
     seed_once();
     position->hash = type_hash(type, key);
+}
+void hashtable_locate_all(const struct hashtable_type *type, const struct slice *keys, size_t count,
+                          struct hashtable_position *positions) {
+    seed_once();
+    for (size_t i = 0; i < count; i++) positions[i].hash = type_hash(type, keys[i]);
 }
 void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
     position->hash = hash_of(table, key);
@@ -507,6 +514,31 @@ void **hashtable_find_at(struct hashtable *table, struct slice key, const struct
     struct location location;
     return table->used && find(table, key, position->hash, &location) ? &location.bucket->entries[location.index]
                                                                       : NULL;
+}
+
+enum { HEAD_SHIFT = 56 };
+struct hashtable_head hashtable_head(const struct hashtable *table) {
+    const struct array *a = &table->arrays[0];
+    uint64_t address = (uint64_t)(uintptr_t)a->buckets;
+    if (unlikely(rehashing(table)) || !address || unlikely(address >> HEAD_SHIFT)) return (struct hashtable_head){0};
+    return (struct hashtable_head){address | (uint64_t)__builtin_ctzll(a->mask + 1) << HEAD_SHIFT};
+}
+static inline struct bucket *head_bucket(const struct hashtable_head *head, uint64_t hash) {
+    uint64_t word = head->word, mask = (UINT64_C(1) << (word >> HEAD_SHIFT)) - 1;
+    struct bucket *buckets = (void *)(uintptr_t)(word & ((UINT64_C(1) << HEAD_SHIFT) - 1));
+    return buckets + (hash & mask);
+}
+void hashtable_head_prefetch(const struct hashtable_head *head, const struct hashtable_position *position) {
+    if (head->word) __builtin_prefetch(head_bucket(head, position->hash), 1);
+}
+void hashtable_head_prefetch_entries(const struct hashtable_head *head, const struct hashtable_position *position) {
+    if (head->word) bucket_prefetch_matches(head_bucket(head, position->hash), position->hash);
+}
+void **hashtable_head_find(const struct hashtable_head *head, const struct hashtable_type *type, struct slice key,
+                           const struct hashtable_position *position) {
+    struct location location;
+    if (!chain_find(type, head_bucket(head, position->hash), key, position->hash, &location)) return NULL;
+    return &location.bucket->entries[location.index];
 }
 
 void hashtable_add_at(struct hashtable *table, struct hashtable_position *position, void *entry) {

@@ -24,7 +24,8 @@ struct hashtable *hashtable_new(const struct hashtable_type *type);
 void hashtable_free(struct hashtable *table);
 void hashtable_clear(struct hashtable *table);
 size_t hashtable_size(const struct hashtable *table);
-size_t hashtable_memory(const struct hashtable *table); /* bytes of the table, without its entries */
+size_t hashtable_memory(const struct hashtable *table);         /* bytes of the table, without its entries */
+size_t hashtable_buckets_memory(const struct hashtable *table); /* the same without the struct itself */
 
 void *hashtable_find(struct hashtable *table, struct slice key); /* NULL: not found */
 /* Returns the slot that holds the entry, so that the caller can replace the pointer when the entry moves (same key).
@@ -45,13 +46,27 @@ void hashtable_add_at(struct hashtable *table, struct hashtable_position *positi
 /* Find or add in separate steps, for callers that add many entries: hashtable_prepare() fills the position and
  * prefetches the bucket of a key; hashtable_find_at() searches it later. The position stays valid when the table
  * changes, and it is valid for the same key in every table that does not ignore case: hashtable_prefetch_position()
- * prefetches the bucket of another table. hashtable_prefetch_entries() reads a bucket that has been prefetched, and
- * prefetches the entries in it that may have the key. hashtable_locate() fills the position before there is a table. */
+ * prefetches the bucket of another table. hashtable_locate() fills the position before there is a table. */
 void hashtable_locate(const struct hashtable_type *type, struct slice key, struct hashtable_position *position);
+void hashtable_locate_all(const struct hashtable_type *type, const struct slice *keys, size_t count,
+                          struct hashtable_position *positions);
 void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position);
 void hashtable_prefetch_position(struct hashtable *table, const struct hashtable_position *position);
-void hashtable_prefetch_entries(struct hashtable *table, const struct hashtable_position *position);
 void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_position *position);
+
+/* The array of a table in one word, for an owner of many small tables: it keeps the heads side by side, so that a
+ * lookup reads neither the table's own struct nor a pointer to it. It is 0 while the table is being resized and while
+ * it has no array: then only the functions above find its entries. The head is valid until the next call that may
+ * change the table or resize it. */
+struct hashtable_head {
+    uint64_t word; /* address of the buckets; in the high byte the binary logarithm of their number */
+};
+struct hashtable_head hashtable_head(const struct hashtable *table);
+void hashtable_head_prefetch(const struct hashtable_head *head, const struct hashtable_position *position);
+void hashtable_head_prefetch_entries(const struct hashtable_head *head, const struct hashtable_position *position);
+void **hashtable_head_find(const struct hashtable_head *head, const struct hashtable_type *type, struct slice key,
+                           const struct hashtable_position *position);
+
 void *hashtable_pop(struct hashtable *table,
                     struct slice key); /* removes the entry and returns it; the caller owns it */
 bool hashtable_delete(struct hashtable *table, struct slice key); /* removes and frees the entry */

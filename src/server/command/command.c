@@ -187,7 +187,9 @@ static bool only_letters(const char *name) {
 /* Most commands have a single key at a fixed position, or none. These need no search for keys. */
 static void find_simple_keys(struct command *command) {
     const struct key_spec *keys = command->spec->keys;
-    if (command->spec->find_keys || command->spec->subcommands) return;
+    if (command->spec->subcommands) return;
+    /* With variable flags the function finds the key of the spec, and its flags by the arguments (SET … GET). */
+    if (command->spec->find_keys && !(keys[0].flags & KEY_VARIABLE_FLAGS)) return;
     command->keyless = keys[0].begin == BEGIN_NONE;
     bool simple = keys[0].begin == BEGIN_INDEX && keys[0].find == FIND_RANGE && keys[0].a == 0;
     if (simple && keys[1].begin == BEGIN_NONE && !(keys[0].flags & KEY_NOT_KEY) && keys[0].index < UINT8_MAX)
