@@ -182,7 +182,7 @@ PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
 PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden
 
 .PHONY: all check test test-all test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
-    install-deps check-includes check-style helpers softrdma FORCE
+    install-deps check-includes check-style helpers simulation softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA) $(CLIENT_LIBRARIES)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -263,6 +263,14 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
 # The decisions of valkey-cli --cluster.
 $(B)/unit/test_cli_cluster_plan: $(B)/src/tools/cli_cluster_plan.o
+# Simulations, which are run by hand.
+SIMULATIONS := $(wildcard tests/simulation/*.c)
+SIMULATION_PROGRAMS := $(patsubst %.c,%,$(SIMULATIONS))
+tests/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(wildcard src/cluster/protocol/*.c)) \
+		build/variant
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+simulation: $(SIMULATION_PROGRAMS)
 HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
 tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
@@ -371,7 +379,7 @@ uninstall:
 	$(run_install) --remove
 
 clean:
-	rm -rf build $(PROGRAMS) $(addprefix src/client/libvalkeyrdma.,so* a)
+	rm -rf build $(PROGRAMS) $(addprefix src/client/libvalkeyrdma.,so* a) $(SIMULATION_PROGRAMS)
 	rm -rf $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
@@ -388,6 +396,6 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c \
-    tests/fuzz/fake_clock.c))
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(FUZZ) \
+    tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT)))

@@ -2,6 +2,7 @@
  *
  * A kept reply is a text with fields: numbers whose value is that of a node. An update compares each value with the one
  * that is in the text, and writes those that differ. A number that gets longer or shorter moves the rest of the text.
+ * Where anything else has changed, the text is made anew; constant parts of it are written as a whole.
  * Rejected: pieces of text that are put together with the numbers at each request: it formats all numbers although
  * gossip changes a few of them between two requests. */
 #include "cluster/views.h"
@@ -215,7 +216,8 @@ static void reply_slots_node(struct reply *reply, const struct cluster_node *nod
 /* The end of the range of slots with one owner that begins at `slot`. */
 static unsigned range_end(unsigned slot) {
     struct cluster_node *const *owner = this_cluster->slots.owner;
-    while (slot + 1 < HASH_SLOTS && owner[slot + 1] == owner[slot]) slot++;
+    if (owner[slot]) return slot_bitmap_next(owner[slot]->slots, slot, false) - 1;
+    while (slot + 1 < HASH_SLOTS && !owner[slot + 1]) slot++;
     return slot;
 }
 
@@ -253,6 +255,30 @@ static int compare_members(const void *a, const void *b) {
     return order ? order : memcmp(x->id.text, y->id.text, NODE_ID_LEN);
 }
 
+/* The nodes of CLUSTER SHARDS in its order. The order of the last call is right but after rare changes, and is checked
+ * with one comparison a node. Returns their number; `members` has space for all nodes. */
+static size_t list_members(struct cluster_node **members) {
+    const struct node_table *nodes = &this_cluster->nodes;
+    size_t count = 0, placed = 0;
+    memset(members, 0, nodes->count * sizeof *members);
+    for (size_t i = 0; i < nodes->count; i++) {
+        struct cluster_node *node = nodes->list[i];
+        if (node_in_handshake(node)) continue;
+        count++;
+        if (node->view_rank < nodes->count && !members[node->view_rank]) members[node->view_rank] = node, placed++;
+    }
+    bool sorted = placed == count && (count == 0 || members[count - 1]);
+    for (size_t i = 0; sorted && i < count; i++)
+        sorted = members[i] && (i == 0 || compare_members(&members[i - 1], &members[i]) < 0);
+    if (sorted) return count;
+    count = 0;
+    for (size_t i = 0; i < nodes->count; i++)
+        if (!node_in_handshake(nodes->list[i])) members[count++] = nodes->list[i];
+    qsort(members, count, sizeof *members, compare_members);
+    for (size_t i = 0; i < count; i++) members[i]->view_rank = i;
+    return count;
+}
+
 static void reply_shards_node(struct view *view, struct reply *reply, const struct cluster_node *node,
                               struct endpoint_view endpoint, uint64_t offset) {
     uint16_t port = 0, tls_port = 0;
@@ -267,20 +293,21 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
     pairs += (port != 0) + (size_t)(tls_port != 0) + (node->hostname != NULL) + (node->availability_zone != NULL);
     pairs += rdma_port != 0;
     reply_map(reply, pairs);
-    reply_bulk_text(reply, "id");
+    output_write(reply->out, SLICE("$2\r\nid\r\n"));
     reply_id(reply, &node->id);
     reply_port(reply, "port", port);
     reply_port(reply, "tls-port", tls_port);
     reply_named(reply, "ip", endpoint_ip(node, endpoint));
     reply_named(reply, "endpoint", endpoint_host(node, endpoint));
     if (node->hostname) reply_named(reply, "hostname", node->hostname);
-    reply_named(reply, "role", node_is_replica(node) ? "replica" : "master");
-    reply_bulk_text(reply, "replication-offset");
-    output_write(reply->out, SLICE(":"));
+    output_write(reply->out, node_is_replica(node)
+                                 ? SLICE("$4\r\nrole\r\n$7\r\nreplica\r\n$18\r\nreplication-offset\r\n:")
+                                 : SLICE("$4\r\nrole\r\n$6\r\nmaster\r\n$18\r\nreplication-offset\r\n:"));
     field_add(view, node, FIELD_OFFSET, offset);
-    output_write(reply->out, SLICE("\r\n"));
     bool has_data = !node_is_replica(node) || (node == this_cluster->myself ? offset : node->offset) != 0;
-    reply_named(reply, "health", node_failed(node) ? "fail" : has_data ? "online" : "loading");
+    output_write(reply->out, node_failed(node) ? SLICE("\r\n$6\r\nhealth\r\n$4\r\nfail\r\n")
+                             : has_data        ? SLICE("\r\n$6\r\nhealth\r\n$6\r\nonline\r\n")
+                                               : SLICE("\r\n$6\r\nhealth\r\n$7\r\nloading\r\n"));
     if (node->availability_zone) reply_named(reply, "availability-zone", node->availability_zone);
     reply_port(reply, "rdma-port", rdma_port);
 }
@@ -288,10 +315,7 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
 static void make_shards(struct view *view, struct reply *reply, struct endpoint_view endpoint, uint64_t offset) {
     const struct node_table *nodes = &this_cluster->nodes;
     struct cluster_node **members = mem_alloc(nodes->count * sizeof *members);
-    size_t count = 0, shards = 0;
-    for (size_t i = 0; i < nodes->count; i++)
-        if (!node_in_handshake(nodes->list[i])) members[count++] = nodes->list[i];
-    qsort(members, count, sizeof *members, compare_members);
+    size_t count = list_members(members), shards = 0;
     for (size_t i = 0; i < count; i++) shards += i == 0 || !nodes_share_shard(members[i - 1], members[i]);
     reply_array(reply, shards);
     for (size_t i = 0, end; i < count; i = end) {

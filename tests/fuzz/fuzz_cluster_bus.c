@@ -28,18 +28,28 @@ static void clear_behind_text(uint8_t *bytes, size_t at, size_t len) {
     size_t used = strnlen((const char *)bytes + at, len - 1);
     clear(bytes, at + used, len - used);
 }
+static void normalize_header(struct packet packet, const struct bus_message *message) {
+    if (message->header.type > BUS_MEET) clear(packet.bytes, 14, 2), clear(packet.bytes, 2214, 2);
+    clear_behind_text(packet.bytes, 2168, NODE_ADDRESS_MAX);
+    packet.bytes[2252] = packet.bytes[2252] != 0;
+    clear(packet.bytes, 2254, 2);
+}
+
 static void normalize(struct packet packet, const struct bus_message *message) {
     if (message->header.light) {
         clear(packet.bytes, 10, 2);
         clear(packet.bytes, 14, 2);
         return;
     }
-    if (message->header.type > BUS_MEET) clear(packet.bytes, 14, 2), clear(packet.bytes, 2214, 2);
-    clear_behind_text(packet.bytes, 2168, NODE_ADDRESS_MAX);
-    packet.bytes[2252] = packet.bytes[2252] != 0;
-    clear(packet.bytes, 2254, 2);
+    size_t header = message->header.brief ? BUS_BRIEF_HEADER_SIZE : BUS_HEADER_SIZE;
+    if (message->header.brief) {
+        packet.bytes[42] = packet.bytes[42] != 0;
+        clear(packet.bytes, 46, 2);
+    } else {
+        normalize_header(packet, message);
+    }
     for (size_t i = 0; i < message->gossip_count; i++) {
-        size_t at = BUS_HEADER_SIZE + i * BUS_GOSSIP_SIZE;
+        size_t at = header + i * BUS_GOSSIP_SIZE;
         clear_behind_text(packet.bytes, at + 48, NODE_ADDRESS_MAX);
         clear(packet.bytes, at + 102, 2);
     }
@@ -48,6 +58,8 @@ static void normalize(struct packet packet, const struct bus_message *message) {
 static void compare(const struct bus_message *a, const struct bus_message *b) {
     const struct bus_extensions *x = &a->extensions, *y = &b->extensions;
     FUZZ_CHECK(a->gossip_count == b->gossip_count, "%zu, %zu entries", a->gossip_count, b->gossip_count);
+    FUZZ_CHECK(a->brief_gossip_count == b->brief_gossip_count, "%zu, %zu brief entries", a->brief_gossip_count,
+               b->brief_gossip_count);
     FUZZ_CHECK(slice_equal(x->hostname, y->hostname) && slice_equal(x->nodename, y->nodename) &&
                    slice_equal(x->client_ipv4, y->client_ipv4) && slice_equal(x->client_ipv6, y->client_ipv6) &&
                    slice_equal(x->availability_zone, y->availability_zone),

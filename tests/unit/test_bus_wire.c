@@ -216,6 +216,76 @@ static void a_ping_without_extensions_says_so(void **state) {
     mem_free(packet.bytes);
 }
 
+static void a_brief_ping_repeats_a_header(void **state) {
+    struct slot_bitmap some = {{1, 2, 3}}, others = {{1, 2, 4}};
+    struct bus_gossip gossip = {.pong_received_s = 7, .port = 6379, .bus_port = 16379};
+    memset(gossip.id.text, 'a', NODE_ID_LEN);
+    struct bus_brief_gossip brief[2] = {{.pong_received_s = 8}, {.pong_received_s = 9}};
+    memset(brief[0].id, 'b', BUS_BRIEF_ID_LEN);
+    memset(brief[1].id, 'c', BUS_BRIEF_ID_LEN);
+    struct bus_header whole = {.config_epoch = 3, .slots = &some, .address = "10.0.0.1", .port = 1, .bus_port = 2};
+    struct bus_message message = {.header = whole,
+                                  .gossip = &gossip,
+                                  .gossip_count = 1,
+                                  .brief_gossip = brief,
+                                  .brief_gossip_count = 2,
+                                  .has_extensions = true,
+                                  .extensions = {.client_port = 5}};
+    message.header.type = BUS_PONG;
+    message.header.brief = true;
+    message.header.digest = bus_header_digest(&whole);
+    message.header.current_epoch = 11;
+    message.header.offset = 12;
+    message.header.flags = NODE_REPLICA;
+    message.header.cluster_fails = true;
+    message.header.message_flags = BUS_PAUSED;
+    uint8_t bytes[BUS_BRIEF_HEADER_SIZE + BUS_GOSSIP_SIZE + 16 + 2 * BUS_BRIEF_GOSSIP_SIZE];
+    assert_int_equal(bus_encoded_size(&message), sizeof bytes);
+    bus_encode(&message, bytes);
+    struct bus_message read;
+    const uint8_t *bad_id;
+    assert_int_equal(bus_decode(bytes, sizeof bytes, &read, &bad_id), BUS_ACCEPTED);
+    const struct bus_header *header = &read.header;
+    assert_true(header->brief && header->type == BUS_PONG && header->digest == bus_header_digest(&whole));
+    assert_true(header->current_epoch == 11 && header->offset == 12 && header->flags == NODE_REPLICA);
+    assert_true(header->cluster_fails && header->message_flags == BUS_PAUSED && !header->slots);
+    assert_int_equal(read.gossip_count, 1);
+    assert_int_equal(read.extensions.client_port, 5);
+    assert_int_equal(read.brief_gossip_count, 2);
+    struct bus_brief_gossip entry;
+    bus_brief_gossip_at(&read, 1, &entry);
+    assert_memory_equal(&entry, &brief[1], sizeof entry);
+    /* Each length but the right one is invalid, and so are other types. */
+    for (size_t len = BUS_BRIEF_HEADER_SIZE; len < sizeof bytes; len++) {
+        bytes[7] = (uint8_t)len;
+        assert_int_equal(bus_decode(bytes, len, &read, &bad_id), BUS_INVALID);
+    }
+    bytes[7] = sizeof bytes;
+    uint32_t length;
+    unsigned type;
+    assert_true(bus_prefix(bytes, &length, &type) && type == BUS_PONG);
+    for (type = BUS_MEET; type < BUS_TYPES; type++) {
+        bytes[13] = (uint8_t)type;
+        assert_int_equal(bus_decode(bytes, sizeof bytes, &read, &bad_id), BUS_INVALID);
+    }
+    bytes[12] |= 0x80; /* light and brief */
+    assert_int_equal(bus_decode(bytes, sizeof bytes, &read, &bad_id), BUS_INVALID);
+    /* Whatever a brief header does not have is in the digest. */
+    uint64_t digest = bus_header_digest(&whole);
+    struct bus_header other[9];
+    for (int i = 0; i < 9; i++) other[i] = whole;
+    other[0].slots = &others;
+    other[1].config_epoch++;
+    other[2].sender.text[0]++;
+    other[3].primary.text[0]++;
+    other[4].address[0]++;
+    other[5].reserved[0]++;
+    other[6].port++;
+    other[7].other_port++;
+    other[8].bus_port++;
+    for (int i = 0; i < 9; i++) assert_true(bus_header_digest(&other[i]) != digest);
+}
+
 static void other_types_carry_their_bodies(void **state) {
     struct bus_message message = {.header = header_of(BUS_UPDATE),
                                   .node = id_of('n'),
@@ -606,6 +676,7 @@ int main(void) {
         cmocka_unit_test(the_header_has_its_fields_in_their_places),
         cmocka_unit_test(a_ping_carries_gossip_and_extensions),
         cmocka_unit_test(a_ping_without_extensions_says_so),
+        cmocka_unit_test(a_brief_ping_repeats_a_header),
         cmocka_unit_test(other_types_carry_their_bodies),
         cmocka_unit_test(every_length_but_the_right_one_is_invalid),
         cmocka_unit_test(a_prefix_needs_the_signature_and_a_whole_header),

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "cluster_simulator.h"
+#include "../simulation/cluster_simulator.h"
 
 static struct sim sim;
 static struct cluster *cluster_at(unsigned index) {
@@ -302,10 +302,65 @@ static void a_node_that_moves_is_found(void **state) {
     build(6, 3);
     struct sim_machine *moved = &sim.machines[0];
     sim_crash(moved);
-    snprintf(moved->address, sizeof moved->address, "10.0.0.%u", 100u); /* the simulator reads 100 as 0 */
+    snprintf(moved->address, sizeof moved->address, "10.1.0.0"); /* the simulator ignores the second number */
     sim_start(moved);
     sim_agree(&sim, 20000);
-    for (unsigned i = 1; i < 6; i++) assert_string_equal(node_of(i, 0)->address, "10.0.0.100");
+    for (unsigned i = 1; i < 6; i++) assert_string_equal(node_of(i, 0)->address, "10.1.0.0");
+    sim_free(&sim);
+}
+
+/* Bytes that machine 0 sends to all others in a while. */
+static uint64_t bytes_sent(int64_t ms) {
+    uint64_t before = sim.machines[0].bytes_sent;
+    sim_run(&sim, ms);
+    return sim.machines[0].bytes_sent - before;
+}
+
+/* A header with slots has 2256 bytes; idle nodes of ours repeat theirs in less than 300 with gossip. A node that does
+ * not say that it understands this gets whole headers, as any node of Valkey. */
+static void idle_nodes_repeat_their_headers(void **state) {
+    build(6, 3);
+    sim_run(&sim, 20000); /* nobody is new any more */
+    uint64_t pings = sim.machines[0].sent[BUS_PING] + sim.machines[0].sent[BUS_PONG], bytes = bytes_sent(20000);
+    pings = sim.machines[0].sent[BUS_PING] + sim.machines[0].sent[BUS_PONG] - pings;
+    assert_true(pings > 20 && bytes / pings < 300);
+    /* What changes is told by whole headers, once on each link. */
+    uint64_t version = cluster_at(1)->view_version;
+    struct slot_bitmap slot = one_slot(0);
+    assert_null(cluster_delete_slots(cluster_at(0), &slot, time_at(0)));
+    assert_null(cluster_add_slots(cluster_at(0), &slot, time_at(0)));
+    assert_true(cluster_bump_epoch(cluster_at(0), time_at(0)) || cluster_at(0)->myself->config_epoch > 0);
+    sim_run(&sim, 3000);
+    assert_true(cluster_at(1)->view_version != version);
+    sim_agree(&sim, 5000);
+    for (unsigned i = 0; i < 6; i++) {
+        cluster_at(i)->myself->features = 0;
+        sim_crash(&sim.machines[i]);
+        sim_start(&sim.machines[i]);
+        cluster_at(i)->myself->features = 0;
+    }
+    sim_agree(&sim, 20000);
+    pings = sim.machines[0].sent[BUS_PING] + sim.machines[0].sent[BUS_PONG];
+    bytes = bytes_sent(20000);
+    pings = sim.machines[0].sent[BUS_PING] + sim.machines[0].sent[BUS_PONG] - pings;
+    assert_true(bytes / pings > BUS_HEADER_SIZE);
+    sim_free(&sim);
+}
+
+static void a_header_that_was_lost_is_not_repeated(void **state) {
+    build(6, 3);
+    sim_run(&sim, 10000);
+    struct cluster *cluster = cluster_at(1);
+    struct cluster_link *link = node_of(1, 0)->link;
+    assert_non_null(link->received);
+    struct bus_message message = {.header = {.type = BUS_PONG, .brief = true, .digest = 1}};
+    cluster_receive(cluster, link, &message, time_at(1));
+    assert_true(sim_said(&sim, 1, "repeats a header which has not arrived"));
+    assert_null(node_of(1, 0)->link);
+    sim_run(&sim, 1000);
+    assert_true(node_of(1, 0)->link && node_of(1, 0)->link->connected);
+    sim_agree(&sim, 1000);
+    assert_int_equal(sim.elections, 0);
     sim_free(&sim);
 }
 
@@ -515,6 +570,8 @@ int main(void) {
         cmocka_unit_test(a_primary_in_the_minority_stops_serving),
         cmocka_unit_test(messages_reach_subscribers_of_the_shard_or_all),
         cmocka_unit_test(a_node_that_moves_is_found),
+        cmocka_unit_test(idle_nodes_repeat_their_headers),
+        cmocka_unit_test(a_header_that_was_lost_is_not_repeated),
         cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),

@@ -1,14 +1,11 @@
-/* Clusters of state machines in virtual time: joining, failover, and seeds of random faults.
- *
- *     test_cluster_simulation                     a few hundred seeds
- *     test_cluster_simulation --seeds 1000-5000   these seeds
- *     test_cluster_simulation --seed 17           one, with its history */
+/* Clusters of state machines in virtual time: joining, failover, and a few seeds of random faults; tests/simulation
+ * runs any number of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "cluster_simulator.h"
+#include "../simulation/cluster_faults.h"
 
 static void nodes_join_through_one(void **state) {
     static struct sim sim;
@@ -128,89 +125,15 @@ static void a_dead_process_is_replaced_within_a_second(void **state) {
     }
 }
 
-static void random_fault(struct sim *sim, int64_t timeout) {
-    struct sim_machine *machine = &sim->machines[sim_below(sim, sim->count)];
-    switch (sim_below(sim, 8)) {
-    case 0:
-    case 1: sim_crash(machine); break;
-    case 2:
-    case 3:
-        if (!machine->cluster) sim_start(machine);
-        break;
-    case 4:
-        if (machine->cluster) sim_freeze(machine, (int64_t)sim_below(sim, (unsigned)timeout * 3));
-        break;
-    case 5: /* a partition into two sides, or one machine alone */
-        sim_note(sim, -1, "--- partition");
-        for (unsigned i = 0; i < sim->count; i++) sim->group[i] = sim_below(sim, 3) == 0;
-        break;
-    case 6:
-        sim_note(sim, -1, "--- the network heals");
-        for (unsigned i = 0; i < sim->count; i++) sim->group[i] = 0;
-        break;
-    case 7: /* a command */
-        if (!machine->cluster) break;
-        if (sim_below(sim, 4))
-            cluster_failover(machine->cluster, sim_below(sim, 2) ? FAILOVER_NORMAL : FAILOVER_FORCE, "test",
-                             sim_time(machine));
-        else
-            cluster_bump_epoch(machine->cluster, sim_time(machine));
-        cluster_flush(machine->cluster, sim_time(machine));
-        break;
-    }
-}
-
-static void run_seed(uint64_t seed, bool print) {
-    static struct sim sim;
-    static const int64_t timeouts[] = {1000, 2000, 5000, 15000};
-    srand((unsigned)seed);
-    unsigned primaries = 3 + (unsigned)rand() % 3, replicas = (unsigned)rand() % 3;
-    int64_t timeout = timeouts[rand() % 4];
-    sim_init(&sim, seed, primaries * (1 + replicas), timeout);
-    sim.verbose = print;
-    bool fast = rand() % 2;
-    for (unsigned i = 0; i < sim.count; i++) {
-        sim.machines[i].skew_ms = rand() % 3 ? 0 : rand() % 2000 - 1000;
-        sim.machines[i].settings.fast_failover = fast;
-    }
-    sim_build(&sim, primaries, 60000 + 4 * timeout);
-    sim.latency_ms = (unsigned)rand() % 3 ? 3 : 50;
-    sim.break_one_in = (unsigned)rand() % 2 ? 0 : 200;
-    for (int i = 0; i < 30; i++) {
-        random_fault(&sim, timeout);
-        /* The silence of other machines begins now. */
-        memset(sim.minority_since_ms, 0, sizeof sim.minority_since_ms);
-        memset(sim.double_since_ms, 0, sizeof sim.double_since_ms);
-        sim_run(&sim, sim_below(&sim, (unsigned)timeout * (i % 5 ? 2 : 5)));
-    }
-    sim.break_one_in = 0;
-    sim_note(&sim, -1, "--- no more faults");
-    for (unsigned i = 0; i < sim.count; i++) {
-        sim.group[i] = 0;
-        sim.machines[i].frozen_until_ms = 0;
-        if (!sim.machines[i].cluster) sim_start(&sim.machines[i]);
-    }
-    sim_agree(&sim, 10 * timeout + 30000);
-    sim_free(&sim);
-}
-
-static uint64_t first_seed = 1, last_seed = 200;
-static bool verbose;
 static void seeds_of_faults_end_in_agreement(void **state) {
-    for (uint64_t seed = first_seed; seed <= last_seed; seed++) run_seed(seed, verbose);
+    for (uint64_t seed = 1; seed <= 120; seed++) run_seed(seed, 0, 30, false);
+}
+static void a_hundred_nodes_agree_after_faults(void **state) {
+    run_seed(1, 100, 10, false);
 }
 
-int main(int argc, char **argv) {
+int main(void) {
     log_level = LOG_LEVEL_NOTICE;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        unsigned long long from = 0, to = 0;
-        int read = sscanf(argv[i + 1], "%llu-%llu", &from, &to);
-        first_seed = from;
-        last_seed = read == 2 ? to : from;
-        verbose = strcmp(argv[i], "--seed") == 0;
-    }
-    const struct CMUnitTest random_only[] = {cmocka_unit_test(seeds_of_faults_end_in_agreement)};
-    if (argc > 1) return cmocka_run_group_tests(random_only, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_join_through_one),
         cmocka_unit_test(a_replica_takes_over),
@@ -218,6 +141,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(short_pauses_cause_no_failover),
         cmocka_unit_test(a_dead_process_is_replaced_within_a_second),
         cmocka_unit_test(seeds_of_faults_end_in_agreement),
+        cmocka_unit_test(a_hundred_nodes_agree_after_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

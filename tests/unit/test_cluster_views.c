@@ -8,7 +8,7 @@
 #include "cluster/options.h"
 #include "cluster/this_node.h"
 #include "cluster/views.h"
-#include "cluster_simulator.h"
+#include "../simulation/cluster_simulator.h"
 #include "server/clients/client.h"
 
 static struct sim sim;

@@ -1,9 +1,16 @@
 /* bus_wire.c: see bus_wire.h. */
 #include "cluster/protocol/bus_wire.h"
+#include "lib/hash/siphash.h"
 #include <endian.h>
 #include <stdio.h>
 
-enum { BUS_VERSION = 1, LIGHT_BIT = 0x8000, EXTENSION_HEADER = 8, FORGOTTEN_DATA = NODE_ID_LEN + 8 };
+enum {
+    BUS_VERSION = 1,
+    LIGHT_BIT = 0x8000,
+    BRIEF_BIT = 0x4000,
+    EXTENSION_HEADER = 8,
+    FORGOTTEN_DATA = NODE_ID_LEN + 8
+};
 static const uint8_t signature[4] = {'R', 'C', 'm', 'b'};
 
 /* Where the fields of the header are. */
@@ -27,6 +34,17 @@ enum {
     AT_FLAGS = 2250,
     AT_STATE = 2252,
     AT_MESSAGE_FLAGS = 2253,
+};
+
+/* Those of a brief header; the others are where they are in all headers. */
+enum {
+    AT_BRIEF_GOSSIP = 10,
+    AT_BRIEF_OFFSET = 24,
+    AT_BRIEF_DIGEST = 32,
+    AT_BRIEF_FLAGS = 40,
+    AT_BRIEF_STATE = 42,
+    AT_BRIEF_MESSAGE_FLAGS = 43,
+    AT_BRIEF_EXTENSIONS = 44,
 };
 
 enum extension {
@@ -93,17 +111,16 @@ bool node_id_is_zero(const struct node_id *id) {
 }
 
 unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool in) {
-    const uint64_t other = in ? 0 : UINT64_MAX; /* a word without such a slot */
-    while (slot < HASH_SLOTS && slot_bitmap_has(bitmap, slot) != in) {
+    enum { BITS = 64, WORDS = HASH_SLOTS / BITS };
+    if (slot >= HASH_SLOTS) return HASH_SLOTS;
+    uint64_t skipped = ~UINT64_C(0) << slot % BITS;
+    for (unsigned at = slot / BITS; at < WORDS; at++, skipped = ~UINT64_C(0)) {
         uint64_t word;
-        if (slot % 64 == 0 && (memcpy(&word, &bitmap->bytes[slot / 8], sizeof word), word == other))
-            slot += 64;
-        else if (slot % 8 == 0 && bitmap->bytes[slot / 8] == (uint8_t)other)
-            slot += 8;
-        else
-            slot++;
+        memcpy(&word, &bitmap->bytes[at * sizeof word], sizeof word);
+        word = (in ? le64toh(word) : ~le64toh(word)) & skipped;
+        if (word) return at * BITS + (unsigned)__builtin_ctzll(word);
     }
-    return slot;
+    return HASH_SLOTS;
 }
 
 const char *bus_type_name(unsigned type) {
@@ -126,16 +143,23 @@ const char *bus_type_name(unsigned type) {
 static bool has_gossip(unsigned type) {
     return type == BUS_PING || type == BUS_PONG || type == BUS_MEET;
 }
+static bool may_be_brief(unsigned type) {
+    return type == BUS_PING || type == BUS_PONG;
+}
 static bool may_be_light(unsigned type) {
     return type == BUS_PUBLISH || type == BUS_PUBLISHSHARD || type == BUS_MODULE;
+}
+
+static size_t header_size_of(bool light, bool brief) {
+    return light ? BUS_LIGHT_HEADER_SIZE : brief ? BUS_BRIEF_HEADER_SIZE : BUS_HEADER_SIZE;
 }
 
 bool bus_prefix(const uint8_t bytes[static BUS_PREFIX_SIZE], uint32_t *length, unsigned *type) {
     unsigned word = load16(bytes + AT_TYPE);
     *length = load32(bytes + AT_LENGTH);
-    *type = word & ~(unsigned)LIGHT_BIT;
+    *type = word & ~(unsigned)(LIGHT_BIT | BRIEF_BIT);
     return memcmp(bytes, signature, sizeof signature) == 0 &&
-           *length >= (word & LIGHT_BIT ? BUS_LIGHT_HEADER_SIZE : BUS_HEADER_SIZE);
+           *length >= header_size_of(word & LIGHT_BIT, word & BRIEF_BIT);
 }
 
 uint64_t bus_length_max(unsigned type, uint64_t bulk_max, size_t nodes) {
@@ -168,6 +192,15 @@ static void decode_header(const uint8_t *bytes, struct bus_header *header) {
     header->flags = load16(bytes + AT_FLAGS);
     header->cluster_fails = bytes[AT_STATE] != 0;
     header->message_flags = bytes[AT_MESSAGE_FLAGS];
+}
+
+static void decode_brief_header(const uint8_t *bytes, struct bus_header *header) {
+    header->current_epoch = load64(bytes + AT_CURRENT_EPOCH);
+    header->offset = load64(bytes + AT_BRIEF_OFFSET);
+    header->digest = load64(bytes + AT_BRIEF_DIGEST);
+    header->flags = load16(bytes + AT_BRIEF_FLAGS);
+    header->cluster_fails = bytes[AT_BRIEF_STATE] != 0;
+    header->message_flags = bytes[AT_BRIEF_MESSAGE_FLAGS];
 }
 
 /* A text ends at its first zero, or with the extension. */
@@ -216,10 +249,20 @@ static void decode_extension(struct bus_extensions *extensions, unsigned type, c
 
 /* Gossip and extensions of PING, PONG and MEET, which fill the message exactly. */
 static bool decode_gossip(const uint8_t *bytes, size_t len, struct bus_message *message, const uint8_t **bad_id) {
-    size_t count = load16(bytes + AT_COUNT), extensions = load16(bytes + AT_EXTENSIONS);
-    size_t at = BUS_HEADER_SIZE + count * BUS_GOSSIP_SIZE;
+    bool brief = message->header.brief;
+    size_t header_size = header_size_of(false, brief);
+    size_t count = load16(bytes + AT_COUNT);
+    size_t extensions = load16(bytes + (brief ? AT_BRIEF_EXTENSIONS : AT_EXTENSIONS));
+    size_t at = header_size + count * BUS_GOSSIP_SIZE;
+    if (brief) {
+        message->brief_gossip_count = load16(bytes + AT_BRIEF_GOSSIP);
+        size_t behind = message->brief_gossip_count * BUS_BRIEF_GOSSIP_SIZE;
+        if (behind > len - header_size) return false;
+        len -= behind;
+        message->brief_gossip_bytes = bytes + len;
+    }
     if (at > len) return false;
-    message->gossip_bytes = bytes + BUS_HEADER_SIZE;
+    message->gossip_bytes = bytes + header_size;
     message->gossip_count = count;
     message->has_extensions = extensions > 0;
     message->extensions.unknown = EXTENSION_NONE;
@@ -270,11 +313,16 @@ enum bus_verdict bus_decode(const uint8_t *bytes, size_t len, struct bus_message
     if (len < BUS_LIGHT_HEADER_SIZE || !bus_prefix(bytes, &announced, &header->type) || announced != len)
         return BUS_INVALID;
     header->light = load16(bytes + AT_TYPE) & LIGHT_BIT;
-    if (header->light && !may_be_light(header->type)) return BUS_INVALID;
+    header->brief = load16(bytes + AT_TYPE) & BRIEF_BIT;
+    if (header->light && (header->brief || !may_be_light(header->type))) return BUS_INVALID;
+    if (header->brief && !may_be_brief(header->type)) return BUS_INVALID;
     if (load16(bytes + AT_VERSION) != BUS_VERSION) return BUS_IGNORED;
-    if (!header->light) decode_header(bytes, header);
+    if (header->brief)
+        decode_brief_header(bytes, header);
+    else if (!header->light)
+        decode_header(bytes, header);
 
-    size_t header_size = header->light ? BUS_LIGHT_HEADER_SIZE : BUS_HEADER_SIZE;
+    size_t header_size = header_size_of(header->light, header->brief);
     const uint8_t *body = bytes + header_size;
     size_t body_len = len - header_size;
     bool valid = false;
@@ -330,9 +378,13 @@ static void invalid_gossip_text(const uint8_t *bytes, size_t len, const char *na
 }
 
 void bus_invalid_text(const uint8_t *bytes, size_t len, char text[static BUS_TEXT_MAX]) {
-    unsigned word = load16(bytes + AT_TYPE), type = word & ~(unsigned)LIGHT_BIT;
+    unsigned word = load16(bytes + AT_TYPE), type = word & ~(unsigned)(LIGHT_BIT | BRIEF_BIT);
     bool light = word & LIGHT_BIT;
     const char *name = bus_type_name(type), *exceeds = NULL;
+    if (word & BRIEF_BIT) {
+        snprintf(text, BUS_TEXT_MAX, "Received invalid %s packet of length %zu with a brief header", name, len);
+        return;
+    }
     if (light && !may_be_light(type)) {
         snprintf(text, BUS_TEXT_MAX,
                  "Packet of type '%s' (%u) does not support light cluster header. Marking packet as invalid.", name,
@@ -382,6 +434,12 @@ void bus_gossip_at(const struct bus_message *message, size_t index, struct bus_g
     entry->bus_port = load16(at + 96);
     entry->flags = load16(at + 98);
     entry->other_port = load16(at + 100);
+}
+
+void bus_brief_gossip_at(const struct bus_message *message, size_t index, struct bus_brief_gossip *entry) {
+    const uint8_t *at = message->brief_gossip_bytes + index * BUS_BRIEF_GOSSIP_SIZE;
+    memcpy(entry->id, at, BUS_BRIEF_ID_LEN);
+    entry->pong_received_s = load32(at + BUS_BRIEF_ID_LEN);
 }
 
 void bus_forgotten_at(const struct bus_message *message, size_t index, struct bus_forgotten *forgotten) {
@@ -459,7 +517,10 @@ static size_t body_size(const struct bus_message *message) {
     switch (message->header.type) {
     case BUS_PING:
     case BUS_PONG:
-    case BUS_MEET: write_extensions(&counter, message); return message->gossip_count * BUS_GOSSIP_SIZE + counter.size;
+    case BUS_MEET:
+        write_extensions(&counter, message);
+        return message->gossip_count * BUS_GOSSIP_SIZE + counter.size +
+               (message->header.brief ? message->brief_gossip_count * BUS_BRIEF_GOSSIP_SIZE : 0);
     case BUS_FAIL: return NODE_ID_LEN;
     case BUS_PUBLISH:
     case BUS_PUBLISHSHARD: return 8 + message->channel.len + message->message.len;
@@ -470,7 +531,16 @@ static size_t body_size(const struct bus_message *message) {
 }
 
 size_t bus_encoded_size(const struct bus_message *message) {
-    return (message->header.light ? BUS_LIGHT_HEADER_SIZE : BUS_HEADER_SIZE) + body_size(message);
+    return header_size_of(message->header.light, message->header.brief) + body_size(message);
+}
+
+static void encode_brief_header(const struct bus_header *header, uint8_t *out) {
+    store64(out + AT_CURRENT_EPOCH, header->current_epoch);
+    store64(out + AT_BRIEF_OFFSET, header->offset);
+    store64(out + AT_BRIEF_DIGEST, header->digest);
+    store16(out + AT_BRIEF_FLAGS, header->flags);
+    out[AT_BRIEF_STATE] = header->cluster_fails;
+    out[AT_BRIEF_MESSAGE_FLAGS] = header->message_flags;
 }
 
 static void encode_header(const struct bus_header *header, uint8_t *out) {
@@ -502,8 +572,22 @@ static void encode_gossip(const struct bus_gossip *entry, uint8_t *at) {
     store16(at + 102, 0);
 }
 
+/* Behind everything else. */
+static void encode_brief_gossip(const struct bus_message *message, uint8_t *at) {
+    for (size_t i = 0; i < message->brief_gossip_count; i++, at += BUS_BRIEF_GOSSIP_SIZE) {
+        struct bus_brief_gossip entry;
+        if (message->brief_gossip)
+            entry = message->brief_gossip[i];
+        else
+            bus_brief_gossip_at(message, i, &entry);
+        memcpy(at, entry.id, BUS_BRIEF_ID_LEN);
+        store32(at + BUS_BRIEF_ID_LEN, entry.pong_received_s);
+    }
+}
+
 static void encode_gossip_section(const struct bus_message *message, uint8_t *out) {
-    uint8_t *at = out + BUS_HEADER_SIZE;
+    bool brief = message->header.brief;
+    uint8_t *at = out + header_size_of(false, brief);
     for (size_t i = 0; i < message->gossip_count; i++, at += BUS_GOSSIP_SIZE) {
         if (message->gossip) {
             encode_gossip(&message->gossip[i], at);
@@ -516,7 +600,10 @@ static void encode_gossip_section(const struct bus_message *message, uint8_t *ou
     struct extension_writer writer = {.out = at};
     write_extensions(&writer, message);
     store16(out + AT_COUNT, (uint16_t)message->gossip_count);
-    store16(out + AT_EXTENSIONS, (uint16_t)writer.count);
+    store16(out + (brief ? AT_BRIEF_EXTENSIONS : AT_EXTENSIONS), (uint16_t)writer.count);
+    if (!brief) return;
+    store16(out + AT_BRIEF_GOSSIP, (uint16_t)message->brief_gossip_count);
+    encode_brief_gossip(message, at + writer.size);
 }
 
 static void put(uint8_t *at, struct slice text) {
@@ -525,14 +612,17 @@ static void put(uint8_t *at, struct slice text) {
 
 void bus_encode(const struct bus_message *message, uint8_t *out) {
     const struct bus_header *header = &message->header;
-    size_t header_size = header->light ? BUS_LIGHT_HEADER_SIZE : BUS_HEADER_SIZE;
+    size_t header_size = header_size_of(header->light, header->brief);
     uint8_t *body = out + header_size;
     memset(out, 0, header_size);
     memcpy(out, signature, sizeof signature);
     store32(out + AT_LENGTH, (uint32_t)bus_encoded_size(message));
     store16(out + AT_VERSION, BUS_VERSION);
-    store16(out + AT_TYPE, (uint16_t)(header->type | (header->light ? LIGHT_BIT : 0)));
-    if (!header->light) encode_header(header, out);
+    store16(out + AT_TYPE, (uint16_t)(header->type | (header->light ? LIGHT_BIT : header->brief ? BRIEF_BIT : 0)));
+    if (header->brief)
+        encode_brief_header(header, out);
+    else if (!header->light)
+        encode_header(header, out);
     switch (header->type) {
     case BUS_PING:
     case BUS_PONG:
@@ -561,4 +651,39 @@ void bus_encode(const struct bus_message *message, uint8_t *out) {
         break;
     default: break;
     }
+}
+
+/* --- Digests --- */
+
+/* SipHash with the digest so far as its key: of the fields in turn, each with its length. */
+static uint64_t digest_add(uint64_t digest, const void *data, size_t len) {
+    uint8_t key[16];
+    store64(key, digest);
+    store64(key + 8, len);
+    return siphash(data, len, key);
+}
+
+uint64_t bus_header_digest(const struct bus_header *header) {
+    static const struct slot_bitmap none;
+    const uint16_t ports[] = {htobe16(header->port), htobe16(header->other_port), htobe16(header->bus_port)};
+    const uint64_t config_epoch = htobe64(header->config_epoch);
+    uint64_t digest = digest_add(1, header->slots ? header->slots : &none, sizeof none);
+    digest = digest_add(digest, &config_epoch, sizeof config_epoch);
+    digest = digest_add(digest, &header->sender, sizeof header->sender);
+    digest = digest_add(digest, &header->primary, sizeof header->primary);
+    digest = digest_add(digest, header->address, strnlen(header->address, NODE_ADDRESS_MAX - 1));
+    digest = digest_add(digest, header->reserved, BUS_RESERVED_SIZE);
+    digest = digest_add(digest, ports, sizeof ports);
+    return digest ? digest : 1;
+}
+
+uint64_t bus_extensions_digest(const struct bus_extensions *extensions) {
+    const uint16_t ports[] = {extensions->client_port, extensions->client_tls_port};
+    uint64_t digest = digest_add(1, extensions->hostname.data, extensions->hostname.len);
+    digest = digest_add(digest, extensions->nodename.data, extensions->nodename.len);
+    digest = digest_add(digest, extensions->client_ipv4.data, extensions->client_ipv4.len);
+    digest = digest_add(digest, extensions->client_ipv6.data, extensions->client_ipv6.len);
+    digest = digest_add(digest, extensions->availability_zone.data, extensions->availability_zone.len);
+    digest = digest_add(digest, &extensions->shard, sizeof extensions->shard);
+    return digest_add(digest, ports, sizeof ports);
 }

@@ -34,6 +34,18 @@
  *     MODULE:           u64 module, u32 length, u8 type, payload
  *     AUTH_REQUEST, AUTH_ACK, MFSTART: nothing
  *
+ *     brief header (48 bytes): PING and PONG between our nodes only (OWN_FEATURE_BRIEF of own_fields.h). The header
+ *     repeats the last whole header that was sent on the link, but for the fields below.
+ *        0  "RCmb"                                   24  u64 replication offset
+ *        4  u32 length of the message                32  u64 digest of the repeated header: bus_header_digest()
+ *        8  u16 version, 1                           40  u16 flags of the sender
+ *       10  u16 number of brief gossip entries       42  u8 state of the cluster
+ *       12  u16 type | 0x4000                        43  u8 message flags
+ *       14  u16 number of gossip entries             44  u16 number of extensions
+ *       16  u64 current epoch                        46  zeros
+ *     Gossip entries and extensions are those of other messages; extensions that are not sent are unchanged. Brief
+ *     gossip entries follow, about nodes that do not fail: the first 16 characters of the id, u32 last PONG.
+ *
  * What a peer sends is hostile until bus_decode() has accepted it. The decoded struct points into the bytes. */
 #ifndef CLUSTER_PROTOCOL_BUS_WIRE_H
 #define CLUSTER_PROTOCOL_BUS_WIRE_H
@@ -50,7 +62,10 @@ enum {
     BUS_PREFIX_SIZE = 14, /* bytes that tell the length and the type of a message */
     BUS_HEADER_SIZE = 2256,
     BUS_LIGHT_HEADER_SIZE = 16,
+    BUS_BRIEF_HEADER_SIZE = 48,
     BUS_GOSSIP_SIZE = 104,
+    BUS_BRIEF_GOSSIP_SIZE = 20,
+    BUS_BRIEF_ID_LEN = 16,
     BUS_RESERVED_SIZE = 30,
 };
 
@@ -116,8 +131,10 @@ enum node_flag {
 enum bus_message_flag { BUS_PAUSED = 1, BUS_FORCE_ACK = 2, BUS_EXTENSION_DATA = 4 };
 
 struct bus_header {
-    unsigned type; /* enum bus_type, or a type that this version does not know */
-    bool light;    /* of a light message only `type` and the body are set */
+    unsigned type;   /* enum bus_type, or a type that this version does not know */
+    bool light;      /* of a light message only `type` and the body are set */
+    bool brief;      /* decoding: the fields that a brief header does not have are not set */
+    uint64_t digest; /* of the repeated header; only of a brief one */
     uint16_t port, other_port, bus_port;
     uint64_t current_epoch, config_epoch, offset;
     struct node_id sender, primary;  /* primary: zeros if the sender is one */
@@ -134,6 +151,11 @@ struct bus_gossip {
     uint32_t ping_sent_s, pong_received_s; /* Unix time in seconds; 0: none in flight, never */
     char address[NODE_ADDRESS_MAX];
     uint16_t port, bus_port, other_port, flags;
+};
+
+struct bus_brief_gossip {
+    char id[BUS_BRIEF_ID_LEN]; /* how the id begins */
+    uint32_t pong_received_s;
 };
 
 /* Extensions of PING, PONG and MEET. An empty text and a port of 0 are not sent; where a message has extensions, what
@@ -154,10 +176,13 @@ struct bus_extensions {
 struct bus_message {
     struct bus_header header;
     /* PING, PONG, MEET */
-    const struct bus_gossip *gossip; /* encoding */
-    const uint8_t *gossip_bytes;     /* decoding: read them with bus_gossip_at() */
-    size_t gossip_count;             /* at most UINT16_MAX */
-    bool has_extensions;             /* encoding: append them; decoding: the header counts at least one */
+    const struct bus_gossip *gossip;             /* encoding */
+    const uint8_t *gossip_bytes;                 /* decoding: read them with bus_gossip_at() */
+    size_t gossip_count;                         /* at most UINT16_MAX */
+    const struct bus_brief_gossip *brief_gossip; /* encoding, behind a brief header */
+    const uint8_t *brief_gossip_bytes;           /* decoding: read them with bus_brief_gossip_at() */
+    size_t brief_gossip_count;                   /* at most UINT16_MAX */
+    bool has_extensions;                         /* encoding: append them; decoding: the header counts at least one */
     struct bus_extensions extensions;
     /* FAIL, UPDATE */
     struct node_id node;
@@ -192,11 +217,17 @@ enum bus_verdict bus_decode(const uint8_t *bytes, size_t len, struct bus_message
 enum { BUS_TEXT_MAX = 160 };
 void bus_invalid_text(const uint8_t *bytes, size_t len, char text[static BUS_TEXT_MAX]);
 void bus_gossip_at(const struct bus_message *message, size_t index, struct bus_gossip *entry);
+void bus_brief_gossip_at(const struct bus_message *message, size_t index, struct bus_brief_gossip *entry);
 void bus_forgotten_at(const struct bus_message *message, size_t index, struct bus_forgotten *forgotten);
+
+/* A number that tells whether two headers differ in a field that a brief header repeats; never 0. */
+uint64_t bus_header_digest(const struct bus_header *header);
+/* The same for extensions, without the forgotten nodes. */
+uint64_t bus_extensions_digest(const struct bus_extensions *extensions);
 
 /* The size that bus_encode() needs. A message must not be longer than UINT32_MAX. */
 size_t bus_encoded_size(const struct bus_message *message);
 /* Encodes into `out`, which has bus_encoded_size() bytes. Light if the header says so. What bus_decode() has filled may
- * be encoded again. */
+ * be encoded again. Brief likewise. */
 void bus_encode(const struct bus_message *message, uint8_t *out);
 #endif

@@ -2,7 +2,7 @@
  *
  * The machine decides on membership, failures, owners of slots, votes and failovers. It owns no socket, clock, file or
  * source of random numbers. Its inputs are events with the time; its outputs are calls of struct cluster_effects, in
- * order. A simulator can drive many of them (tests/unit/cluster_simulator.h).
+ * order. A simulator can drive many of them (tests/simulation/cluster_simulator.h).
  *
  *     event                            input
  *     ------------------------------   -------------------------------------------------------------------
@@ -27,9 +27,9 @@
  * The views (CLUSTER SLOTS and others), redirection and INFO read the fields of struct cluster; only the machine writes
  * them. `view_version` changes with whatever CLUSTER SLOTS, SHARDS or NODES shows, but for times and offsets.
  *
- * Files: gossip.c (pings), handshake.c (joining, forgetting, addresses), failure.c (PFAIL, FAIL, state),
- * fast_failover.c, election.c, manual_failover.c, topology.c (who serves what), replica_migration.c, slot_commands.c,
- * configuration.c (nodes.conf). */
+ * Files: gossip.c (pings), repeat.c (brief headers), handshake.c (joining, forgetting, addresses), failure.c (PFAIL,
+ * FAIL, state), fast_failover.c, election.c, manual_failover.c, topology.c (who serves what), replica_migration.c,
+ * slot_commands.c, configuration.c (nodes.conf). */
 #ifndef CLUSTER_PROTOCOL_CLUSTER_H
 #define CLUSTER_PROTOCOL_CLUSTER_H
 #include "cluster/protocol/node.h"
@@ -64,7 +64,10 @@ struct cluster_link {
     struct cluster_node *node; /* NULL: an inbound link on which no known node has spoken */
     bool inbound;
     bool connected;
-    bool extensions; /* the peer understands extensions of PING */
+    bool extensions;                       /* the peer understands extensions of PING */
+    bool brief;                            /* the peer has sent a whole header and reads brief ones */
+    uint64_t sent_header, sent_extensions; /* digests of what was sent last with a whole header; 0: nothing yet */
+    struct repeated_header *received;      /* the last whole header of a peer that may repeat it; NULL: none */
     int64_t created_ms;
     int64_t pong_ms;                                      /* last PONG on this link: light messages may be sent */
     char peer[NODE_ADDRESS_MAX], local[NODE_ADDRESS_MAX]; /* addresses of the connection */
@@ -142,6 +145,7 @@ struct cluster {
     unsigned size; /* primaries with slots: they vote */
     uint64_t view_version;
     struct cluster_link *links;
+    struct hashtable *repeated_slots; /* of repeat.c; NULL: none yet */
     size_t handshakes;
 
     struct election election;
@@ -159,7 +163,8 @@ struct cluster {
     unsigned todo;             /* enum cluster_todo: at the next flush */
     unsigned unsaved;          /* enum cluster_unsaved */
     struct bus_gossip *gossip; /* scratch of the message that is being built */
-    size_t gossip_capacity;
+    struct bus_brief_gossip *brief_gossip;
+    size_t gossip_capacity; /* of both */
     struct bus_forgotten *forgotten_scratch;
     char error[192];
 };

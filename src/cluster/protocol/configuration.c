@@ -30,7 +30,9 @@ void cluster_describe_node(const struct cluster *cluster, const struct cluster_n
                                .pong_received_ms = (uint64_t)node->pong_received_ms,
                                .epoch = claimant->config_epoch,
                                .connected = linked,
-                               .slots = node->slots};
+                               .slots = node->slots,
+                               .slot_low = node->slot_low,
+                               .slot_end = node->slot_end};
     if (node->primary) line->primary = node->primary->id;
 }
 

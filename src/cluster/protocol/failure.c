@@ -1,8 +1,9 @@
 /* failure.c: detects failed nodes, and sets the state of the cluster (ok or fail).
  *
- * PFAIL is this node's own view: no reply for the node timeout. Primaries with slots gossip it to each other; a node
- * that sees a majority sets FAIL and sends it to all nodes. FAIL ends when the failed node answers, but a primary with
- * slots stays failed for a while, because an election may be in progress.
+ * PFAIL is this node's own view: no reply for the node timeout. Primaries with slots tell it each other at once, by an
+ * unsolicited PONG, and again in each gossip; a node that sees a majority sets FAIL and sends it to all nodes. FAIL
+ * ends when the failed node answers, but a primary with slots stays failed for a while, because an election may be in
+ * progress.
  *
  * The cluster fails for this node when slots are not served, or when it cannot reach a majority of the voting
  * primaries: on the wrong side of a partition it must stop taking writes that the other side will not have. */
@@ -73,11 +74,22 @@ bool failure_suspect(struct cluster *cluster, struct cluster_node *node) {
     cluster->pfail_count++;
     changed_view(cluster);
     todo(cluster, TODO_STATE);
-    if (node_votes(cluster->myself))
+    if (node_votes(cluster->myself)) {
         failure_mark_if_quorum(cluster, node);
-    else
+        todo(cluster, TODO_TELL_VOTERS);
+    } else {
         say_notice(cluster, "NODE " NODE_FORMAT " possibly failing.", NODE_TEXT(node));
+    }
     return true;
+}
+
+void failure_tell_voters(struct cluster *cluster) {
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (node == cluster->myself || !node_votes(node) || !node->link || !node->link->connected) continue;
+        if (node->flags & (NODE_PFAIL | NODE_FAIL)) continue;
+        send_ping(cluster, node->link, BUS_PONG);
+    }
 }
 
 static void check_silence(struct cluster *cluster, struct cluster_node *node) {

@@ -25,15 +25,6 @@ void fast_failover_link_connected(struct cluster_node *node) {
     node->refusals = 0;
 }
 
-/* An unsolicited PONG has all nodes that we cannot reach. */
-static void tell_voters(struct cluster *cluster) {
-    for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = cluster->nodes.list[i];
-        if (node == cluster->myself || !node_votes(node) || !node->link || !node->link->connected) continue;
-        send_ping(cluster, node->link, BUS_PONG);
-    }
-}
-
 void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *node, const struct cluster_link *link,
                                bool refused) {
     if (node_in_handshake(node)) return;
@@ -48,5 +39,4 @@ void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *nod
         return;
     if (!failure_suspect(cluster, node)) return;
     say_notice(cluster, "Node " NODE_FORMAT " closed its link and refuses connections.", NODE_TEXT(node));
-    if (node_votes(cluster->myself)) tell_voters(cluster);
 }

@@ -5,23 +5,39 @@
  * pings are needed in a large cluster.
  *
  * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
- * depend on luck. */
+ * depend on luck. Behind a brief header (repeat.c) the sample is brief, too, except for nodes that the receiver may not
+ * know yet and for one node that corrects whatever went wrong. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 #include <stdio.h>
+
+enum { NEWS_MS = 15000 };
 
 static int64_t ping_interval(const struct cluster *cluster) {
     const struct cluster_settings *settings = &cluster->settings;
     return settings->ping_interval_ms ? settings->ping_interval_ms : settings->node_timeout_ms / 2;
 }
 
-static void add_entry(struct cluster *cluster, size_t *count, const struct cluster_node *node) {
-    if (*count == cluster->gossip_capacity) {
-        cluster->gossip_capacity = cluster->gossip_capacity ? cluster->gossip_capacity * 2 : 16;
-        cluster->gossip = mem_realloc(cluster->gossip, cluster->gossip_capacity * sizeof *cluster->gossip);
-    }
+static void reserve_entry(struct cluster *cluster, const struct bus_message *message) {
+    if (message->gossip_count < cluster->gossip_capacity && message->brief_gossip_count < cluster->gossip_capacity)
+        return;
+    size_t capacity = cluster->gossip_capacity ? cluster->gossip_capacity * 2 : 16;
+    cluster->gossip = mem_realloc(cluster->gossip, capacity * sizeof *cluster->gossip);
+    cluster->brief_gossip = mem_realloc(cluster->brief_gossip, capacity * sizeof *cluster->brief_gossip);
+    cluster->gossip_capacity = capacity;
+}
+
+static void add_brief_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
+    reserve_entry(cluster, message);
+    struct bus_brief_gossip *entry = &cluster->brief_gossip[message->brief_gossip_count++];
+    memcpy(entry->id, node->id.text, BUS_BRIEF_ID_LEN);
+    entry->pong_received_s = (uint32_t)(node->pong_received_ms / 1000);
+}
+
+static void add_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
+    reserve_entry(cluster, message);
     bool tls = cluster->settings.tls;
-    struct bus_gossip *entry = &cluster->gossip[(*count)++];
+    struct bus_gossip *entry = &cluster->gossip[message->gossip_count++];
     *entry = (struct bus_gossip){.id = node->id,
                                  .ping_sent_s = (uint32_t)(node->ping_sent_ms / 1000),
                                  .pong_received_s = (uint32_t)(node->pong_received_ms / 1000),
@@ -32,27 +48,37 @@ static void add_entry(struct cluster *cluster, size_t *count, const struct clust
     memcpy(entry->address, node->address, sizeof entry->address);
 }
 
-static size_t fill_gossip(struct cluster *cluster, const struct cluster_node *receiver) {
+static void add_sample(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
+    bool news = cluster->now_ms - node->news_ms < NEWS_MS;
+    if (message->header.brief && !news && !node_failed(node) && message->gossip_count > 0)
+        add_brief_entry(cluster, message, node);
+    else
+        add_entry(cluster, message, node);
+}
+
+static void fill_gossip(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
     const struct node_table *nodes = &cluster->nodes;
-    size_t count = 0, others = nodes->count > 2 ? nodes->count - 2 : 0;
+    size_t others = nodes->count > 2 ? nodes->count - 2 : 0;
     size_t wanted = nodes->count * cluster->settings.gossip_percent / 100;
     if (wanted < 3) wanted = 3;
     if (wanted > others) wanted = others;
     uint64_t stamp = ++cluster->stamp;
-    for (size_t attempts = wanted * 3; count < wanted && attempts > 0; attempts--) {
+    for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0; attempts--) {
         struct cluster_node *node = nodes->list[random_under(cluster, nodes->count)];
         if (node == receiver || node->stamp == stamp) continue;
         if (node->flags & (NODE_MYSELF | NODE_PFAIL | NODE_HANDSHAKE | NODE_NOADDR)) continue;
         if (!node->link && node->slot_count == 0) continue;
         node->stamp = stamp;
-        add_entry(cluster, &count, node);
+        add_sample(cluster, message, node);
+        wanted--;
     }
-    for (size_t i = 0; cluster->pfail_count > 0 && i < nodes->count && count < UINT16_MAX; i++) {
+    for (size_t i = 0; cluster->pfail_count > 0 && i < nodes->count && message->gossip_count < UINT16_MAX; i++) {
         const struct cluster_node *node = nodes->list[i];
         if (node_maybe_failed(node) && !(node->flags & (NODE_HANDSHAKE | NODE_NOADDR)))
-            add_entry(cluster, &count, node);
+            add_entry(cluster, message, node);
     }
-    return count;
+    message->gossip = cluster->gossip;
+    message->brief_gossip = cluster->brief_gossip;
 }
 
 static void fill_extensions(struct cluster *cluster, struct bus_extensions *extensions) {
@@ -80,10 +106,16 @@ void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type
     struct cluster_node *node = link->node;
     message_begin(cluster, &message, type);
     if (type == BUS_PING && node && !link->inbound) node->ping_sent_ms = cluster->now_ms;
-    message.gossip_count = fill_gossip(cluster, node);
-    message.gossip = cluster->gossip;
     message.has_extensions = link->extensions || (node && node->flags & NODE_EXTENSIONS);
     if (message.has_extensions) fill_extensions(cluster, &message.extensions);
+    if (repeat_is_possible(link, &message)) {
+        message.header.brief = true;
+        message.header.digest = link->sent_header;
+        message.has_extensions = message.extensions.forgotten_count > 0; /* the others are known */
+    } else {
+        repeat_sent(link, &message);
+    }
+    fill_gossip(cluster, &message, node);
     say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type),
               node ? node->id.text : "<unknown>", node ? node_name(node) : "<unknown>",
               link->inbound ? "inbound" : "outbound");
@@ -116,6 +148,19 @@ static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
     changed_table(cluster);
 }
 
+static void process_pong_time(struct cluster *cluster, struct cluster_node *node, uint32_t pong_received_s) {
+    if (node->flags & (NODE_NOADDR | NODE_FAIL | NODE_PFAIL) || node->ping_sent_ms != 0) return;
+    if (cluster_count_failure_reports(cluster, node, cluster->now_ms) > 0) return;
+    int64_t pong_ms = (int64_t)pong_received_s * 1000;
+    if (pong_ms <= cluster->now_ms + 500 && pong_ms > node->pong_received_ms) node->pong_received_ms = pong_ms;
+}
+
+static void take_report_back(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *node) {
+    if (node_remove_report(node, sender))
+        say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " is back online.", NODE_TEXT(sender),
+                    NODE_TEXT(node));
+}
+
 static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry) {
     struct cluster_node *node = nodes_find(&cluster->nodes, &entry->id);
     if (!node) {
@@ -130,16 +175,11 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
                 say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " as not reachable.",
                             NODE_TEXT(sender), NODE_TEXT(node));
             failure_mark_if_quorum(cluster, node);
-        } else if (node_remove_report(node, sender)) {
-            say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " is back online.",
-                        NODE_TEXT(sender), NODE_TEXT(node));
+        } else {
+            take_report_back(cluster, sender, node);
         }
     }
-    if (!failing && !(node->flags & (NODE_NOADDR | NODE_FAIL | NODE_PFAIL)) && node->ping_sent_ms == 0 &&
-        cluster_count_failure_reports(cluster, node, cluster->now_ms) == 0) {
-        int64_t pong_ms = (int64_t)entry->pong_received_s * 1000;
-        if (pong_ms <= cluster->now_ms + 500 && pong_ms > node->pong_received_ms) node->pong_received_ms = pong_ms;
-    }
+    if (!failing) process_pong_time(cluster, node, entry->pong_received_s);
     /* The sender reaches it and we do not: perhaps it has moved. */
     if (node->flags & (NODE_FAIL | NODE_PFAIL | NODE_NOADDR) && !failing &&
         !(entry->flags & (NODE_NOADDR | NODE_HANDSHAKE)) && entry->address[0] && entry->bus_port) {
@@ -160,6 +200,14 @@ void gossip_process(struct cluster *cluster, struct cluster_node *sender, const 
         struct bus_gossip entry;
         bus_gossip_at(message, i, &entry);
         process_entry(cluster, sender, &entry);
+    }
+    for (size_t i = 0; i < message->brief_gossip_count; i++) {
+        struct bus_brief_gossip entry;
+        bus_brief_gossip_at(message, i, &entry);
+        struct cluster_node *node = nodes_find_brief(&cluster->nodes, entry.id);
+        if (!node || node == cluster->myself || node == sender || node_in_handshake(node)) continue;
+        if (node_votes(sender)) take_report_back(cluster, sender, node);
+        process_pong_time(cluster, node, entry.pong_received_s);
     }
 }
 

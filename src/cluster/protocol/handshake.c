@@ -37,6 +37,7 @@ static void link_free(struct cluster *cluster, struct cluster_link *link) {
     else
         cluster->links = link->next;
     if (link->next) link->next->previous = link->previous;
+    repeat_forget(cluster, link);
     mem_free(link);
 }
 
@@ -122,6 +123,7 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
     node->port = tls ? other_port : port;
     node->tls_port = tls ? port : other_port;
     node->bus_port = bus_port;
+    node->news_ms = cluster->now_ms;
     if (node_in_handshake(node))
         changed_view(cluster);
     else

@@ -82,7 +82,7 @@ static void announce(struct cluster *cluster) {
     myself->client_tls_port = settings->client_tls_port;
     myself->rdma_port = settings->rdma_port;
     myself->client_rdma_port = settings->client_rdma_port;
-    myself->features = settings->fast_failover ? OWN_FEATURE_FAST_FAILOVER : 0;
+    myself->features = OWN_FEATURE_BRIEF | (settings->fast_failover ? OWN_FEATURE_FAST_FAILOVER : 0);
     unsigned flags = myself->flags & ~(unsigned)NODE_NOFAILOVER;
     if (settings->replica_no_failover) flags |= NODE_NOFAILOVER;
     if (flags != myself->flags) {
@@ -119,13 +119,16 @@ struct cluster *cluster_new(const struct cluster_settings *settings, const struc
 void cluster_free(struct cluster *cluster) {
     for (struct cluster_link *link = cluster->links, *next; link; link = next) {
         next = link->next;
+        repeat_forget(cluster, link);
         mem_free(link);
     }
+    hashtable_free(cluster->repeated_slots);
     nodes_free(&cluster->nodes);
     slots_free(&cluster->slots);
     mem_free(cluster->forgotten);
     mem_free(cluster->forgotten_scratch);
     mem_free(cluster->gossip);
+    mem_free(cluster->brief_gossip);
     mem_free(cluster);
 }
 
@@ -254,15 +257,8 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
     extensions_process(cluster, sender, message);
 }
 
-void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
-                     int64_t now_ms) {
-    cluster->now_ms = now_ms;
+static void receive_whole(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
     const struct bus_header *header = &message->header;
-    if (link->node) link->node->data_received_ms = now_ms;
-    if (header->light) {
-        receive_light(cluster, link, message);
-        return;
-    }
     struct cluster_node *sender = nodes_find(&cluster->nodes, &header->sender);
     if (sender && node_in_handshake(sender)) sender = NULL;
     if (sender && sender != cluster->myself) {
@@ -302,6 +298,29 @@ void cluster_receive(struct cluster *cluster, struct cluster_link *link, const s
     }
 }
 
+void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
+                     int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (link->node) link->node->data_received_ms = now_ms;
+    if (message->header.light) {
+        receive_light(cluster, link, message);
+    } else if (message->header.brief) {
+        struct bus_message whole = *message;
+        if (repeat_expand(link, &whole.header)) {
+            struct slot_bitmap slots = *whole.header.slots; /* the link may be closed */
+            whole.header.slots = &slots;
+            receive_whole(cluster, link, &whole);
+            return;
+        }
+        say_notice(cluster, "Closing link for node %.40s that repeats a header which has not arrived",
+                   link->node ? link->node->id.text : "<unknown>");
+        link_close(cluster, link);
+    } else {
+        if (message->header.type <= BUS_MEET) repeat_received(cluster, link, &message->header);
+        receive_whole(cluster, link, message);
+    }
+}
+
 void cluster_tick(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
     cluster->ticks++;
@@ -333,5 +352,9 @@ void cluster_flush(struct cluster *cluster, int64_t now_ms) {
     if ((work | cluster->todo) & TODO_BROADCAST) {
         cluster->todo &= ~(unsigned)TODO_BROADCAST;
         broadcast_pong(cluster, false);
+    }
+    if ((work | cluster->todo) & TODO_TELL_VOTERS) {
+        cluster->todo &= ~(unsigned)TODO_TELL_VOTERS;
+        failure_tell_voters(cluster);
     }
 }

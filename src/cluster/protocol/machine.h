@@ -9,6 +9,7 @@ enum cluster_todo {
     TODO_FAILOVER = 2,
     TODO_MANUAL_FAILOVER = 4,
     TODO_BROADCAST = 8,
+    TODO_TELL_VOTERS = 16, /* of nodes that this voter cannot reach since this turn */
 };
 enum cluster_unsaved {
     UNSAVED_TABLE = 1, /* about others: may be lost */
@@ -59,6 +60,14 @@ void gossip_process(struct cluster *cluster, struct cluster_node *sender, const 
 void extensions_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
 void gossip_tick(struct cluster *cluster);
 
+/* repeat.c */
+bool repeat_is_possible(const struct cluster_link *link, const struct bus_message *message);
+void repeat_sent(struct cluster_link *link, const struct bus_message *message); /* a whole header */
+void repeat_received(struct cluster *cluster, struct cluster_link *link, const struct bus_header *header);
+void repeat_forget(struct cluster *cluster, struct cluster_link *link);
+bool repeat_expand(const struct cluster_link *link,
+                   struct bus_header *header); /* false: it repeats an unknown header */
+
 /* handshake.c */
 void link_close(struct cluster *cluster, struct cluster_link *link); /* tells the host, and frees it */
 int64_t handshake_timeout(const struct cluster *cluster);
@@ -83,6 +92,7 @@ void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *nod
 void failure_primary_changed(struct cluster *cluster); /* recomputes NODE_PRIMARY_FAILED of myself */
 void state_update(struct cluster *cluster);
 
+void failure_tell_voters(struct cluster *cluster);
 bool failure_suspect(struct cluster *cluster, struct cluster_node *node); /* sets PFAIL; false: it was set */
 
 /* fast_failover.c */

@@ -19,20 +19,37 @@ static void node_free(void *entry) {
     mem_free(node->reports);
     mem_free(node);
 }
-static const struct hashtable_type node_type = {.key = node_key};
+static struct slice node_brief_key(const void *entry) {
+    return slice_make(((const struct cluster_node *)entry)->id.text, BUS_BRIEF_ID_LEN);
+}
+static const struct hashtable_type node_type = {.key = node_key}, brief_type = {.key = node_brief_key};
 
 void nodes_init(struct node_table *nodes) {
-    *nodes = (struct node_table){.by_id = hashtable_new(&node_type)};
+    *nodes = (struct node_table){.by_id = hashtable_new(&node_type), .by_brief_id = hashtable_new(&brief_type)};
 }
 
 void nodes_free(struct node_table *nodes) {
     hashtable_free(nodes->by_id);
+    hashtable_free(nodes->by_brief_id);
     for (size_t i = 0; i < nodes->count; i++) node_free(nodes->list[i]);
     mem_free(nodes->list);
 }
 
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id) {
     return hashtable_find(nodes->by_id, slice_make(id->text, NODE_ID_LEN));
+}
+
+struct cluster_node *nodes_find_brief(const struct node_table *nodes, const char id[static BUS_BRIEF_ID_LEN]) {
+    return hashtable_find(nodes->by_brief_id, slice_make(id, BUS_BRIEF_ID_LEN));
+}
+
+static void index_add(struct node_table *nodes, struct cluster_node *node) {
+    hashtable_add(nodes->by_id, node);
+    hashtable_add(nodes->by_brief_id, node); /* does nothing if another node has the key */
+}
+static void index_remove(struct node_table *nodes, struct cluster_node *node) {
+    hashtable_pop(nodes->by_id, node_key(node));
+    if (nodes_find_brief(nodes, node->id.text) == node) hashtable_pop(nodes->by_brief_id, node_brief_key(node));
 }
 
 void nodes_add(struct node_table *nodes, struct cluster_node *node) {
@@ -42,14 +59,14 @@ void nodes_add(struct node_table *nodes, struct cluster_node *node) {
     }
     node->index = nodes->count;
     nodes->list[nodes->count++] = node;
-    hashtable_add(nodes->by_id, node);
+    index_add(nodes, node);
 }
 
 void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
     node_set_primary(node, NULL);
     while (node->replica_count) node_set_primary(node->replicas[node->replica_count - 1], NULL);
     for (size_t i = 0; i < nodes->count; i++) node_remove_report(nodes->list[i], node);
-    hashtable_pop(nodes->by_id, node_key(node));
+    index_remove(nodes, node);
     struct cluster_node *last = nodes->list[--nodes->count];
     nodes->list[node->index] = last;
     last->index = node->index;
@@ -57,16 +74,16 @@ void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
 }
 
 void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id) {
-    hashtable_pop(nodes->by_id, node_key(node));
+    index_remove(nodes, node);
     node->id = *id;
-    hashtable_add(nodes->by_id, node);
+    index_add(nodes, node);
 }
 
 struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms) {
     struct cluster_node *node = mem_calloc(1, sizeof *node);
     node->id = *id;
     node->flags = flags;
-    node->created_ms = node->inbound_missing_ms = now_ms;
+    node->created_ms = node->inbound_missing_ms = node->news_ms = now_ms;
     return node;
 }
 

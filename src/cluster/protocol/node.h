@@ -24,13 +24,15 @@ struct cluster_node {
     struct node_id shard;
     unsigned flags; /* enum node_flag */
     uint64_t config_epoch;
-    size_t index; /* in nodes.list */
+    size_t index;     /* in nodes.list */
+    size_t view_rank; /* the host's own: its place in a view */
 
     struct cluster_node *primary;   /* of a replica; NULL if it is not known */
     struct cluster_node **replicas; /* of a primary, by id */
     size_t replica_count;
     struct slot_bitmap *slots; /* NULL: none */
     unsigned slot_count;
+    unsigned slot_low, slot_end;               /* its slots are from slot_low on and below slot_end */
     unsigned migrating_count, importing_count; /* open slots of ours that name this node */
 
     char address[NODE_ADDRESS_MAX];    /* "": not known */
@@ -47,6 +49,7 @@ struct cluster_node {
 
     /* Unix times in ms; 0: never, or not now. */
     int64_t created_ms;
+    int64_t news_ms;            /* when it was added, or its address changed: others may not know */
     int64_t ping_sent_ms;       /* of the PING that has no reply yet. It survives a reconnect */
     int64_t pong_received_ms;   /* also advanced by gossip */
     int64_t data_received_ms;   /* last bytes on any of its links */
@@ -92,12 +95,14 @@ static inline const char *node_text(const char *text) {
 
 struct node_table {
     struct hashtable *by_id;
+    struct hashtable *by_brief_id; /* without nodes whose id begins like that of another one */
     struct cluster_node **list;
     size_t count, capacity;
 };
 void nodes_init(struct node_table *nodes);
 void nodes_free(struct node_table *nodes);
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id);
+struct cluster_node *nodes_find_brief(const struct node_table *nodes, const char id[static BUS_BRIEF_ID_LEN]);
 /* Takes ownership. The id must be new. */
 void nodes_add(struct node_table *nodes, struct cluster_node *node);
 /* Removes and frees the node: no replica, primary or report refers to it afterwards. It must have no slots or links. */

@@ -376,8 +376,10 @@ void node_flags_print(struct output *out, unsigned flags) {
     if (!any) print_text(out, "noflags");
 }
 
-static void print_slots(struct output *out, const struct slot_bitmap *slots) {
-    for (unsigned first, next = 0; (first = slot_bitmap_next(slots, next, true)) < HASH_SLOTS;) {
+static void print_slots(struct output *out, const struct node_line *line) {
+    const struct slot_bitmap *slots = line->slots;
+    unsigned end = line->slot_end ? line->slot_end : HASH_SLOTS;
+    for (unsigned first, next = line->slot_low; next < end && (first = slot_bitmap_next(slots, next, true)) < end;) {
         next = slot_bitmap_next(slots, first, false);
         print_text(out, " ");
         print_number(out, first);
@@ -426,7 +428,7 @@ void node_line_print_tail(struct output *out, const struct node_line *line) {
     print_text(out, " ");
     print_number(out, line->epoch);
     print_text(out, line->connected ? " connected" : " disconnected");
-    if (line->slots) print_slots(out, line->slots);
+    if (line->slots) print_slots(out, line);
     for (size_t i = 0; i < line->open_count; i++) {
         print_text(out, " [");
         print_number(out, line->open[i].slot);

@@ -34,6 +34,7 @@ struct node_line {
     uint64_t epoch; /* on a replica's line its primary's, not its own */
     bool connected;
     const struct slot_bitmap *slots; /* NULL: none */
+    unsigned slot_low, slot_end;     /* printing: they are from slot_low on and below slot_end; 0, 0: anywhere */
     const struct open_slot *open;
     size_t open_count;
 };

@@ -22,7 +22,13 @@ void slots_assign(struct slot_table *slots, unsigned slot, struct cluster_node *
         slots->assigned--;
     }
     if (owner) {
-        if (!owner->slots) owner->slots = mem_calloc(1, sizeof *owner->slots);
+        if (!owner->slots) {
+            owner->slots = mem_calloc(1, sizeof *owner->slots);
+            owner->slot_low = slot;
+            owner->slot_end = slot + 1;
+        }
+        if (slot < owner->slot_low) owner->slot_low = slot;
+        if (slot >= owner->slot_end) owner->slot_end = slot + 1;
         slot_bitmap_set(owner->slots, slot);
         owner->slot_count++;
         slots->assigned++;
@@ -62,7 +68,8 @@ void slots_close_all(struct slot_table *slots) {
 }
 
 bool node_slot_range(const struct cluster_node *node, unsigned *slot, unsigned *first, unsigned *last) {
-    *first = node->slots ? slot_bitmap_next(node->slots, *slot, true) : HASH_SLOTS;
+    if (*slot < node->slot_low) *slot = node->slot_low;
+    *first = node->slots && *slot < node->slot_end ? slot_bitmap_next(node->slots, *slot, true) : HASH_SLOTS;
     if (*first == HASH_SLOTS) return false;
     *slot = slot_bitmap_next(node->slots, *first, false);
     *last = *slot - 1;

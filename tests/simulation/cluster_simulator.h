@@ -1,20 +1,23 @@
 /* cluster_simulator.h: a cluster of state machines (src/cluster/protocol/) in one process and in virtual time.
  *
  * The network: connections carry bytes in order, late, or not at all while a partition lasts; they break and lose what
- * is under way. Machines freeze (as by SIGSTOP: their kernel still accepts connections), crash, and restart from their
- * disk, which has lost what was not durable. Clocks differ. All of it follows from one seed.
+ * is under way. `lose_one_in`, `duplicate_one_in` and `reorders` make it worse than TCP: the protocol does not rely on
+ * the order of a connection. Machines freeze (as by SIGSTOP: their kernel still accepts connections), crash, and
+ * restart from their disk, which has lost what was not durable. Clocks differ, and jump. All of it follows from one
+ * seed.
  *
- * Checked at each step: an epoch has one winner; nobody votes twice in an epoch; nothing that must be durable is told
- * before it is. sim_check_agreement() asks whether all machines have one view. A violation prints the history and ends
- * the program. */
-#ifndef TESTS_UNIT_CLUSTER_SIMULATOR_H
-#define TESTS_UNIT_CLUSTER_SIMULATOR_H
+ * Checked at each step: an epoch has one winner, and a slot one owner in an epoch; nobody votes twice in an epoch;
+ * nothing that must be durable is told before it is. sim_agree() waits until all machines have one view. A violation
+ * prints the history and ends the program. */
+#ifndef TESTS_SIMULATION_CLUSTER_SIMULATOR_H
+#define TESTS_SIMULATION_CLUSTER_SIMULATOR_H
 #include "cluster/protocol/configuration.h"
 #include "lib/system/memory.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIM_MACHINES_MAX = 64, SIM_HISTORY = 10000, SIM_EPOCHS = 8192 };
+enum { SIM_MACHINES_MAX = 1000, SIM_HISTORY = 10000, SIM_EPOCHS = 8192, SIM_LINE = 200 };
 
 struct sim_disk { /* what the checks need of the file */
     bool exists;
@@ -39,7 +42,7 @@ struct sim_machine {
     bool link_up, data;
     int64_t primary_ms;
     unsigned moved_slots, deleted_slots, published;
-    uint64_t sent[BUS_TYPES];
+    uint64_t sent[BUS_TYPES], bytes_sent;
     uint64_t last_vote;
     int64_t lead_ms; /* when it became a primary last */
 };
@@ -65,13 +68,17 @@ struct sim_event {
 struct sim {
     uint64_t seed, random;
     int64_t now_ms, start_ms;
-    struct sim_machine machines[SIM_MACHINES_MAX];
+    struct sim_machine *machines;
     unsigned count;
     struct sim_event *events; /* a heap */
     size_t event_count, event_capacity;
     uint64_t sequence;
-    unsigned group[SIM_MACHINES_MAX];  /* machines of different groups cannot reach each other */
-    unsigned latency_ms, break_one_in; /* 0: connections do not break */
+    unsigned group[SIM_MACHINES_MAX];       /* machines of different groups cannot reach each other */
+    unsigned latency_ms, break_one_in;      /* 0: connections do not break */
+    unsigned lose_one_in, duplicate_one_in; /* messages; 0: none */
+    bool reorders;                          /* messages overtake each other */
+    bool no_single_owner;                   /* epochs were taken without consensus: a slot may have two owners in one */
+    unsigned first_tick_ms;                 /* machines that start begin to work within this time */
     bool writes;
     bool no_copies;  /* replicas wait for their copies */
     unsigned shards; /* at the start: shard i has slot first_slot[i] */
@@ -80,8 +87,9 @@ struct sim {
     int64_t minority_since_ms[SIM_MACHINES_MAX];
     int64_t checked_ms;
     int winner[SIM_EPOCHS]; /* of each epoch, plus one */
+    uint16_t *owners;       /* of the first slot of each shard in each epoch, plus one */
     unsigned elections, failovers;
-    char (*history)[200];
+    char (*history)[SIM_LINE];
     size_t history_count;
     bool verbose;
 };
@@ -160,10 +168,17 @@ static int64_t sim_time(const struct sim_machine *machine) {
     return machine->sim->now_ms + machine->skew_ms;
 }
 
-/* The machine with this address, or -1. A machine that moves adds 100. */
+/* The machine with this address, or -1. The second number is free, for a machine that moves. */
+enum { SIM_ADDRESS_BASE = 100 };
 static int sim_index(const char *address) {
-    unsigned number;
-    return sscanf(address, "10.0.0.%u", &number) == 1 ? (int)(number % 100) : -1;
+    unsigned numbers[4] = {0}, count = 0;
+    for (const char *at = address; *at && count < 4; at++) {
+        if (*at == '.')
+            count++;
+        else
+            numbers[count] = numbers[count] * 10 + (unsigned)(*at - '0');
+    }
+    return count == 3 && numbers[0] == 10 ? (int)(numbers[2] * SIM_ADDRESS_BASE + numbers[3]) : -1;
 }
 
 /* Effects */
@@ -261,8 +276,18 @@ static void effect_send(void *context, struct cluster_link *link, const struct b
                               .connection = connection,
                               .to_a = to_a,
                               .len = bus_encoded_size(message)};
+    machine->bytes_sent += event.len;
+    if (sim->reorders) event.at_ms = sim->now_ms + sim_latency(sim);
+    if (sim->lose_one_in && sim_below(sim, sim->lose_one_in) == 0) return;
     event.bytes = malloc(event.len);
     bus_encode(message, event.bytes);
+    if (sim->duplicate_one_in && sim_below(sim, sim->duplicate_one_in) == 0) {
+        struct sim_event again = event;
+        again.bytes = malloc(event.len);
+        memcpy(again.bytes, event.bytes, event.len);
+        if (sim->reorders) again.at_ms = sim->now_ms + sim_latency(sim);
+        sim_push(sim, again);
+    }
     sim_push(sim, event);
 }
 static void effect_publish(void *context, struct slice channel, struct slice message, bool shard) {
@@ -274,8 +299,24 @@ static void sim_erase(struct sim_disk *disk) {
     if (disk->exists) memory_output_free(&disk->file);
     *disk = (struct sim_disk){0};
 }
+/* A slot has one owner in an epoch. A claim is saved before it is told. */
+static void sim_check_owner(struct sim_machine *machine) {
+    struct sim *sim = machine->sim;
+    const struct cluster_node *myself = machine->cluster->myself;
+    if (!sim->owners || sim->no_single_owner || !node_votes(myself) || myself->config_epoch >= SIM_EPOCHS) return;
+    for (unsigned i = 0; i < sim->shards; i++) {
+        if (!slot_bitmap_has(myself->slots, sim->first_slot[i])) continue;
+        uint16_t *owner = &sim->owners[i * SIM_EPOCHS + myself->config_epoch];
+        if (*owner && *owner != machine->index + 1)
+            sim_fail(sim, "slot %u has two owners in epoch %llu: %u and %u", sim->first_slot[i],
+                     (unsigned long long)myself->config_epoch, *owner - 1u, machine->index);
+        *owner = (uint16_t)(machine->index + 1);
+    }
+}
+
 static void effect_save(void *context, bool durable) {
     struct sim_machine *machine = context;
+    if (durable) sim_check_owner(machine);
     const struct cluster *cluster = machine->cluster;
     struct sim_disk disk = {.exists = true,
                             .id = cluster->myself->id,
@@ -404,24 +445,33 @@ static void sim_start(struct sim_machine *machine) {
     } else {
         machine->cluster = cluster_new(&machine->settings, &sim_effects, machine, sim_time(machine));
     }
-    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_below(sim, CLUSTER_TICK_MS),
+    sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_below(sim, sim->first_tick_ms),
                                      .kind = SIM_TICK,
                                      .machine = machine->index,
                                      .life = machine->life});
 }
 
-static void sim_init(struct sim *sim, uint64_t seed, unsigned count, int64_t node_timeout_ms) {
-    *sim = (struct sim){.seed = seed, .random = seed * 0x2545f4914f6cdd1d + 1, .count = count, .latency_ms = 3};
+static void sim_prepare(struct sim *sim, uint64_t seed, unsigned count, int64_t node_timeout_ms) {
+    *sim = (struct sim){.seed = seed,
+                        .random = seed * 0x2545f4914f6cdd1d + 1,
+                        .count = count,
+                        .latency_ms = 3,
+                        .first_tick_ms = CLUSTER_TICK_MS};
     sim->now_ms = sim->start_ms = 1800000000000;
-    sim->history = malloc(sizeof *sim->history * SIM_HISTORY);
+    static char history[SIM_HISTORY][SIM_LINE];
+    sim->history = history; /* of one simulation at a time */
+    sim->machines = calloc(count, sizeof *sim->machines);
     for (unsigned i = 0; i < count; i++) {
         struct sim_machine *machine = &sim->machines[i];
         machine->sim = sim;
         machine->index = i;
-        snprintf(machine->address, sizeof machine->address, "10.0.0.%u", i);
+        snprintf(machine->address, sizeof machine->address, "10.0.%u.%u", i / SIM_ADDRESS_BASE, i % SIM_ADDRESS_BASE);
         machine->settings = sim_settings(node_timeout_ms);
-        sim_start(machine);
     }
+}
+static void sim_init(struct sim *sim, uint64_t seed, unsigned count, int64_t node_timeout_ms) {
+    sim_prepare(sim, seed, count, node_timeout_ms);
+    for (unsigned i = 0; i < count; i++) sim_start(&sim->machines[i]);
 }
 
 static void sim_free_connection(struct sim_connection *connection) {
@@ -445,7 +495,8 @@ static void sim_free(struct sim *sim) {
         sim_free_connection(event.connection);
     }
     free(sim->events);
-    free(sim->history);
+    free(sim->machines);
+    free(sim->owners);
 }
 
 static void sim_replicate(struct sim_machine *machine) {
@@ -601,7 +652,7 @@ static void sim_step(struct sim *sim) {
     struct sim_machine *machine = &sim->machines[event.machine];
     struct sim_connection *connection = event.connection;
     sim->now_ms = event.at_ms;
-    if (sim->now_ms - sim->checked_ms >= 200) {
+    if (sim->now_ms - sim->checked_ms >= (sim->count > 64 ? 1000 : 200)) {
         sim->checked_ms = sim->now_ms;
         sim_check_service(sim);
     }
@@ -695,7 +746,7 @@ static inline const char *sim_disagreement(struct sim *sim) {
                 problem = "has two epochs";
             else if (memcmp(node_slots(node), node_slots(other), sizeof(struct slot_bitmap)) != 0)
                 problem = "has different slots";
-            for (size_t m = 0; !problem && node_is_primary(node) && m < n; m++)
+            for (size_t m = 0; !problem && machine == first && node_is_primary(node) && m < n; m++)
                 if (node_is_primary(cluster->nodes.list[m]) &&
                     cluster->nodes.list[m]->config_epoch == node->config_epoch)
                     problem = "has the epoch of another primary";
@@ -715,16 +766,70 @@ static inline int64_t sim_agree(struct sim *sim, int64_t limit_ms) {
         if (!why) return sim->now_ms - start_ms;
         if (sim->now_ms - start_ms >= limit_ms)
             sim_fail(sim, "no agreement after %lld ms: %s", (long long)limit_ms, why);
-        sim_run(sim, 50);
+        sim_run(sim, sim->count > 64 ? 500 : 50);
     }
+}
+
+static inline void sim_share_slots(struct sim *sim, unsigned primaries) {
+    sim->shards = primaries;
+    sim->owners = calloc((size_t)primaries * SIM_EPOCHS, sizeof *sim->owners);
+    for (unsigned i = 0; i < primaries; i++) sim->first_slot[i] = HASH_SLOTS * i / primaries;
+}
+
+/* Instead of sim_init() and sim_build(): all machines start with a nodes.conf that has all of them. */
+static inline void sim_init_built(struct sim *sim, uint64_t seed, unsigned count, unsigned primaries,
+                                  int64_t node_timeout_ms) {
+    sim_prepare(sim, seed, count, node_timeout_ms);
+    sim->first_tick_ms = 10 * count; /* a thousand machines that dial each other at once fill the memory */
+    sim_share_slots(sim, primaries);
+    char(*lines)[400] = calloc(count, sizeof *lines);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned shard = i % primaries;
+        char id[NODE_ID_LEN + 1], slots[40] = "", primary[NODE_ID_LEN + 1] = "-";
+        unsigned last = HASH_SLOTS * (shard + 1) / primaries - 1;
+        snprintf(id, sizeof id, "%016llx%024x", (unsigned long long)sim_random(sim), i);
+        if (i < primaries)
+            snprintf(slots, sizeof slots, " %u-%u", sim->first_slot[shard], last);
+        else
+            memcpy(primary, lines[shard], NODE_ID_LEN);
+        memcpy(sim->machines[i].durable.id.text, id, NODE_ID_LEN);
+        snprintf(lines[i], sizeof lines[i], "%s %s:6379@16379,,tls-port=0,shard-id=%040x @%s %s 0 0 %u connected%s\n",
+                 id, sim->machines[i].address, 1000 + shard, i < primaries ? "master" : "slave", primary, shard + 1,
+                 slots);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct sim_machine *machine = &sim->machines[i];
+        struct sim_disk *disk = &machine->durable;
+        disk->exists = true;
+        disk->primary = i < primaries;
+        disk->current_epoch = primaries;
+        disk->config_epoch = i < primaries ? i + 1 : 0;
+        for (unsigned slot = 0; i < primaries && slot < HASH_SLOTS; slot++)
+            if (slot >= sim->first_slot[i] && slot < HASH_SLOTS * (i + 1) / primaries)
+                slot_bitmap_set(&disk->slots, slot);
+        memory_output_init(&disk->file);
+        for (unsigned n = 0; n < count; n++) {
+            char *flags = strchr(lines[n], '@'); /* of the bus port */
+            flags = strchr(flags + 1, '@');
+            output_write(&disk->file.out, slice_make(lines[n], (size_t)(flags - lines[n])));
+            if (n == i) output_write(&disk->file.out, SLICE("myself,"));
+            output_write(&disk->file.out, slice_of(flags + 1));
+        }
+        char vars[80];
+        snprintf(vars, sizeof vars, "vars currentEpoch %u lastVoteEpoch 0\n", primaries);
+        output_write(&disk->file.out, slice_of(vars));
+        sim_start(machine);
+    }
+    free(lines);
+    sim->writes = true;
+    sim->first_tick_ms = CLUSTER_TICK_MS;
 }
 
 /* Joins all machines; the first `primaries` share the slots, the others follow them in turn. */
 static inline void sim_build(struct sim *sim, unsigned primaries, int64_t limit_ms) {
+    sim_share_slots(sim, primaries);
     for (unsigned i = 0; i < primaries; i++) {
         struct slot_bitmap slots = {0};
-        sim->shards = primaries;
-        sim->first_slot[i] = HASH_SLOTS * i / primaries;
         for (unsigned slot = HASH_SLOTS * i / primaries; slot < HASH_SLOTS * (i + 1) / primaries; slot++)
             slot_bitmap_set(&slots, slot);
         struct sim_machine *machine = &sim->machines[i];

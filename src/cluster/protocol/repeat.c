@@ -1,0 +1,90 @@
+/* repeat.c: brief headers of PING and PONG between our nodes.
+ *
+ * A header has 2256 bytes, most of them a bitmap of slots, and an idle cluster repeats it for ever. Between two of our
+ * nodes a PING or PONG refers to the last whole header of its link instead, as long as nothing changes but what a brief
+ * header has. The receiver puts the header together again, so the rest of the machine does not know the difference.
+ *
+ * A link begins with whole headers in both directions, which is how a peer shows that it is one of ours; so a node that
+ * is replaced by one of Valkey gets no brief header. The digest protects against a whole header that was lost: the
+ * host may drop messages. Then the link is closed, and the next one begins anew. */
+#include "cluster/protocol/machine.h"
+#include "lib/system/memory.h"
+
+/* The links of a shard's nodes have the same slots: they share one copy. */
+struct repeated_slots {
+    size_t references;
+    struct slot_bitmap slots;
+};
+struct repeated_header {
+    uint64_t digest;
+    struct bus_header header;
+    struct repeated_slots *slots;
+};
+
+static struct slice slots_key(const void *entry) {
+    return slice_make(((const struct repeated_slots *)entry)->slots.bytes, SLOT_BITMAP_SIZE);
+}
+static const struct hashtable_type slots_type = {.key = slots_key};
+
+static struct repeated_slots *slots_take(struct cluster *cluster, const struct slot_bitmap *slots) {
+    if (!cluster->repeated_slots) cluster->repeated_slots = hashtable_new(&slots_type);
+    struct repeated_slots *shared = hashtable_find(cluster->repeated_slots, slice_make(slots->bytes, SLOT_BITMAP_SIZE));
+    if (!shared) {
+        shared = mem_alloc(sizeof *shared);
+        *shared = (struct repeated_slots){.slots = *slots};
+        hashtable_add(cluster->repeated_slots, shared);
+    }
+    shared->references++;
+    return shared;
+}
+
+void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
+    struct repeated_header *kept = link->received;
+    if (!kept) return;
+    if (--kept->slots->references == 0) {
+        hashtable_pop(cluster->repeated_slots, slots_key(kept->slots));
+        mem_free(kept->slots);
+    }
+    mem_free(kept);
+    link->received = NULL;
+}
+
+bool repeat_is_possible(const struct cluster_link *link, const struct bus_message *message) {
+    return link->brief && message->header.type != BUS_MEET &&
+           link->sent_header == bus_header_digest(&message->header) &&
+           link->sent_extensions == bus_extensions_digest(&message->extensions);
+}
+
+void repeat_sent(struct cluster_link *link, const struct bus_message *message) {
+    link->sent_header = bus_header_digest(&message->header);
+    link->sent_extensions = message->has_extensions ? bus_extensions_digest(&message->extensions) : 0;
+}
+
+void repeat_received(struct cluster *cluster, struct cluster_link *link, const struct bus_header *header) {
+    struct own_fields own;
+    own_fields_read(header->reserved, &own);
+    repeat_forget(cluster, link);
+    link->brief = own.features & OWN_FEATURE_BRIEF;
+    if (!link->brief) return;
+    struct repeated_header *kept = link->received = mem_alloc(sizeof *kept);
+    *kept = (struct repeated_header){.digest = bus_header_digest(header),
+                                     .header = *header,
+                                     .slots = slots_take(cluster, header->slots ? header->slots : &slot_bitmap_empty)};
+    kept->header.slots = &kept->slots->slots;
+}
+
+bool repeat_expand(const struct cluster_link *link, struct bus_header *header) {
+    const struct repeated_header *kept = link->received;
+    if (!kept || kept->digest != header->digest) return false;
+    struct bus_header whole = kept->header;
+    whole.type = header->type;
+    whole.brief = true;
+    whole.digest = header->digest;
+    whole.current_epoch = header->current_epoch;
+    whole.offset = header->offset;
+    whole.flags = header->flags;
+    whole.cluster_fails = header->cluster_fails;
+    whole.message_flags = header->message_flags;
+    *header = whole;
+    return true;
+}

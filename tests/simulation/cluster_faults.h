@@ -1,0 +1,150 @@
+/* cluster_faults.h: random faults of a simulated cluster, which follow from a seed, and must end in agreement. */
+#ifndef TESTS_SIMULATION_CLUSTER_FAULTS_H
+#define TESTS_SIMULATION_CLUSTER_FAULTS_H
+#include "cluster_simulator.h"
+
+static inline void random_fault(struct sim *sim, int64_t timeout) {
+    struct sim_machine *machine = &sim->machines[sim_below(sim, sim->count)];
+    switch (sim_below(sim, 9)) {
+    case 0:
+    case 1: sim_crash(machine); break;
+    case 2:
+    case 3:
+        if (!machine->cluster) sim_start(machine);
+        break;
+    case 4:
+        if (machine->cluster) sim_freeze(machine, (int64_t)sim_below(sim, (unsigned)timeout * 3));
+        break;
+    case 5: { /* a partition into two sides; of a large cluster a small part is cut off */
+        sim_note(sim, -1, "--- partition");
+        unsigned one_in = sim->count > 64 ? 10 + sim_below(sim, 100) : 3;
+        for (unsigned i = 0; i < sim->count; i++) sim->group[i] = sim_below(sim, one_in) == 0;
+        break;
+    }
+    case 6:
+        sim_note(sim, -1, "--- the network heals");
+        for (unsigned i = 0; i < sim->count; i++) sim->group[i] = 0;
+        break;
+    case 7: /* a command */
+        if (!machine->cluster) break;
+        if (sim_below(sim, 4))
+            cluster_failover(machine->cluster, sim_below(sim, 2) ? FAILOVER_NORMAL : FAILOVER_FORCE, "test",
+                             sim_time(machine));
+        else if (sim->no_single_owner)
+            cluster_bump_epoch(machine->cluster, sim_time(machine));
+        cluster_flush(machine->cluster, sim_time(machine));
+        break;
+    case 8: /* the clock jumps */
+        machine->skew_ms += (int64_t)sim_below(sim, (unsigned)timeout / 4) - timeout / 8;
+        break;
+    }
+}
+
+/* count: machines; 0: 3 to 15, by the seed. */
+static inline void run_seed(uint64_t seed, unsigned count, unsigned faults, bool print) {
+    static struct sim sim;
+    static const int64_t timeouts[] = {1000, 2000, 5000, 15000};
+    uint64_t random = seed * 0x9e3779b97f4a7c15 + 1;
+#define DRAW(bound) ((unsigned)((random = random * 6364136223846793005 + 1442695040888963407) >> 33) % (bound))
+    int64_t timeout = timeouts[DRAW(4)];
+    unsigned replicas = DRAW(3), primaries = 3 + DRAW(3);
+    bool large = count > 64;
+    if (large) timeout = DRAW(2) ? 5000 : 15000;
+    if (count) {
+        primaries = count / (1 + replicas) > 3 ? count / (1 + replicas) : count < 3 ? count : 3;
+        sim_init_built(&sim, seed, count, primaries, timeout);
+    } else {
+        sim_init(&sim, seed, primaries * (1 + replicas), timeout);
+    }
+    sim.verbose = print;
+    bool fast = DRAW(2), skewed = DRAW(3) == 0;
+    for (unsigned i = 0; i < sim.count; i++) {
+        struct sim_machine *machine = &sim.machines[i];
+        machine->skew_ms = skewed ? (int64_t)DRAW(2000) - 1000 : 0;
+        machine->settings.fast_failover = fast;
+        cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+    }
+    if (count)
+        sim_agree(&sim, 60000 + 4 * timeout + sim.first_tick_ms);
+    else
+        sim_build(&sim, primaries, 60000 + 4 * timeout);
+    sim.no_single_owner = DRAW(4) == 0;
+    sim.latency_ms = DRAW(3) ? 3 : 50;
+    sim.break_one_in = DRAW(2) ? 0 : large ? 20000 : 200;
+    if (DRAW(2)) { /* no TCP does this */
+        sim.lose_one_in = DRAW(2) ? 0 : 20 + DRAW(200);
+        sim.duplicate_one_in = DRAW(2) ? 0 : 5 + DRAW(100);
+        sim.reorders = DRAW(2);
+    }
+    for (unsigned i = 0; i < faults; i++) {
+        random_fault(&sim, timeout);
+        /* The silence of other machines begins now. */
+        memset(sim.minority_since_ms, 0, sizeof sim.minority_since_ms);
+        memset(sim.double_since_ms, 0, sizeof sim.double_since_ms);
+        sim_run(&sim, large ? 1000 + sim_below(&sim, 2000) : sim_below(&sim, (unsigned)timeout * (i % 5 ? 2 : 5)));
+    }
+    sim.break_one_in = sim.lose_one_in = sim.duplicate_one_in = 0;
+    sim.reorders = false;
+    sim_note(&sim, -1, "--- no more faults");
+    for (unsigned i = 0; i < sim.count; i++) {
+        sim.group[i] = 0;
+        sim.machines[i].frozen_until_ms = 0;
+        if (!sim.machines[i].cluster) sim_start(&sim.machines[i]);
+    }
+    sim_agree(&sim, 10 * timeout + 30000);
+    sim_free(&sim);
+#undef DRAW
+}
+
+/* Pauses and restarts of one machine after the other, with cluster-fast-failover: none may cause an election. Pauses
+ * are shorter than the node timeout; a process that ends is back before its peers have been refused for 300 ms. Returns
+ * the number of elections. */
+static inline unsigned run_pauses(uint64_t seed, unsigned count) {
+    static struct sim sim;
+    enum { NODES = 9, TIMEOUT_MS = 15000, DOWN_MS = 250 };
+    sim_init(&sim, seed, NODES, TIMEOUT_MS);
+    for (unsigned i = 0; i < NODES; i++) {
+        struct sim_machine *machine = &sim.machines[i];
+        machine->settings.fast_failover = true;
+        cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+    }
+    sim_build(&sim, 3, 60000);
+    sim_run(&sim, 5000);
+    for (unsigned i = 0; i < count; i++) {
+        struct sim_machine *machine = &sim.machines[sim_below(&sim, NODES)];
+        if (sim_below(&sim, 2)) {
+            sim_freeze(machine, 1 + sim_below(&sim, TIMEOUT_MS * 9 / 10));
+            sim_run(&sim, TIMEOUT_MS);
+        } else {
+            sim_crash(machine);
+            sim_run(&sim, sim_below(&sim, DOWN_MS));
+            sim_start(machine);
+            sim_run(&sim, 5000);
+        }
+        sim.break_one_in = sim_below(&sim, 2) ? 200 : 0;
+    }
+    unsigned elections = sim.elections;
+    sim_free(&sim);
+    return elections;
+}
+
+/* A process dies. Returns the milliseconds until a replica of it has taken over. */
+static inline int64_t run_death(uint64_t seed) {
+    static struct sim sim;
+    enum { NODES = 9, TIMEOUT_MS = 15000 };
+    sim_init(&sim, seed, NODES, TIMEOUT_MS);
+    for (unsigned i = 0; i < NODES; i++) {
+        struct sim_machine *machine = &sim.machines[i];
+        machine->settings.fast_failover = true;
+        cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+    }
+    sim_build(&sim, 3, 60000);
+    sim_run(&sim, 5000 + sim_below(&sim, 10000));
+    sim_crash(&sim.machines[sim_below(&sim, 3)]);
+    int64_t start_ms = sim.now_ms;
+    while (sim.elections == 0 && sim.now_ms - start_ms < 60000) sim_run(&sim, 5);
+    int64_t took_ms = sim.now_ms - start_ms;
+    sim_free(&sim);
+    return took_ms;
+}
+#endif
