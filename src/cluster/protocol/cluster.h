@@ -158,6 +158,7 @@ struct cluster {
     bool safe_to_vote;
     unsigned down_reason_logged;
     int64_t down_logged_ms;
+    int64_t news_ms; /* last time that a node was added, or its address changed */
     uint64_t ticks, stamp;
     unsigned pfail_count;      /* at the last tick */
     unsigned todo;             /* enum cluster_todo: at the next flush */

@@ -4,6 +4,9 @@
  * whose last PONG is older than the ping interval. Since gossip also reports when others heard of a node, few direct
  * pings are needed in a large cluster.
  *
+ * New nodes, and those whose address has changed, spread faster: for some seconds each node that has heard of them
+ * tells random others in each tick, so that a cluster of a hundred nodes forms in seconds.
+ *
  * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
  * depend on luck. Behind a brief header (repeat.c) the sample is brief, too, except for nodes that the receiver may not
  * know yet and for one node that corrects whatever went wrong. */
@@ -11,7 +14,12 @@
 #include "lib/system/memory.h"
 #include <stdio.h>
 
-enum { NEWS_MS = 15000 };
+enum {
+    NEWS_MS = 15000,     /* how long a node is new */
+    NEWS_ENTRIES = 40,   /* of new nodes in a message, besides the sample */
+    NEWS_PUSH_MS = 3000, /* how long a node tells random others of what it has learnt last, */
+    NEWS_PEERS = 2       /* so many in each tick */
+};
 
 static int64_t ping_interval(const struct cluster *cluster) {
     const struct cluster_settings *settings = &cluster->settings;
@@ -56,6 +64,23 @@ static void add_sample(struct cluster *cluster, struct bus_message *message, con
         add_entry(cluster, message, node);
 }
 
+static bool may_gossip_about(const struct cluster_node *node, const struct cluster_node *receiver) {
+    if (node == receiver || node->flags & (NODE_MYSELF | NODE_PFAIL | NODE_HANDSHAKE | NODE_NOADDR)) return false;
+    return node->link || node->slot_count > 0;
+}
+
+static void add_news(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
+    const struct node_table *nodes = &cluster->nodes;
+    if (cluster->now_ms - cluster->news_ms >= NEWS_MS) return;
+    size_t at = random_under(cluster, nodes->count);
+    for (size_t i = 0; i < nodes->count && message->gossip_count < NEWS_ENTRIES; i++) {
+        struct cluster_node *node = nodes->list[(at + i) % nodes->count];
+        if (cluster->now_ms - node->news_ms >= NEWS_MS || !may_gossip_about(node, receiver)) continue;
+        node->stamp = cluster->stamp;
+        add_entry(cluster, message, node);
+    }
+}
+
 static void fill_gossip(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
     const struct node_table *nodes = &cluster->nodes;
     size_t others = nodes->count > 2 ? nodes->count - 2 : 0;
@@ -63,11 +88,10 @@ static void fill_gossip(struct cluster *cluster, struct bus_message *message, co
     if (wanted < 3) wanted = 3;
     if (wanted > others) wanted = others;
     uint64_t stamp = ++cluster->stamp;
+    add_news(cluster, message, receiver);
     for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0; attempts--) {
         struct cluster_node *node = nodes->list[random_under(cluster, nodes->count)];
-        if (node == receiver || node->stamp == stamp) continue;
-        if (node->flags & (NODE_MYSELF | NODE_PFAIL | NODE_HANDSHAKE | NODE_NOADDR)) continue;
-        if (!node->link && node->slot_count == 0) continue;
+        if (node->stamp == stamp || !may_gossip_about(node, receiver)) continue;
         node->stamp = stamp;
         add_sample(cluster, message, node);
         wanted--;
@@ -247,7 +271,17 @@ static void ping_random(struct cluster *cluster) {
     send_ping(cluster, oldest->link, BUS_PING);
 }
 
+static void push_news(struct cluster *cluster) {
+    if (cluster->now_ms - cluster->news_ms >= NEWS_PUSH_MS) return;
+    for (int i = 0; i < NEWS_PEERS; i++) {
+        struct cluster_node *node = cluster->nodes.list[random_under(cluster, cluster->nodes.count)];
+        if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
+        send_ping(cluster, node->link, BUS_PONG);
+    }
+}
+
 void gossip_tick(struct cluster *cluster) {
+    push_news(cluster);
     if (cluster->ticks % 10 == 0 && !cluster->settings.no_random_pings) ping_random(cluster);
     int64_t interval = ping_interval(cluster), timeout = handshake_timeout(cluster);
     for (size_t i = 0; i < cluster->nodes.count; i++) {

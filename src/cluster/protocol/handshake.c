@@ -102,8 +102,10 @@ void reconnect_tick(struct cluster *cluster) {
         i++;
         if (node->flags & (NODE_MYSELF | NODE_NOADDR) || cluster->settings.no_reconnection) continue;
         struct cluster_link *link = node->link;
-        if (link && now - link->created_ms > timeout && node->ping_sent_ms && now - node->ping_sent_ms > timeout / 2 &&
-            now - node->data_received_ms > timeout / 2)
+        /* Nothing arrives, or the ping or its reply was dropped while the peer's own link works. */
+        int64_t unanswered = node->ping_sent_ms ? now - node->ping_sent_ms : 0;
+        if (link && now - link->created_ms > timeout && unanswered > timeout / 2 &&
+            (now - node->data_received_ms > timeout / 2 || unanswered > timeout))
             link_close(cluster, link);
         if (node->link) continue;
         if (node->dialled_ms && now - node->dialled_ms < timeout / 20 && !fast_failover_dials(cluster, node) &&
@@ -123,7 +125,7 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
     node->port = tls ? other_port : port;
     node->tls_port = tls ? port : other_port;
     node->bus_port = bus_port;
-    node->news_ms = cluster->now_ms;
+    node->news_ms = cluster->news_ms = cluster->now_ms;
     if (node_in_handshake(node))
         changed_view(cluster);
     else
@@ -203,6 +205,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         nodes_rename(&cluster->nodes, node, &header->sender);
         node->flags &= ~(unsigned)(NODE_HANDSHAKE | NODE_MEET);
         node->flags |= node_id_is_zero(&header->primary) ? NODE_PRIMARY : NODE_REPLICA;
+        node->news_ms = cluster->news_ms = cluster->now_ms;
         cluster->handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
         say_notice(cluster, "Successfully completed handshake with " NODE_FORMAT, NODE_TEXT(node));
