@@ -181,9 +181,14 @@ pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
 PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
 PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden
 
+# The launcher and the library that it preloads.
+RUN_LIBRARY := $(if $(filter yes,$(BUILD_RDMA)),src/client/run/libvalkey-rdma-run.so)
+RUN_PROGRAM := $(if $(RUN_LIBRARY),src/valkey-rdma-run)
+RUN := $(filter-out %_main.c,$(wildcard src/client/run/*.c)) src/client/verbs.c
+
 .PHONY: all check test test-all test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
     install-deps check-includes check-style helpers simulation softrdma FORCE
-all: $(PROGRAMS) $(SOFTRDMA) $(CLIENT_LIBRARIES)
+all: $(PROGRAMS) $(SOFTRDMA) $(CLIENT_LIBRARIES) $(RUN_PROGRAM) $(RUN_LIBRARY)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
 # The commit that is built, for INFO and --version; zeros where the sources come without their repository.
@@ -236,6 +241,12 @@ src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/
 PROXY := $(wildcard src/client/proxy/*.c)
 src/valkey-rdma-proxy: $(call objects,$(COMMON) $(PROXY)) build/variant
 	$(call link,$(LIBS))
+src/client/run/libvalkey-rdma-run.so: $(call pic_objects,$(RUN)) $(PIC)/common.a src/client/run/run.map build/variant
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,$(@F) \
+	    -Wl,--version-script=src/client/run/run.map -Wl,-z,nodelete -Wl,--gc-sections -lm -ldl
+src/valkey-rdma-run: $(call objects,src/client/run/run_main.c) build/variant
+	$(call link)
 
 # A text as a constant: each line becomes a string. The page of valkey-benchmark --report, and the commands that
 # valkey-cli knows.
@@ -380,6 +391,7 @@ uninstall:
 
 clean:
 	rm -rf build $(PROGRAMS) $(addprefix src/client/libvalkeyrdma.,so* a) $(SIMULATION_PROGRAMS)
+	rm -rf src/valkey-rdma-run src/client/run/*.so
 	rm -rf $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
@@ -398,4 +410,4 @@ help:
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
     $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(FUZZ) \
     tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
--include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT)))
+-include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) $(call objects,src/client/run/run_main.c))

@@ -1,0 +1,587 @@
+/* calls.c: the functions of the C library that the preloaded library replaces, but for waiting (poll.c, set.c).
+ *
+ * The aliases with underscores are names that glibc's own headers and older programs use; those that end in _chk are
+ * what _FORTIFY_SOURCE makes of calls. A call within libc does not come here: stdio is handled in fdopen(), and output
+ * that bypasses this library reaches the socket pair, whose link becomes a relay. */
+#include "client/run/run.h"
+#include "lib/system/clock.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define X(type, name, parameters) type(*real_##name) parameters;
+REAL_FUNCTIONS(X)
+#undef X
+
+void real_find(void) {
+#define X(type, name, parameters) *(void **)&real_##name = dlsym(RTLD_NEXT, #name);
+    REAL_FUNCTIONS(X)
+#undef X
+    if (!real_fcntl64) real_fcntl64 = real_fcntl;
+}
+
+static int fail(int error) {
+    errno = error;
+    return -1;
+}
+/* The result of a function that returns -errno. */
+static ssize_t result_of(ssize_t result) {
+    return result < 0 ? fail((int)-result) : result;
+}
+
+/* The number is about to be free, or another file's. */
+static void closing(int fd) {
+    sets_forget(fd);
+    set_closed(fd);
+    struct link *link = link_enter_any(fd);
+    if (!link) return;
+    link_remove_fd(link, fd);
+    link_leave(link);
+}
+
+/* --- Connecting --- */
+
+EXPORTED int socket(int domain, int type, int protocol) {
+    real_ready();
+    int fd = real_socket(domain, type, protocol);
+    if (fd < 0 || !mappings_exist()) return fd;
+    closing(fd); /* the number may have belonged to a descriptor that was closed by other means */
+    if ((domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM) sets_note_socket(fd);
+    return fd;
+}
+
+static void detect_uring(void) {
+    static atomic_bool said;
+    if (dlsym(RTLD_DEFAULT, "io_uring_queue_init") && !atomic_exchange(&said, true))
+        say("this program uses liburing: connections that it serves by io_uring go through the slow relay");
+}
+
+EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
+    real_ready();
+    struct mapping *mapping = mapping_find(address, len);
+    struct link *link = link_enter_any(fd);
+    if (link) {
+        int error = EISCONN;
+        if (link->state == LINK_CONNECTING)
+            error = EALREADY;
+        else if (link->error)
+            error = link_take_error(link);
+        else if (!link->told)
+            error = 0;
+        link->told = true;
+        link_leave(link);
+        return error ? fail(error) : 0;
+    }
+    if (!mapping) return real_connect(fd, address, len);
+    detect_uring();
+    int result = link_connect(fd, mapping, address, len);
+    if (result == 1) return real_connect(fd, address, len);
+    return result < 0 ? fail(-result) : 0;
+}
+EXPORTED int __connect(int fd, const struct sockaddr *address, socklen_t len) __attribute__((alias("connect")));
+
+/* --- Input --- */
+
+static ssize_t receive(struct link *link, const struct iovec *vector, int count, int flags) {
+    ssize_t result = link_receive(link, vector, count, flags);
+    link_leave(link);
+    return result;
+}
+
+EXPORTED ssize_t recv(int fd, void *buffer, size_t size, int flags) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = receive(link, &(struct iovec){buffer, size}, 1, flags);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_recv(fd, buffer, size, flags);
+}
+EXPORTED ssize_t __recv(int fd, void *buffer, size_t size, int flags) __attribute__((alias("recv")));
+
+EXPORTED ssize_t read(int fd, void *buffer, size_t size) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = receive(link, &(struct iovec){buffer, size}, 1, 0);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_read(fd, buffer, size);
+}
+EXPORTED ssize_t __read(int fd, void *buffer, size_t size) __attribute__((alias("read")));
+
+EXPORTED ssize_t readv(int fd, const struct iovec *vector, int count) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = count < 0 || count > 1024 ? -EINVAL : link_receive(link, vector, count, 0);
+        link_leave(link);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_readv(fd, vector, count);
+}
+
+EXPORTED ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *from, socklen_t *len) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = receive(link, &(struct iovec){buffer, size}, 1, flags);
+        if (result != -ENOLINK) {
+            if (result >= 0 && from && len) *len = 0; /* as TCP */
+            return result_of(result);
+        }
+    }
+    return real_recvfrom(fd, buffer, size, flags, from, len);
+}
+
+EXPORTED ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = receive(link, message->msg_iov, (int)message->msg_iovlen, flags);
+        if (result != -ENOLINK) {
+            if (result >= 0) message->msg_namelen = 0, message->msg_controllen = 0, message->msg_flags = 0;
+            return result_of(result);
+        }
+    }
+    return real_recvmsg(fd, message, flags);
+}
+
+EXPORTED int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (!link) return real_recvmmsg(fd, messages, count, flags, timeout);
+    link_leave(link);
+    unsigned done = 0;
+    for (; done < count; done++) {
+        bool waits = done == 0 || !(flags & MSG_WAITFORONE);
+        ssize_t got = recvmsg(fd, &messages[done].msg_hdr, (flags & ~MSG_WAITFORONE) | (waits ? 0 : MSG_DONTWAIT));
+        if (got < 0) return done ? (int)done : -1;
+        messages[done].msg_len = (unsigned)got;
+        if (got == 0) return (int)done + 1;
+    }
+    return (int)done;
+}
+
+ssize_t __read_chk(int fd, void *buffer, size_t size, size_t capacity);
+EXPORTED ssize_t __read_chk(int fd, void *buffer, size_t size, size_t capacity) {
+    if (size > capacity) __builtin_trap();
+    return read(fd, buffer, size);
+}
+ssize_t __recv_chk(int fd, void *buffer, size_t size, size_t capacity, int flags);
+EXPORTED ssize_t __recv_chk(int fd, void *buffer, size_t size, size_t capacity, int flags) {
+    if (size > capacity) __builtin_trap();
+    return recv(fd, buffer, size, flags);
+}
+ssize_t __recvfrom_chk(int fd, void *buffer, size_t size, size_t capacity, int flags, struct sockaddr *from,
+                       socklen_t *len);
+EXPORTED ssize_t __recvfrom_chk(int fd, void *buffer, size_t size, size_t capacity, int flags, struct sockaddr *from,
+                                socklen_t *len) {
+    if (size > capacity) __builtin_trap();
+    return recvfrom(fd, buffer, size, flags, from, len);
+}
+
+/* --- Output --- */
+
+static ssize_t transmit(struct link *link, const struct iovec *vector, int count, int flags) {
+    ssize_t result = link_send(link, vector, count, flags);
+    link_leave(link);
+    if (result == -EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+    return result;
+}
+
+EXPORTED ssize_t send(int fd, const void *buffer, size_t size, int flags) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = transmit(link, &(struct iovec){(void *)(uintptr_t)buffer, size}, 1, flags);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_send(fd, buffer, size, flags);
+}
+EXPORTED ssize_t __send(int fd, const void *buffer, size_t size, int flags) __attribute__((alias("send")));
+
+EXPORTED ssize_t write(int fd, const void *buffer, size_t size) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = transmit(link, &(struct iovec){(void *)(uintptr_t)buffer, size}, 1, 0);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_write(fd, buffer, size);
+}
+EXPORTED ssize_t __write(int fd, const void *buffer, size_t size) __attribute__((alias("write")));
+
+EXPORTED ssize_t writev(int fd, const struct iovec *vector, int count) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        if (count < 0 || count > 1024) {
+            link_leave(link);
+            return fail(EINVAL);
+        }
+        ssize_t result = transmit(link, vector, count, 0);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_writev(fd, vector, count);
+}
+
+EXPORTED ssize_t sendto(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *to, socklen_t len) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = transmit(link, &(struct iovec){(void *)(uintptr_t)buffer, size}, 1, flags);
+        if (result != -ENOLINK) return result_of(result);
+    }
+    return real_sendto(fd, buffer, size, flags, to, len);
+}
+
+/* Descriptors in the message go to another process, which knows nothing of links. */
+static void relay_passed(const struct msghdr *message) {
+    if (!message->msg_control || message->msg_controllen < sizeof(struct cmsghdr)) return;
+    struct msghdr copy = *message;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&copy); part; part = CMSG_NXTHDR(&copy, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+            struct link *link = link_enter(fd);
+            if (!link) continue;
+            link->shared = true;
+            link_relay(link);
+            link_leave(link);
+        }
+    }
+}
+
+EXPORTED ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (link) {
+        ssize_t result = transmit(link, message->msg_iov, (int)message->msg_iovlen, flags);
+        if (result != -ENOLINK) return result_of(result);
+    } else
+        relay_passed(message);
+    return real_sendmsg(fd, message, flags);
+}
+
+EXPORTED int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (!link) return real_sendmmsg(fd, messages, count, flags);
+    link_leave(link);
+    unsigned done = 0;
+    for (; done < count; done++) {
+        ssize_t sent = sendmsg(fd, &messages[done].msg_hdr, flags);
+        if (sent < 0) return done ? (int)done : -1;
+        messages[done].msg_len = (unsigned)sent;
+    }
+    return (int)done;
+}
+
+EXPORTED ssize_t sendfile(int out, int in, off_t *offset, size_t count) {
+    real_ready();
+    struct link *link = link_enter(out);
+    if (!link) return real_sendfile(out, in, offset, count);
+    link_leave(link);
+    char bytes[64 * 1024];
+    off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+    if (at < 0) return -1;
+    size_t done = 0;
+    while (done < count) {
+        ssize_t got = pread(in, bytes, count - done < sizeof bytes ? count - done : sizeof bytes, at);
+        ssize_t sent = got > 0 ? write(out, bytes, (size_t)got) : got;
+        if (sent < 0 && !done) return -1;
+        if (sent <= 0) break;
+        done += (size_t)sent;
+        at += sent;
+        if (sent < got) break;
+    }
+    if (offset)
+        *offset = at;
+    else
+        lseek(in, at, SEEK_SET);
+    return (ssize_t)done;
+}
+EXPORTED ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile")));
+
+static void use_natively(int fd) {
+    struct link *link = link_enter(fd);
+    if (!link) return;
+    link_relay(link);
+    link_leave(link);
+}
+
+EXPORTED ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len, unsigned flags) {
+    real_ready();
+    use_natively(in);
+    use_natively(out);
+    return real_splice(in, in_offset, out, out_offset, len, flags);
+}
+
+EXPORTED FILE *fdopen(int fd, const char *mode) {
+    real_ready();
+    use_natively(fd); /* stdio does its I/O within libc */
+    return real_fdopen(fd, mode);
+}
+
+EXPORTED int fclose(FILE *file) {
+    real_ready();
+    int fd = file ? fileno(file) : -1;
+    if (fd_is_link(fd)) {
+        fflush(file);
+        closing(fd); /* libc closes it without calling close() */
+    }
+    return real_fclose(file);
+}
+
+/* --- Options and addresses --- */
+
+static int give_address(const struct sockaddr_storage *from, socklen_t from_len, struct sockaddr *to, socklen_t *len) {
+    memcpy(to, from, *len < from_len ? *len : from_len);
+    *len = from_len;
+    return 0;
+}
+
+EXPORTED int getpeername(int fd, struct sockaddr *address, socklen_t *len) {
+    real_ready();
+    struct link *link = link_enter_any(fd);
+    if (!link) return real_getpeername(fd, address, len);
+    int result = link->state == LINK_OPEN ? give_address(&link->peer, link->peer_len, address, len) : fail(ENOTCONN);
+    link_leave(link);
+    return result;
+}
+
+EXPORTED int getsockname(int fd, struct sockaddr *address, socklen_t *len) {
+    real_ready();
+    struct link *link = link_enter_any(fd);
+    if (!link) return real_getsockname(fd, address, len);
+    int result = link->state == LINK_OPEN ? give_address(&link->local, link->local_len, address, len)
+                                          : real_getsockname(fd, address, len);
+    link_leave(link);
+    return result;
+}
+
+static int give_int(int value, void *to, socklen_t *len) {
+    if (*len < sizeof value) return fail(EINVAL);
+    memcpy(to, &value, *len = sizeof value);
+    return 0;
+}
+
+EXPORTED int getsockopt(int fd, int level, int name, void *value, socklen_t *len) {
+    real_ready();
+    struct link *link = link_enter_any(fd);
+    if (!link) return real_getsockopt(fd, level, name, value, len);
+    int result;
+    if (level == SOL_SOCKET && name == SO_ERROR)
+        result = give_int(link_take_error(link), value, len);
+    else {
+        result = real_getsockopt(link->socket >= 0 ? link->socket : fd, level, name, value, len);
+        if (result == 0 && level == IPPROTO_TCP && name == TCP_INFO && *len > 0 && link->state == LINK_OPEN)
+            *(uint8_t *)value = link->ended ? TCP_CLOSE_WAIT : TCP_ESTABLISHED; /* tcpi_state */
+    }
+    link_leave(link);
+    return result;
+}
+
+EXPORTED int setsockopt(int fd, int level, int name, const void *value, socklen_t len) {
+    real_ready();
+    struct link *link = link_enter_any(fd);
+    if (!link) return real_setsockopt(fd, level, name, value, len);
+    int result = real_setsockopt(link->socket >= 0 ? link->socket : fd, level, name, value, len);
+    if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO) &&
+        len >= sizeof(struct timeval)) {
+        struct timeval time;
+        memcpy(&time, value, sizeof time);
+        int64_t us = (int64_t)time.tv_sec * 1000000 + time.tv_usec;
+        *(name == SO_RCVTIMEO ? &link->receive_timeout_us : &link->send_timeout_us) = us > 0 ? us : -1;
+        if (link->side >= 0) real_setsockopt(fd, level, name, value, len); /* for a relay */
+    }
+    link_leave(link);
+    return result;
+}
+
+EXPORTED int shutdown(int fd, int how) {
+    real_ready();
+    struct link *link = link_enter(fd);
+    if (!link) return real_shutdown(fd, how);
+    int result = link_shutdown(link, how);
+    link_leave(link);
+    return result < 0 ? fail(-result) : 0;
+}
+
+static void set_nonblocking(int fd, bool on) {
+    struct link *link = link_enter_any(fd);
+    if (!link) return;
+    link->nonblocking = on;
+    link_leave(link);
+}
+
+/* A child of vfork() shares our memory, but not our descriptors: it must not change the tables. */
+static bool is_other_process(void) {
+    return getpid() != engine_process();
+}
+
+static void duplicated(int fd, int copy) {
+    if (copy < 0 || is_other_process()) return;
+    struct link *link = link_enter_any(fd);
+    if (link) {
+        if (!link_add_fd(link, copy)) link_relay(link);
+        link_leave(link);
+    }
+    if (fd_is_set(fd)) set_duplicated(fd, copy);
+}
+
+static int control(int (*real)(int, int, ...), int fd, int command, void *argument) {
+    int result = real(fd, command, argument);
+    if (result < 0 || !fd_is_link(fd)) {
+        if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC) && fd_is_set(fd)) duplicated(fd, result);
+        return result;
+    }
+    if (command == F_SETFL && !is_other_process())
+        set_nonblocking(fd, (int)(intptr_t)argument & O_NONBLOCK);
+    else if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        duplicated(fd, result);
+    else if (command == F_GETFL) /* a socket pair's flags, as the socket's would be */
+        result |= O_RDWR;
+    return result;
+}
+
+EXPORTED int fcntl(int fd, int command, ...) {
+    real_ready();
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    return control(real_fcntl, fd, command, argument);
+}
+EXPORTED int fcntl64(int fd, int command, ...) {
+    real_ready();
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    return control(real_fcntl64, fd, command, argument);
+}
+int __fcntl(int fd, int command, ...);
+EXPORTED int __fcntl(int fd, int command, ...) __attribute__((alias("fcntl")));
+
+EXPORTED int ioctl(int fd, unsigned long request, ...) {
+    real_ready();
+    va_list list;
+    va_start(list, request);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    struct link *link = request == FIONREAD || request == SIOCOUTQ ? link_enter(fd) : NULL;
+    if (link) {
+        if (request == FIONREAD && !link_readable(link)) engine_turn();
+        *(int *)argument =
+            (int)(request == FIONREAD ? link_readable(link) : link->conn ? conn_pending(link->conn) : 0);
+        link_leave(link);
+        return 0;
+    }
+    int result = real_ioctl(fd, request, argument);
+    if (result == 0 && request == FIONBIO && fd_is_link(fd)) set_nonblocking(fd, *(int *)argument != 0);
+    return result;
+}
+
+/* --- Descriptors --- */
+
+EXPORTED int close(int fd) {
+    real_ready();
+    if (!mappings_exist() || is_other_process()) return real_close(fd);
+    if (engine_is_own(fd) && !engine_locked_here()) return fail(EBADF); /* a program that closes all numbers */
+    closing(fd);
+    return real_close(fd);
+}
+EXPORTED int __close(int fd) __attribute__((alias("close")));
+
+EXPORTED int dup(int fd) {
+    real_ready();
+    int copy = real_dup(fd);
+    if (mappings_exist() && (fd_is_link(fd) || fd_is_set(fd))) duplicated(fd, copy);
+    return copy;
+}
+
+static int replace(int fd, int copy, int flags, bool with_flags) {
+    if (mappings_exist() && fd != copy && !is_other_process()) {
+        if (engine_is_own(copy)) return fail(EBUSY);
+        if (real_fcntl(fd, F_GETFD) >= 0 && copy >= 0) closing(copy);
+    }
+    int result = with_flags ? real_dup3(fd, copy, flags) : real_dup2(fd, copy);
+    if (result >= 0 && fd != copy && mappings_exist() && (fd_is_link(fd) || fd_is_set(fd))) duplicated(fd, copy);
+    return result;
+}
+EXPORTED int dup2(int fd, int copy) {
+    real_ready();
+    return replace(fd, copy, 0, false);
+}
+EXPORTED int __dup2(int fd, int copy) __attribute__((alias("dup2"), leaf, nothrow));
+EXPORTED int dup3(int fd, int copy, int flags) {
+    real_ready();
+    return replace(fd, copy, flags, true);
+}
+
+/* The kernel closes all but our own descriptors. */
+EXPORTED int close_range(unsigned first, unsigned last, int flags) {
+    real_ready();
+    if (!mappings_exist() || is_other_process() || flags & CLOSE_RANGE_CLOEXEC || first > last)
+        return real_close_range ? real_close_range(first, last, flags) : fail(ENOSYS);
+    unsigned most = last < LINK_TABLE ? last : LINK_TABLE - 1, begin = first;
+    for (unsigned fd = first; fd <= most; fd++) {
+        if (engine_is_own((int)fd)) {
+            if (fd > begin && real_close_range(begin, fd - 1, flags) < 0) return -1;
+            begin = fd + 1;
+        } else
+            closing((int)fd);
+    }
+    return begin <= last ? real_close_range(begin, last, flags) : 0;
+}
+EXPORTED void closefrom(int first) {
+    close_range(first < 0 ? 0 : (unsigned)first, ~0U, 0);
+}
+
+/* --- Raw system calls through libc, and the end --- */
+
+EXPORTED long syscall(long number, ...) {
+    real_ready();
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
+    va_end(list);
+    switch (number) {
+    case SYS_close: return close((int)a[0]); /* libuv */
+    case SYS_read: return read((int)a[0], (void *)a[1], (size_t)a[2]);
+    case SYS_write: return write((int)a[0], (void *)a[1], (size_t)a[2]);
+    case SYS_close_range: return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
+    case SYS_io_uring_setup: {
+        static atomic_bool said;
+        if (mappings_exist() && !atomic_exchange(&said, true))
+            say("this program uses io_uring: connections that it serves by it go through the slow relay");
+        break;
+    }
+    }
+    return real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+EXPORTED void _exit(int status) {
+    real_ready();
+    if (!is_other_process()) links_flush();
+    real__exit(status);
+    __builtin_unreachable();
+}
+EXPORTED void _Exit(int status) __attribute__((alias("_exit"), noreturn));

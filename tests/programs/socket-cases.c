@@ -1,0 +1,876 @@
+/* socket-cases.c: what programs do with a TCP socket, as cases that end alike over TCP and under valkey-rdma-run.
+ *
+ *   socket-cases PORT CLOSED-PORT [CASE...]     against a Valkey server on 127.0.0.1; nobody listens on CLOSED-PORT
+ *
+ * Prints a line for each failed expectation, and at the end "N passed, N failed". The environment variable
+ * SOCKET_CASES_LIST=1 prints the names of the cases. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int port, closed_port;
+static const char *current;
+static _Atomic int wrong;
+
+static void expect(bool good, const char *what, int line) {
+    if (good) return;
+    printf("[failed] %s, line %d: %s (errno %d: %s)\n", current, line, what, errno, strerror(errno));
+    fflush(stdout);
+    wrong++;
+}
+#define EXPECT(condition) expect(condition, #condition, __LINE__)
+
+static struct sockaddr_in address_of(int number) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)number)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return to;
+}
+static int open_socket(int flags) {
+    return socket(AF_INET, SOCK_STREAM | flags, 0);
+}
+static int connect_to(int fd, int number) {
+    struct sockaddr_in to = address_of(number);
+    return connect(fd, (struct sockaddr *)&to, sizeof to);
+}
+static int opened(void) {
+    int fd = open_socket(0);
+    EXPECT(connect_to(fd, port) == 0);
+    return fd;
+}
+static bool put(int fd, const char *text) {
+    return write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+/* Reads exactly these bytes. */
+static bool got(int fd, const char *text) {
+    char bytes[256];
+    size_t want = strlen(text), have = 0;
+    while (have < want) {
+        ssize_t n = read(fd, bytes + have, want - have);
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd p = {fd, POLLIN, 0};
+            if (poll(&p, 1, 5000) == 1) continue;
+        }
+        if (n <= 0) return false;
+        have += (size_t)n;
+    }
+    return memcmp(bytes, text, want) == 0;
+}
+static bool pings(int fd) {
+    return put(fd, "PING\r\n") && got(fd, "+PONG\r\n");
+}
+static bool wait_for(int fd, short events) {
+    struct pollfd p = {fd, events, 0};
+    return poll(&p, 1, 5000) == 1 && p.revents & events;
+}
+static int connect_nonblocking(void) {
+    int fd = open_socket(SOCK_NONBLOCK), error = -1;
+    socklen_t len = sizeof error;
+    int result = connect_to(fd, port);
+    EXPECT(result == 0 || errno == EINPROGRESS);
+    EXPECT(wait_for(fd, POLLOUT));
+    EXPECT(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
+    return fd;
+}
+static void set_nonblocking(int fd, bool on) {
+    int flags = fcntl(fd, F_GETFL);
+    EXPECT(fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK) == 0);
+}
+static long now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* --- Reading and writing --- */
+
+static void blocking(void) {
+    int fd = opened();
+    for (int i = 0; i < 100; i++) EXPECT(pings(fd));
+    errno = 0;
+    EXPECT(connect_to(fd, port) < 0 && errno == EISCONN);
+    EXPECT(close(fd) == 0);
+    EXPECT(read(fd, &fd, 1) < 0 && errno == EBADF);
+}
+
+static void nonblocking(void) {
+    int fd = connect_nonblocking();
+    char byte;
+    EXPECT(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    EXPECT(read(fd, &byte, 1) < 0 && errno == EAGAIN);
+    EXPECT(pings(fd));
+    EXPECT(recv(fd, &byte, 1, 0) < 0 && errno == EAGAIN);
+    set_nonblocking(fd, false);
+    EXPECT(pings(fd));
+    int on = 1;
+    EXPECT(ioctl(fd, FIONBIO, &on) == 0);
+    EXPECT(read(fd, &byte, 1) < 0 && errno == EAGAIN);
+    close(fd);
+}
+
+static void refused(void) {
+    int fd = open_socket(0);
+    EXPECT(connect_to(fd, closed_port) < 0 && errno == ECONNREFUSED);
+    close(fd);
+    fd = open_socket(SOCK_NONBLOCK);
+    int result = connect_to(fd, closed_port), error = 0;
+    socklen_t len = sizeof error;
+    if (result == 0 || errno != EINPROGRESS) {
+        EXPECT(result < 0 && errno == ECONNREFUSED);
+    } else {
+        EXPECT(wait_for(fd, POLLOUT | POLLERR | POLLHUP));
+        EXPECT(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
+    }
+    close(fd);
+}
+
+static void receive_flags(void) {
+    int fd = opened(), count = -1;
+    char bytes[32];
+    EXPECT(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    put(fd, "PING\r\n");
+    EXPECT(wait_for(fd, POLLIN));
+    EXPECT(recv(fd, bytes, sizeof bytes, MSG_PEEK) == 7);
+    EXPECT(recv(fd, bytes, 3, MSG_PEEK) == 3 && !memcmp(bytes, "+PO", 3));
+    EXPECT(ioctl(fd, FIONREAD, &count) == 0 && count == 7);
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(ioctl(fd, FIONREAD, &count) == 0 && count == 0);
+    put(fd, "PING\r\n");
+    usleep(1000);
+    put(fd, "PING\r\n");
+    EXPECT(recv(fd, bytes, 14, MSG_WAITALL) == 14 && !memcmp(bytes, "+PONG\r\n+PONG\r\n", 14));
+    EXPECT(read(fd, bytes, 0) == 0);
+    close(fd);
+}
+
+static void vectors(void) {
+    int fd = opened();
+    char a[3], b[4];
+    struct iovec out[] = {{"PI", 2}, {"", 0}, {"NG\r", 3}, {"\n", 1}}, in[] = {{a, 3}, {b, 4}};
+    EXPECT(writev(fd, out, 4) == 6);
+    EXPECT(wait_for(fd, POLLIN));
+    EXPECT(readv(fd, in, 2) == 7 && !memcmp(a, "+PO", 3) && !memcmp(b, "NG\r\n", 4));
+    struct msghdr message = {.msg_iov = out, .msg_iovlen = 4};
+    EXPECT(sendmsg(fd, &message, MSG_NOSIGNAL) == 6);
+    struct sockaddr_storage from;
+    message = (struct msghdr){.msg_iov = in, .msg_iovlen = 2, .msg_name = &from, .msg_namelen = sizeof from};
+    EXPECT(recvmsg(fd, &message, MSG_WAITALL) == 7 && message.msg_flags == 0 && !memcmp(b, "NG\r\n", 4));
+    EXPECT(sendto(fd, "PING\r\n", 6, 0, NULL, 0) == 6);
+    EXPECT(recvfrom(fd, a, 3, 0, NULL, NULL) == 3 && recvfrom(fd, b, 4, MSG_WAITALL, NULL, NULL) == 4);
+    struct mmsghdr two[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}}, {.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}}};
+    EXPECT(sendmmsg(fd, two, 2, 0) == 2 && two[1].msg_len == 6);
+    EXPECT(got(fd, "+PONG\r\n+PONG\r\n"));
+    close(fd);
+}
+
+static void timeouts(void) {
+    int fd = opened();
+    char byte;
+    struct timeval time = {.tv_usec = 50000};
+    EXPECT(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
+    long before = now_ms();
+    EXPECT(read(fd, &byte, 1) < 0 && errno == EAGAIN);
+    long took = now_ms() - before;
+    EXPECT(took >= 45 && took < 3000);
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+static void options(void) {
+    int fd = opened(), value = 1;
+    socklen_t len = sizeof value;
+    struct sockaddr_in there;
+    socklen_t there_len = sizeof there;
+    EXPECT(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) == 0);
+    value = 0;
+    EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &len) == 0 && value == 1);
+    EXPECT(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, sizeof value) == 0);
+    EXPECT(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
+    EXPECT(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
+    EXPECT(getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 && there.sin_family == AF_INET &&
+           ntohs(there.sin_port) == port && there_len == sizeof there);
+    EXPECT(getsockname(fd, (struct sockaddr *)&there, &there_len) == 0 && there.sin_family == AF_INET &&
+           there.sin_port != 0);
+    struct tcp_info info;
+    len = sizeof info;
+    EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_ESTABLISHED);
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+/* --- Waiting --- */
+
+static void polling(void) {
+    int fd = opened(), pipes[2];
+    EXPECT(pipe(pipes) == 0);
+    struct pollfd p[3] = {{fd, POLLIN, 0}, {pipes[0], POLLIN, 0}, {-1, POLLIN, 0}};
+    long before = now_ms();
+    EXPECT(poll(p, 3, 30) == 0 && now_ms() - before >= 28);
+    EXPECT(poll(p, 1, 0) == 0);
+    put(fd, "PING\r\n");
+    EXPECT(poll(p, 3, 5000) == 1 && p[0].revents == POLLIN && !p[1].revents);
+    EXPECT(write(pipes[1], "x", 1) == 1);
+    EXPECT(poll(p, 3, 5000) == 2 && p[1].revents == POLLIN);
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(poll(p, 3, 5000) == 1 && p[0].revents == 0);
+    p[0].events = POLLIN | POLLOUT;
+    struct timespec time = {.tv_sec = 5};
+    EXPECT(ppoll(p, 1, &time, NULL) == 1 && p[0].revents == POLLOUT);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(fd);
+}
+
+static void selecting(void) {
+    int fd = opened(), pipes[2];
+    EXPECT(pipe(pipes) == 0);
+    fd_set in, out;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    FD_SET(fd, &in);
+    FD_SET(pipes[0], &in);
+    FD_SET(fd, &out);
+    struct timeval time = {.tv_sec = 5};
+    int top = (fd > pipes[0] ? fd : pipes[0]) + 1;
+    EXPECT(select(top, &in, &out, NULL, &time) == 1 && !FD_ISSET(fd, &in) && FD_ISSET(fd, &out));
+    put(fd, "PING\r\n");
+    FD_SET(fd, &in);
+    FD_SET(pipes[0], &in);
+    struct timespec limit = {.tv_sec = 5};
+    EXPECT(pselect(top, &in, NULL, NULL, &limit, NULL) == 1 && FD_ISSET(fd, &in) && !FD_ISSET(pipes[0], &in));
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(write(pipes[1], "x", 1) == 1);
+    FD_SET(fd, &in);
+    FD_SET(pipes[0], &in);
+    EXPECT(select(top, &in, NULL, NULL, &time) == 1 && !FD_ISSET(fd, &in) && FD_ISSET(pipes[0], &in));
+    time = (struct timeval){.tv_usec = 20000};
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+    EXPECT(select(top, &in, NULL, NULL, &time) == 0);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(fd);
+}
+
+static int control(int set, int operation, int fd, uint32_t events, uint64_t data) {
+    struct epoll_event event = {.events = events, .data.u64 = data};
+    return epoll_ctl(set, operation, fd, &event);
+}
+
+static void epoll_level(void) {
+    int fd = opened(), set = epoll_create1(EPOLL_CLOEXEC), pipes[2];
+    struct epoll_event e[4];
+    EXPECT(pipe(pipes) == 0);
+    EXPECT(control(set, EPOLL_CTL_MOD, fd, EPOLLIN, 1) < 0 && errno == ENOENT);
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) < 0 && errno == EEXIST);
+    EXPECT(control(set, EPOLL_CTL_ADD, pipes[0], EPOLLIN, 2) == 0);
+    EXPECT(epoll_wait(set, e, 4, 20) == 0);
+    put(fd, "PING\r\n");
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 1 && e[0].events == EPOLLIN);
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1);
+    EXPECT(write(pipes[1], "x", 1) == 1);
+    usleep(1000);
+    int count = 0, seen = 0;
+    for (int i = 0; i < 100 && seen != 3; i++) {
+        count = epoll_wait(set, e, 1, 5000);
+        if (count == 1) seen |= (int)e[0].data.u64;
+    }
+    EXPECT(seen == 3);
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 2);
+    EXPECT(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLOUT, 3) == 0);
+    EXPECT(control(set, EPOLL_CTL_DEL, pipes[0], 0, 0) == 0);
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 3 && e[0].events == EPOLLOUT);
+    EXPECT(control(set, EPOLL_CTL_DEL, fd, 0, 0) == 0);
+    EXPECT(epoll_wait(set, e, 4, 0) == 0);
+    EXPECT(control(pipes[0], EPOLL_CTL_ADD, fd, EPOLLIN, 1) < 0 && errno == EINVAL);
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    close(fd);
+    EXPECT(epoll_wait(set, e, 4, 0) == 0);
+    close(set);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void epoll_edge(void) {
+    int fd = connect_nonblocking(), set = epoll_create1(0);
+    struct epoll_event e[4];
+    char bytes[64];
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP, 7) == 0);
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].events == EPOLLOUT);
+    EXPECT(epoll_wait(set, e, 4, 10) == 0);
+    for (int i = 0; i < 20; i++) {
+        put(fd, "PING\r\n");
+        EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].events & EPOLLIN);
+        if (i % 2) EXPECT(recv(fd, bytes, 3, 0) == 3); /* what is left raises no event */
+        if (i % 2) EXPECT(epoll_wait(set, e, 4, 5) == 0);
+        EXPECT(recv(fd, bytes, sizeof bytes, 0) == (i % 2 ? 4 : 7));
+        EXPECT(recv(fd, bytes, sizeof bytes, 0) < 0 && errno == EAGAIN);
+    }
+    EXPECT(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 8) == 0);
+    put(fd, "PING\r\n");
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 8);
+    EXPECT(epoll_wait(set, e, 4, 10) == 0);
+    EXPECT(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 9) == 0);
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 9);
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET, 10) == 0);
+    put(fd, "QUIT\r\n");
+    uint32_t seen = 0;
+    for (int i = 0; i < 10 && !(seen & EPOLLRDHUP); i++)
+        if (epoll_wait(set, e, 4, 5000) == 1) seen |= e[0].events;
+    EXPECT(seen & EPOLLIN && seen & EPOLLRDHUP);
+    EXPECT(got(fd, "+OK\r\n") && recv(fd, bytes, 1, 0) == 0);
+    close(fd);
+    close(set);
+}
+
+static void epoll_nested(void) {
+    int fd = opened(), inner = epoll_create1(0), outer = epoll_create1(0);
+    struct epoll_event e[4];
+    EXPECT(control(inner, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    EXPECT(control(outer, EPOLL_CTL_ADD, inner, EPOLLIN, 2) == 0);
+    EXPECT(epoll_wait(outer, e, 4, 20) == 0);
+    for (int i = 0; i < 20; i++) {
+        put(fd, "PING\r\n");
+        EXPECT(epoll_wait(outer, e, 4, 5000) == 1 && e[0].data.u64 == 2);
+        EXPECT(epoll_wait(inner, e, 4, 5000) == 1 && e[0].data.u64 == 1);
+        EXPECT(got(fd, "+PONG\r\n"));
+        EXPECT(epoll_wait(outer, e, 4, 0) == 0);
+    }
+    int second = opened();
+    EXPECT(control(inner, EPOLL_CTL_ADD, second, EPOLLIN, 3) == 0);
+    put(second, "PING\r\n");
+    EXPECT(wait_for(outer, POLLIN));
+    EXPECT(epoll_wait(inner, e, 4, 5000) == 1 && e[0].data.u64 == 3);
+    EXPECT(got(second, "+PONG\r\n"));
+    close(second);
+    close(fd);
+    close(inner);
+    close(outer);
+}
+
+static void epoll_polled(void) {
+    int fd = opened(), set = epoll_create1(0);
+    struct epoll_event e[4];
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    struct pollfd p = {set, POLLIN, 0};
+    EXPECT(poll(&p, 1, 10) == 0);
+    put(fd, "PING\r\n");
+    EXPECT(poll(&p, 1, 5000) == 1);
+    EXPECT(epoll_wait(set, e, 4, 0) == 1);
+    EXPECT(got(fd, "+PONG\r\n") && pings(fd));
+    close(fd);
+    close(set);
+}
+
+static void epoll_before_connect(void) {
+    int fd = open_socket(SOCK_NONBLOCK), set = epoll_create1(0);
+    struct epoll_event e[4];
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLOUT | EPOLLIN | EPOLLET, 5) == 0);
+    epoll_wait(set, e, 4, 0); /* Linux reports an unconnected socket as hung up */
+    int result = connect_to(fd, port);
+    EXPECT(result == 0 || errno == EINPROGRESS);
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].data.u64 == 5 && e[0].events & EPOLLOUT);
+    put(fd, "PING\r\n");
+    EXPECT(epoll_wait(set, e, 4, 5000) == 1 && e[0].events & EPOLLIN);
+    EXPECT(got(fd, "+PONG\r\n"));
+    close(fd);
+    close(set);
+}
+
+/* --- Descriptors and processes --- */
+
+static void duplicates(void) {
+    int fd = opened(), copy = dup(fd), high = fcntl(fd, F_DUPFD_CLOEXEC, 100), other = dup(0);
+    EXPECT(copy >= 0 && high >= 100);
+    EXPECT(put(fd, "PING\r\n") && got(copy, "+PONG\r\n"));
+    close(fd);
+    EXPECT(pings(copy) && pings(high));
+    EXPECT(dup2(copy, other) == other && pings(other));
+    close(copy);
+    close(high);
+    EXPECT(pings(other));
+    EXPECT(dup2(0, other) == other);
+    errno = 0;
+    EXPECT(send(other, "x", 1, 0) < 0 && errno == ENOTSOCK);
+    close(other);
+    fd = opened(); /* the number is used again */
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+static bool child_is_good(pid_t child) {
+    int status = -1;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void fork_child_uses(void) {
+    int fd = opened();
+    EXPECT(pings(fd));
+    pid_t child = fork();
+    if (child == 0) _exit(pings(fd) && pings(fd) ? 0 : 1);
+    EXPECT(child_is_good(child));
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+static void fork_child_reads_first(void) {
+    int fd = opened();
+    put(fd, "PING\r\n");
+    EXPECT(wait_for(fd, POLLIN));
+    pid_t child = fork();
+    if (child == 0) _exit(got(fd, "+PONG\r\n") && pings(fd) ? 0 : 1);
+    EXPECT(child_is_good(child));
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+static void fork_parent_closes(void) {
+    int fd = opened(), pipes[2];
+    EXPECT(pipe(pipes) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(pipes[1]);
+        if (read(pipes[0], &byte, 1) != 0) _exit(2);
+        _exit(pings(fd) && pings(fd) ? 0 : 1);
+    }
+    close(fd);
+    close(pipes[0]);
+    close(pipes[1]);
+    EXPECT(child_is_good(child));
+}
+
+static void fork_child_connects(void) {
+    int fd = opened();
+    pid_t child = fork();
+    if (child == 0) {
+        close(fd);
+        int own = open_socket(0);
+        _exit(connect_to(own, port) == 0 && pings(own) ? 0 : 1);
+    }
+    EXPECT(child_is_good(child));
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+static void spawned_program(void) {
+    int fd = opened();
+    pid_t child = vfork();
+    if (child == 0) {
+        close(fd);
+        execlp("true", "true", (char *)NULL);
+        _exit(1);
+    }
+    EXPECT(child_is_good(child));
+    EXPECT(pings(fd));
+    EXPECT(system("exit 0") == 0);
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+/* A program after exec has the descriptor, and writes first. */
+static void exec_inherits(void) {
+    int fd = opened();
+    char text[200];
+    snprintf(text, sizeof text, "printf 'PING\\r\\n' >&%d; IFS= read -r line <&%d; [ \"${line%%?}\" = +PONG ]", fd, fd);
+    pid_t child = fork();
+    if (child == 0) {
+        execlp("bash", "bash", "-c", text, (char *)NULL);
+        _exit(9);
+    }
+    EXPECT(child_is_good(child));
+    close(fd);
+}
+
+static void passed_descriptor(void) {
+    int fd = opened(), pair[2];
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    union {
+        struct cmsghdr head;
+        char space[CMSG_SPACE(sizeof(int))];
+    } part = {0};
+    struct iovec vector = {"x", 1};
+    struct msghdr message = {
+        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = &part, .msg_controllen = sizeof part.space};
+    part.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&part.head), &fd, sizeof fd);
+    EXPECT(sendmsg(pair[0], &message, 0) == 1);
+    close(fd);
+    char byte;
+    vector = (struct iovec){&byte, 1};
+    message.msg_controllen = sizeof part.space;
+    EXPECT(recvmsg(pair[1], &message, 0) == 1);
+    memcpy(&fd, CMSG_DATA(&part.head), sizeof fd);
+    EXPECT(pings(fd));
+    close(fd);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void stdio(void) {
+    int fd = opened();
+    FILE *in = fdopen(fd, "r"), *out = fdopen(dup(fd), "w");
+    char line[32];
+    EXPECT(in && out);
+    for (int i = 0; i < 10; i++) {
+        EXPECT(fputs("PING\r\n", out) >= 0 && fflush(out) == 0);
+        EXPECT(fgets(line, sizeof line, in) && strcmp(line, "+PONG\r\n") == 0);
+    }
+    fclose(in);
+    fclose(out);
+    fd = opened();
+    EXPECT(dprintf(fd, "%s\r\n", "PING") == 6); /* within libc */
+    EXPECT(wait_for(fd, POLLIN) && got(fd, "+PONG\r\n"));
+    close(fd);
+}
+
+static void files(void) {
+    int fd = opened();
+    FILE *file = tmpfile();
+    off_t offset = 2;
+    EXPECT(fputs("xxPING\r\nPING\r\n", file) >= 0 && fflush(file) == 0);
+    EXPECT(sendfile(fd, fileno(file), &offset, 100) == 12 && offset == 14);
+    EXPECT(got(fd, "+PONG\r\n+PONG\r\n"));
+    fclose(file);
+    close(fd);
+}
+
+/* Output is not lost when the process ends at once. */
+static void end_after_write(void) {
+    int fd = opened();
+    EXPECT(put(fd, "DEL socket-cases\r\n"));
+    EXPECT(wait_for(fd, POLLIN));
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        fflush(stdout);
+        /* A program of its own, as a child of a process that used RDMA has TCP only. */
+        char number[16], way[2] = {(char)('0' + i), 0};
+        snprintf(number, sizeof number, "%d", port);
+        pid_t child = fork();
+        if (child == 0) {
+            execl("/proc/self/exe", "socket-cases", number, "--write-and-exit", way, (char *)NULL);
+            _exit(9);
+        }
+        EXPECT(child_is_good(child));
+    }
+    fd = opened();
+    bool there = false;
+    for (int i = 0; i < 500 && !there; i++) {
+        char bytes[64] = {0};
+        put(fd, "GET socket-cases\r\n");
+        EXPECT(wait_for(fd, POLLIN) && read(fd, bytes, sizeof bytes - 1) > 0);
+        there = strncmp(bytes, "$1\r\n2", 5) == 0;
+        if (!there) usleep(10000);
+    }
+    EXPECT(there);
+    close(fd);
+}
+
+/* --- Threads and signals --- */
+
+static void *ping_often(void *unused) {
+    int fd = opened();
+    for (int i = 0; i < 200; i++) EXPECT(pings(fd));
+    close(fd);
+    return NULL;
+}
+static void threads(void) {
+    pthread_t t[8];
+    for (int i = 0; i < 8; i++) pthread_create(&t[i], NULL, ping_often, NULL);
+    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
+}
+
+static void *write_often(void *fd) {
+    for (int i = 0; i < 1000; i++) EXPECT(put(*(int *)fd, "PING\r\n"));
+    return NULL;
+}
+static void reader_and_writer(void) {
+    int fd = opened();
+    pthread_t t;
+    pthread_create(&t, NULL, write_often, &fd);
+    for (int i = 0; i < 1000; i++) EXPECT(got(fd, "+PONG\r\n"));
+    pthread_join(t, NULL);
+    close(fd);
+}
+
+static void *ping_later(void *fd) {
+    usleep(50000);
+    EXPECT(put(*(int *)fd, "PING\r\n"));
+    return NULL;
+}
+/* A thread that waits in epoll_wait() notices what another one adds and causes. */
+static void add_while_waiting(void) {
+    int fd = opened(), set = epoll_create1(0);
+    struct epoll_event e[2];
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    pthread_t t;
+    pthread_create(&t, NULL, ping_later, &fd);
+    EXPECT(epoll_wait(set, e, 2, 5000) == 1);
+    EXPECT(got(fd, "+PONG\r\n"));
+    pthread_join(t, NULL);
+    close(fd);
+    close(set);
+}
+
+static volatile sig_atomic_t signalled;
+static void on_signal(int number) {
+    signalled++;
+}
+static void *signal_later(void *thread) {
+    usleep(50000);
+    pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+static void *signal_and_ping(void *arguments) {
+    void **both = arguments;
+    signal_later(both[0]);
+    usleep(50000);
+    EXPECT(put(*(int *)both[1], "PING\r\n"));
+    return NULL;
+}
+static void signals(void) {
+    int fd = opened(), set = epoll_create1(0);
+    char byte;
+    struct sigaction action = {.sa_handler = on_signal};
+    pthread_t self = pthread_self(), t;
+    struct epoll_event e[1];
+    sigaction(SIGUSR1, &action, NULL);
+    signalled = 0;
+    pthread_create(&t, NULL, signal_later, &self);
+    EXPECT(read(fd, &byte, 1) < 0 && errno == EINTR && signalled == 1);
+    pthread_join(t, NULL);
+    struct pollfd p = {fd, POLLIN, 0};
+    pthread_create(&t, NULL, signal_later, &self);
+    EXPECT(poll(&p, 1, 5000) < 0 && errno == EINTR);
+    pthread_join(t, NULL);
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    pthread_create(&t, NULL, signal_later, &self);
+    EXPECT(epoll_wait(set, e, 1, 5000) < 0 && errno == EINTR);
+    pthread_join(t, NULL);
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, NULL);
+    void *both[] = {&self, &fd};
+    signalled = 0;
+    pthread_create(&t, NULL, signal_and_ping, both);
+    EXPECT(got(fd, "+PONG\r\n") && signalled == 1);
+    pthread_join(t, NULL);
+    /* A blocked signal that is pending ends ppoll() with a mask. */
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    pthread_kill(self, SIGUSR1);
+    EXPECT(ppoll(&p, 1, &(struct timespec){.tv_sec = 5}, &before) < 0 && errno == EINTR && signalled == 2);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signal(SIGUSR1, SIG_DFL);
+    EXPECT(pings(fd));
+    close(fd);
+    close(set);
+}
+
+static void *cancelled(void *fd) {
+    char byte;
+    read(*(int *)fd, &byte, 1);
+    return NULL;
+}
+static void cancellation(void) {
+    int fd = opened();
+    pthread_t t;
+    void *result;
+    pthread_create(&t, NULL, cancelled, &fd);
+    usleep(20000);
+    pthread_cancel(t);
+    EXPECT(pthread_join(t, &result) == 0 && result == PTHREAD_CANCELED);
+    EXPECT(pings(fd));
+    close(fd);
+}
+
+/* --- Much data, and ends --- */
+
+static void large(void) {
+    enum { SIZE = 8 * 1024 * 1024 };
+    int fd = connect_nonblocking();
+    char head[64], *bytes = malloc(SIZE + 64);
+    int len = snprintf(head, sizeof head, "*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$%d\r\n", SIZE);
+    EXPECT(write(fd, head, (size_t)len) == len);
+    for (int i = 0; i < SIZE; i++) bytes[i] = (char)('a' + i % 23);
+    memcpy(bytes + SIZE, "\r\n", 2);
+    size_t done = 0;
+    bool was_full = false;
+    while (done < SIZE + 2) {
+        ssize_t n = send(fd, bytes + done, SIZE + 2 - done, 0);
+        if (n > 0) done += (size_t)n;
+        if (n < 0 && errno != EAGAIN) break;
+        if (n < 0) {
+            was_full = true;
+            if (!wait_for(fd, POLLOUT)) break;
+        }
+    }
+    EXPECT(done == SIZE + 2 && was_full);
+    EXPECT(got(fd, "+OK\r\n"));
+    set_nonblocking(fd, false);
+    EXPECT(put(fd, "GET large\r\n"));
+    snprintf(head, sizeof head, "$%d\r\n", SIZE);
+    EXPECT(got(fd, head));
+    memset(bytes, 0, SIZE);
+    EXPECT(recv(fd, bytes, SIZE + 2, MSG_WAITALL) == SIZE + 2);
+    bool same = true;
+    for (int i = 0; i < SIZE; i++) same = same && bytes[i] == (char)('a' + i % 23);
+    EXPECT(same);
+    EXPECT(put(fd, "DEL large\r\n") && got(fd, ":1\r\n"));
+    free(bytes);
+    close(fd);
+}
+
+static void pipeline(void) {
+    enum { COUNT = 20000 };
+    int fd = connect_nonblocking(), set = epoll_create1(0);
+    struct epoll_event e[1];
+    size_t sent = 0, received = 0;
+    char bytes[5000];
+    EXPECT(control(set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET, 1) == 0);
+    while (received < COUNT * 7) {
+        if (epoll_wait(set, e, 1, 5000) != 1) break;
+        for (;;) {
+            bool idle = true;
+            if (sent < COUNT * 6) {
+                static const char ping[] = "PING\r\nPING\r\nPING\r\nPING\r\n";
+                size_t at = sent % 6, left = COUNT * 6 - sent, size = left < 18 ? left : 18;
+                ssize_t n = send(fd, ping + at, size, 0);
+                if (n > 0) sent += (size_t)n, idle = false;
+            }
+            ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+            if (n > 0) received += (size_t)n, idle = false;
+            if (idle) break;
+        }
+    }
+    EXPECT(sent == COUNT * 6 && received == COUNT * 7);
+    close(fd);
+    close(set);
+}
+
+static void half_close(void) {
+    int fd = opened();
+    char byte;
+    put(fd, "PING\r\n");
+    EXPECT(wait_for(fd, POLLIN));
+    EXPECT(shutdown(fd, SHUT_WR) == 0);
+    EXPECT(send(fd, "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+    EXPECT(got(fd, "+PONG\r\n"));
+    EXPECT(read(fd, &byte, 1) == 0 && read(fd, &byte, 1) == 0);
+    close(fd);
+    fd = opened();
+    EXPECT(shutdown(fd, SHUT_RDWR) == 0);
+    EXPECT(read(fd, &byte, 1) == 0);
+    EXPECT(wait_for(fd, POLLHUP));
+    close(fd);
+}
+
+static void peer_closes(void) {
+    int fd = opened();
+    char byte;
+    EXPECT(put(fd, "QUIT\r\n") && got(fd, "+OK\r\n"));
+    EXPECT(read(fd, &byte, 1) == 0 && read(fd, &byte, 1) == 0);
+    EXPECT(wait_for(fd, POLLIN));
+    close(fd);
+    fd = opened();
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    sigaction(SIGPIPE, &action, &before);
+    signalled = 0;
+    EXPECT(shutdown(fd, SHUT_WR) == 0);
+    EXPECT(send(fd, "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE && signalled == 0);
+    EXPECT(write(fd, "x", 1) < 0 && errno == EPIPE && signalled == 1);
+    sigaction(SIGPIPE, &before, NULL);
+    close(fd);
+}
+
+static void many(void) {
+    enum { COUNT = 60 };
+    int fds[COUNT], set = epoll_create1(0), left = COUNT;
+    struct epoll_event e[16];
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = connect_nonblocking();
+        EXPECT(control(set, EPOLL_CTL_ADD, fds[i], EPOLLIN, (uint64_t)i) == 0);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < COUNT; i++) EXPECT(put(fds[i], "PING\r\n"));
+        for (left = COUNT; left > 0;) {
+            int count = epoll_wait(set, e, 16, 5000);
+            if (count <= 0) break;
+            for (int i = 0; i < count; i++, left--) EXPECT(got(fds[e[i].data.u64], "+PONG\r\n"));
+        }
+        EXPECT(left == 0);
+    }
+    for (int i = 0; i < COUNT; i++) close(fds[i]);
+    close(set);
+}
+
+#define CASE(name)                                                                                                     \
+    { #name, name }
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    CASE(blocking),        CASE(nonblocking),          CASE(refused),
+    CASE(receive_flags),   CASE(vectors),              CASE(timeouts),
+    CASE(options),         CASE(polling),              CASE(selecting),
+    CASE(epoll_level),     CASE(epoll_edge),           CASE(epoll_nested),
+    CASE(epoll_polled),    CASE(epoll_before_connect), CASE(duplicates),
+    CASE(fork_child_uses), CASE(fork_child_reads_first), CASE(fork_parent_closes),
+    CASE(fork_child_connects), CASE(spawned_program),  CASE(exec_inherits),
+    CASE(passed_descriptor), CASE(stdio),              CASE(files),
+    CASE(end_after_write), CASE(threads),              CASE(reader_and_writer),
+    CASE(add_while_waiting), CASE(signals),            CASE(cancellation),
+    CASE(large),           CASE(pipeline),             CASE(half_close),
+    CASE(peer_closes),     CASE(many),
+};
+
+int main(int argc, char **argv) {
+    int passed = 0, failed = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc < 3) return 2;
+    port = atoi(argv[1]);
+    if (!strcmp(argv[2], "--write-and-exit")) {
+        int fd = opened();
+        put(fd, "INCR socket-cases\r\n");
+        if (argv[3][0] == '0') _exit(wrong ? 1 : 0);
+        return wrong ? 1 : 0;
+    }
+    closed_port = atoi(argv[2]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool wanted = argc == 3;
+        for (int a = 3; a < argc; a++) wanted = wanted || !strcmp(argv[a], cases[i].name);
+        if (!wanted) continue;
+        wrong = 0;
+        current = cases[i].name;
+        alarm(30); /* a case that hangs ends the program */
+        long before = now_ms();
+        cases[i].run();
+        if (getenv("SOCKET_CASES_LIST")) printf("%s %s %ld ms\n", wrong ? "failed" : "ok", current, now_ms() - before);
+        if (wrong)
+            failed++;
+        else
+            passed++;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
