@@ -173,7 +173,8 @@ static void vectors(void) {
     EXPECT(recvmsg(fd, &message, MSG_WAITALL) == 7 && message.msg_flags == 0 && !memcmp(b, "NG\r\n", 4));
     EXPECT(sendto(fd, "PING\r\n", 6, 0, NULL, 0) == 6);
     EXPECT(recvfrom(fd, a, 3, 0, NULL, NULL) == 3 && recvfrom(fd, b, 4, MSG_WAITALL, NULL, NULL) == 4);
-    struct mmsghdr two[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}}, {.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}}};
+    struct mmsghdr two[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}},
+                             {.msg_hdr = {.msg_iov = out, .msg_iovlen = 4}}};
     EXPECT(sendmmsg(fd, two, 2, 0) == 2 && two[1].msg_len == 6);
     EXPECT(got(fd, "+PONG\r\n+PONG\r\n"));
     close(fd);
@@ -830,18 +831,41 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    CASE(blocking),        CASE(nonblocking),          CASE(refused),
-    CASE(receive_flags),   CASE(vectors),              CASE(timeouts),
-    CASE(options),         CASE(polling),              CASE(selecting),
-    CASE(epoll_level),     CASE(epoll_edge),           CASE(epoll_nested),
-    CASE(epoll_polled),    CASE(epoll_before_connect), CASE(duplicates),
-    CASE(fork_child_uses), CASE(fork_child_reads_first), CASE(fork_parent_closes),
-    CASE(fork_child_connects), CASE(spawned_program),  CASE(exec_inherits),
-    CASE(passed_descriptor), CASE(stdio),              CASE(files),
-    CASE(end_after_write), CASE(threads),              CASE(reader_and_writer),
-    CASE(add_while_waiting), CASE(signals),            CASE(cancellation),
-    CASE(large),           CASE(pipeline),             CASE(half_close),
-    CASE(peer_closes),     CASE(many),
+    CASE(blocking),
+    CASE(nonblocking),
+    CASE(refused),
+    CASE(receive_flags),
+    CASE(vectors),
+    CASE(timeouts),
+    CASE(options),
+    CASE(polling),
+    CASE(selecting),
+    CASE(epoll_level),
+    CASE(epoll_edge),
+    CASE(epoll_nested),
+    CASE(epoll_polled),
+    CASE(epoll_before_connect),
+    CASE(duplicates),
+    CASE(fork_child_uses),
+    CASE(fork_child_reads_first),
+    CASE(fork_parent_closes),
+    CASE(fork_child_connects),
+    CASE(spawned_program),
+    CASE(exec_inherits),
+    CASE(passed_descriptor),
+    CASE(stdio),
+    CASE(files),
+    CASE(end_after_write),
+    CASE(threads),
+    CASE(reader_and_writer),
+    CASE(add_while_waiting),
+    CASE(signals),
+    CASE(cancellation),
+    CASE(large),
+    CASE(pipeline),
+    CASE(half_close),
+    CASE(peer_closes),
+    CASE(many),
 };
 
 int main(int argc, char **argv) {

@@ -488,8 +488,7 @@ EXPORTED int ioctl(int fd, unsigned long request, ...) {
     struct link *link = request == FIONREAD || request == SIOCOUTQ ? link_enter(fd) : NULL;
     if (link) {
         if (request == FIONREAD && !link_readable(link)) engine_turn();
-        *(int *)argument =
-            (int)(request == FIONREAD ? link_readable(link) : link->conn ? conn_pending(link->conn) : 0);
+        *(int *)argument = (int)(request == FIONREAD ? link_readable(link) : link->conn ? conn_pending(link->conn) : 0);
         link_leave(link);
         return 0;
     }

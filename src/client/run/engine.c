@@ -260,8 +260,7 @@ int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, un
     uint64_t now = clock_monotonic_us();
     for (unsigned i = 0; i < count; i++) fds[i].revents = 0;
     if (now >= wait->deadline_us) return -ETIMEDOUT;
-    if (!wait->spun && now - wait->began_us < mapping_spin_us() &&
-        (now - wait->began_us > 1 || spin_is_worthwhile())) {
+    if (!wait->spun && now - wait->began_us < mapping_spin_us() && (now - wait->began_us > 1 || spin_is_worthwhile())) {
         unlock();
         sched_yield();
         engine_lock();
@@ -282,8 +281,7 @@ bool signals_restart(void) {
     for (int signal = 1; signal < NSIG; signal++) {
         struct sigaction action;
         if (sigaction(signal, NULL, &action) < 0) continue;
-        bool handled = action.sa_flags & SA_SIGINFO ||
-                       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+        bool handled = action.sa_flags & SA_SIGINFO || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
         if (handled && !(action.sa_flags & SA_RESTART)) return false;
     }
     return true;
@@ -355,8 +353,7 @@ static int service_start(void) {
 
 static void asked(struct event_io *io, int mask) {
     const struct link *wanted;
-    while (real_recv(ask[0], &wanted, sizeof wanted, MSG_DONTWAIT) == sizeof wanted)
-        list_each(&links, item) {
+    while (real_recv(ask[0], &wanted, sizeof wanted, MSG_DONTWAIT) == sizeof wanted) list_each(&links, item) {
             struct link *link = container_of(item, struct link, link);
             if (link == wanted) link_relay(link);
         }

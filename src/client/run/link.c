@@ -557,7 +557,8 @@ static void pump(struct link *link) {
     if (link->side >= 0 && link->ended && !link->conn) {
         close_side(link);
     } else if (link->side >= 0) {
-        int mask = (link->conn && space(link) && !link->no_write ? EVENT_READ : 0) | (link->side_full ? EVENT_WRITE : 0);
+        int mask =
+            (link->conn && space(link) && !link->no_write ? EVENT_READ : 0) | (link->side_full ? EVENT_WRITE : 0);
         event_io_set(engine_loop(), &link->side_io, link->side, mask, side_ready);
     }
     link->users--;

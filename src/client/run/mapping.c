@@ -1,9 +1,8 @@
 /* mapping.c: which connections become RDMA connections, and what is said about it.
  *
  * valkey-rdma-run passes these variables, which child processes inherit:
- *   VALKEY_RDMA_RUN_MAP      HOST:PORT=HOST:PORT, separated by blanks. The first HOST is an IP address, without brackets
- *                            and with the port behind the last colon, or *
- *   VALKEY_RDMA_RUN_REQUIRE  1: no fallback to TCP
+ *   VALKEY_RDMA_RUN_MAP      HOST:PORT=HOST:PORT, separated by blanks. The first HOST is an IP address, without
+ * brackets and with the port behind the last colon, or * VALKEY_RDMA_RUN_REQUIRE  1: no fallback to TCP
  *   VALKEY_RDMA_RUN_STATUS   the status file
  *   VALKEY_RDMA_RUN_QUIET    1: nothing on standard error
  *   VALKEY_RDMA_RUN_SPIN, VALKEY_RDMA_RUN_TIMEOUT   microseconds, milliseconds */

@@ -81,9 +81,9 @@ static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, cons
             break;
         }
         if (timeout_us == 0) break;
-        const struct link *only =
-            count == 1 && fd_is_link(fds[0].fd) ? atomic_load_explicit(&link_table[fds[0].fd], memory_order_relaxed)
-                                                : NULL;
+        const struct link *only = count == 1 && fd_is_link(fds[0].fd)
+                                      ? atomic_load_explicit(&link_table[fds[0].fd], memory_order_relaxed)
+                                      : NULL;
         result = wait_more(&wait, only, rest, others ? (unsigned)count : 0, mask);
         if (result == -ETIMEDOUT) {
             result = 0;
@@ -148,8 +148,8 @@ static int select_links(int count, fd_set *in, fd_set *out, fd_set *odd, int64_t
     struct pollfd fds[FD_SETSIZE];
     nfds_t used = 0;
     for (int fd = 0; fd < count; fd++) {
-        short events = (short)((in_set(in, fd) ? POLLIN : 0) | (in_set(out, fd) ? POLLOUT : 0) |
-                               (in_set(odd, fd) ? POLLPRI : 0));
+        short events =
+            (short)((in_set(in, fd) ? POLLIN : 0) | (in_set(out, fd) ? POLLOUT : 0) | (in_set(odd, fd) ? POLLPRI : 0));
         if (events) fds[used++] = (struct pollfd){.fd = fd, .events = events};
     }
     int result = poll_links(fds, used, timeout_us, mask);

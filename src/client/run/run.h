@@ -7,8 +7,9 @@
  * The descriptor
  *   The program's descriptor stays a real one. While the link connects it is the program's own, unconnected TCP socket.
  *   If RDMA fails, the library connects that socket and forgets the link: the program has a TCP connection, and its
- *   registrations with epoll become the kernel's. If RDMA succeeds, one end of a Unix socket pair takes the place of the
- *   socket (dup3); the library keeps the other end, the `side`. dup, fcntl, fork, close-on-exec are thus the kernel's.
+ *   registrations with epoll become the kernel's. If RDMA succeeds, one end of a Unix socket pair takes the place of
+ * the socket (dup3); the library keeps the other end, the `side`. dup, fcntl, fork, close-on-exec are thus the
+ * kernel's.
  *
  * Fast path
  *   recv, send, poll, epoll_wait … on the descriptor go to the RDMA connection in the caller's thread. No byte passes
@@ -108,16 +109,16 @@ struct mapping {
     bool any_host;                /* any address with this port */
     char host[64];                /* where the RDMA listener is; "": the address itself */
     int port;
-    char text[128];      /* "127.0.0.1:6379", for messages */
-    int said;            /* 0: nothing yet; 1: RDMA; 2: TCP */
+    char text[128];       /* "127.0.0.1:6379", for messages */
+    int said;             /* 0: nothing yet; 1: RDMA; 2: TCP */
     uint64_t retry_at_us; /* after a timeout RDMA is not tried before this time */
 };
 void mappings_read(void);
 bool mappings_exist(void);
 struct mapping *mapping_find(const struct sockaddr *address, socklen_t len);
-bool mapping_required(void);           /* --require */
-uint32_t mapping_timeout_ms(void);     /* --timeout */
-uint32_t mapping_spin_us(void);        /* --spin */
+bool mapping_required(void);       /* --require */
+uint32_t mapping_timeout_ms(void); /* --timeout */
+uint32_t mapping_spin_us(void);    /* --spin */
 /* A connection of the mapping is RDMA (`reason` NULL), or not, and why. On standard error, and in the status file, when
  * it is not what was said last. */
 void mapping_say(struct mapping *mapping, const char *reason);
@@ -128,29 +129,29 @@ void say(const char *text); /* one line on standard error and in the status file
 enum link_state { LINK_CONNECTING, LINK_FAILED /* RDMA failed; see link_fell_back() */, LINK_OPEN, LINK_OVER };
 
 struct link {
-    struct list_link link; /* in engine.links */
+    struct list_link link;   /* in engine.links */
     struct connection *conn; /* NULL: closed */
     enum link_state state;
     struct mapping *mapping;
-    int error;                /* errno to report once: SO_ERROR, or the next read or write */
-    char *reason;             /* LINK_FAILED */
-    bool ended;               /* the peer has ended its direction: reads return 0 after the bytes that are there */
-    bool no_read, no_write;   /* shut down by the program */
-    bool nonblocking;         /* O_NONBLOCK of the open file description */
-    bool awaited;             /* a thread waits in connect() */
-    bool told;                /* a program that calls connect() again was told that it is connected */
-    bool relay;               /* the descriptor is used by plain system calls */
-    bool shared;              /* a forked child may have the descriptor */
-    bool inherited;           /* in a forked child: the link is the parent's */
-    bool was_full;            /* a write found no space: tell when there is some */
-    bool side_full;           /* relay: bytes wait for space in the socket pair */
-    int side;                 /* our end of the socket pair; -1: none yet */
-    int socket;               /* the program's TCP socket, for its options; -1: the descriptor is still it */
+    int error;              /* errno to report once: SO_ERROR, or the next read or write */
+    char *reason;           /* LINK_FAILED */
+    bool ended;             /* the peer has ended its direction: reads return 0 after the bytes that are there */
+    bool no_read, no_write; /* shut down by the program */
+    bool nonblocking;       /* O_NONBLOCK of the open file description */
+    bool awaited;           /* a thread waits in connect() */
+    bool told;              /* a program that calls connect() again was told that it is connected */
+    bool relay;             /* the descriptor is used by plain system calls */
+    bool shared;            /* a forked child may have the descriptor */
+    bool inherited;         /* in a forked child: the link is the parent's */
+    bool was_full;          /* a write found no space: tell when there is some */
+    bool side_full;         /* relay: bytes wait for space in the socket pair */
+    int side;               /* our end of the socket pair; -1: none yet */
+    int socket;             /* the program's TCP socket, for its options; -1: the descriptor is still it */
     struct event_io side_io;
     struct event_timer half_closed;
-    int *fds;                 /* the descriptors of this process */
+    int *fds; /* the descriptors of this process */
     unsigned fd_count, fd_space;
-    unsigned users;           /* threads within a call: the struct stays */
+    unsigned users; /* threads within a call: the struct stays */
     struct sockaddr_storage peer, local;
     socklen_t peer_len, local_len;
     int64_t receive_timeout_us, send_timeout_us; /* SO_RCVTIMEO, SO_SNDTIMEO; -1: none */
@@ -208,13 +209,13 @@ static inline bool fd_is_set(int fd) {
 void set_created(int fd);
 void set_closed(int fd);
 void set_duplicated(int fd, int copy);
-void set_make_native(int fd); /* it is polled, or registered in another instance */
-void sets_link_changed(struct link *link);       /* its events may be new */
-void sets_link_left(struct link *link);          /* the link goes: drop its registrations */
-void sets_link_native(struct link *link);        /* its registrations become the kernel's */
-void sets_adopt(int fd, struct link *link);      /* registrations of the socket before it was connected */
-void sets_forget(int fd);                        /* the socket was closed */
-void sets_note_socket(int fd);                   /* a new TCP socket */
+void set_make_native(int fd);               /* it is polled, or registered in another instance */
+void sets_link_changed(struct link *link);  /* its events may be new */
+void sets_link_left(struct link *link);     /* the link goes: drop its registrations */
+void sets_link_native(struct link *link);   /* its registrations become the kernel's */
+void sets_adopt(int fd, struct link *link); /* registrations of the socket before it was connected */
+void sets_forget(int fd);                   /* the socket was closed */
+void sets_note_socket(int fd);              /* a new TCP socket */
 
 /* --- The engine (engine.c) --- */
 
@@ -223,13 +224,13 @@ void engine_unlock(void);
 bool engine_locked_here(void); /* by this thread: a signal handler interrupted it */
 /* With the lock. 0, or -errno and the reason. */
 int engine_start(char *error, size_t error_size);
-bool engine_usable(void); /* false in a forked child whose parent used RDMA */
+bool engine_usable(void);   /* false in a forked child whose parent used RDMA */
 pid_t engine_process(void); /* the process that the tables belong to */
 struct event_loop *engine_loop(void);
 void engine_turn(void);
-void engine_need_service(int change); /* links that nobody's call drives: relays */
+void engine_need_service(int change);      /* links that nobody's call drives: relays */
 void engine_wake(const struct link *link); /* its state has changed: threads that wait for it look again */
-bool engine_is_own(int fd); /* one of our descriptors, which the program does not know */
+bool engine_is_own(int fd);                /* one of our descriptors, which the program does not know */
 void engine_own(int fd, bool own);
 int engine_high(int fd); /* moves a descriptor of ours out of the program's way */
 

@@ -20,7 +20,8 @@
 static const char usage[] =
     "Usage: valkey-rdma-run [OPTIONS] [--map HOST:PORT[=RDMA-HOST:PORT]]... COMMAND [ARGUMENT...]\n"
     "\n"
-    "Runs COMMAND with its TCP connections to the mapped addresses over RDMA. The program is not changed. A connection\n"
+    "Runs COMMAND with its TCP connections to the mapped addresses over RDMA. The program is not changed. A "
+    "connection\n"
     "that cannot be made over RDMA is made over TCP, which is said once on standard error.\n"
     "\n"
     "  --map HOST:PORT[=RDMA-HOST:PORT]\n"
@@ -152,8 +153,8 @@ static const char *look_at(const char *path, char interpreter[static 256]) {
     if (fd < 0) return NULL;
     const char *reason = NULL;
     ssize_t got = read(fd, head, sizeof head - 1);
-    if (fstat(fd, &info) == 0 && ((info.st_mode & S_ISUID && info.st_uid != geteuid()) ||
-                                  (info.st_mode & S_ISGID && info.st_gid != getegid())))
+    if (fstat(fd, &info) == 0 &&
+        ((info.st_mode & S_ISUID && info.st_uid != geteuid()) || (info.st_mode & S_ISGID && info.st_gid != getegid())))
         reason = "is setuid or setgid, and the loader ignores LD_PRELOAD";
     else if (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
         reason = "has file capabilities, and the loader ignores LD_PRELOAD";
