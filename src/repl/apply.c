@@ -23,6 +23,7 @@
 #include "persistence/snapshot.h"
 #include "repl/repl_stream.h"
 #include "repl/replica.h"
+#include "repl/sync/sync.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/clients/user.h"
@@ -158,6 +159,7 @@ static void send_ack(void) {
     char offset[24], fsynced[24];
     struct client *client = apply.client;
     int64_t on_disk = fsynced_offset();
+    sync_acknowledges();
     apply.acked = safe_offset();
     apply.ack_now &= apply.acked < role->position.offset;
     snprintf(offset, sizeof offset, "%lld", (long long)apply.acked);
@@ -240,6 +242,7 @@ static bool execute(void) {
         apply.asked_us = clock_mono();
         return true;
     }
+    if (sync_stream_request(reader)) return true;
     return dispatch_request(apply.client, reader->argc, reader->argv);
 }
 
@@ -353,6 +356,11 @@ static void apply_input(void) {
     bound_input(client->conn, is_partial);
     note_read_ahead();
     repl_stream_written();
+    if (sync_acks_at_once()) {
+        if (apply.acked != role->position.offset) acknowledge();
+        apply.ack_due |= apply.ack_now || sync_fsync;
+        return;
+    }
     if (apply.asked_us && clock_mono() - apply.asked_us < EAGER_US && apply.acked != role->position.offset)
         acknowledge();
 }
@@ -436,6 +444,12 @@ void apply_start(struct connection *conn) {
         client_free(client);
     else if (conn_peek(conn).len)
         apply_input(); /* bytes that arrived with the reply to PSYNC */
+}
+
+void apply_say(int argc, const struct slice *argv) {
+    if (!apply.client || !conn_is_open(apply.client->conn)) return;
+    request_write(&apply.client->conn->out, argc, argv);
+    client_flush_later(apply.client);
 }
 
 void apply_stop(void) {

@@ -14,6 +14,7 @@
 #include "lib/text/number.h"
 #include "repl/primary.h"
 #include "repl/repl_feed.h"
+#include "repl/sync/sync.h"
 #include "server/role.h"
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +59,12 @@ static void end(void) {
 
 static void abandon(const char *reason) {
     log_notice("FAILOVER to %s aborted: %s", target_text(), reason);
-    if (failover.state == FAILOVER_RUNS) repl_lead();
+    if (failover.state == FAILOVER_RUNS) {
+        if (sync_on)
+            sync_stand();
+        else
+            repl_lead();
+    }
     end();
 }
 
@@ -95,6 +101,7 @@ static struct replica *target_synced(void) {
 
 static void hand_over(void) {
     failover.state = FAILOVER_RUNS;
+    sync_follow();
     repl_follow(slice_of(failover.host), failover.port, true);
 }
 
@@ -224,6 +231,7 @@ static void failover_run(struct call *call) {
 /* --- On the replica that takes over --- */
 
 bool repl_failover_asked(struct call *call) {
+    if (sync_leads()) return true; /* elected since the first PSYNC */
     if (!role_is_replica()) {
         reply_error(call->reply, "ERR PSYNC FAILOVER can't be sent to a master.");
         return false;
@@ -233,6 +241,11 @@ bool repl_failover_asked(struct call *call) {
         return false;
     }
     log_notice("Failover request received for replid %s.", role->position.id);
+    if (sync_on) {
+        if (!sync_stands()) sync_stand();
+        reply_error(call->reply, "NOMASTERLINK This server asks its group to lead it");
+        return false;
+    }
     repl_lead();
     log_notice("PRIMARY MODE enabled (failover request from '%s')", client_log_text(call->client));
     return true;

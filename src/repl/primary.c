@@ -10,6 +10,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "repl/repl_feed.h"
+#include "repl/sync/sync.h"
 #include "server/command/dispatch.h"
 #include "server/process/child.h"
 #include "server/role.h"
@@ -56,6 +57,7 @@ struct replica *replica_get(struct client *client) {
 static void replica_free(struct replica *replica) {
     client_set_state(replica->client, &client_listener, NULL);
     mem_free(replica->address);
+    sync_replica_freed(replica);
     mem_free(replica);
 }
 
@@ -113,6 +115,7 @@ static void replica_leave(struct replica *replica) {
                                     : "Connection with replica %s lost.",
                replica_name(replica));
     list_remove(&replicas, &replica->link);
+    sync_replica_left(replica);
     repl_stream_detach(&replica->reader);
     full_sync_forget(replica);
     if (replicas.len) return;
@@ -289,6 +292,7 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
         replica->awaits_ack = false;
         replica_send_stream(replica);
     }
+    sync_replica_acked(replica);
     repl_wait_acknowledged();
 }
 
@@ -337,7 +341,8 @@ static void close_silent(int64_t now) {
 /* Without replicas the backlog only costs memory, and a copy of each write. Later writes are in no stream, so a new
  * history begins: a replica that reconnects must not continue the old one. */
 static void free_idle_backlog(int64_t now) {
-    if (!alone_since_ms || !repl_settings.backlog_ttl || !repl_stream_has_backlog() || role_is_replica()) return;
+    if (!alone_since_ms || !repl_settings.backlog_ttl || !repl_stream_has_backlog() || role_is_replica() || sync_on)
+        return;
     if ((now - alone_since_ms) / 1000 <= repl_settings.backlog_ttl) return;
     repl_history_new();
     repl_stream_free_backlog();

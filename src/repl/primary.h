@@ -19,6 +19,8 @@
 #include "server/clients/client.h"
 #include "server/cluster_hooks.h"
 
+struct sync_hello;
+
 enum replica_state {
     REPLICA_HANDSHAKE,     /* not in the list of replicas */
     REPLICA_WAITS,         /* waits for a snapshot to begin */
@@ -58,6 +60,10 @@ struct replica {
     int64_t acked_ms;     /* when the last acknowledgement came */
     uint64_t heard_bytes; /* the connection's bytes_in at heard_ms: acknowledgements, or newlines while it loads */
     int64_t heard_ms;     /* when close_silent() last saw new bytes from it */
+    /* Synchronous replication (sync/sync.h). */
+    struct sync_hello *sync; /* what it said of itself; NULL: it does not take part */
+    bool sync_linked;        /* the state machine counts it */
+    bool sync_copies;        /* it is a candidate that catches up from this voter */
     /* The full synchronization. */
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* RDMA READ is impossible for it: it gets an ordinary copy */

@@ -7,6 +7,7 @@
 #include "repl/link_transport.h"
 #include "repl/primary.h"
 #include "repl/pull_wire.h"
+#include "repl/sync/sync.h"
 #include "resp/request.h"
 #include "server/clients/reply_barrier.h"
 #include "server/role.h"
@@ -166,6 +167,7 @@ static void replconf_run(struct call *call) {
         replconf_rdma_port(call);
         return;
     }
+    if (sync_replconf(call)) return;
     if (call->argc == 3 && slice_is(call->argv[1], "pulled")) {
         replconf_pulled(call);
         return;
@@ -245,7 +247,11 @@ static bool takes_dual_channel(const struct replica *replica) {
 
 /* Replies with an error if a synchronization is not possible now. */
 static bool sync_refused(struct call *call) {
-    if (role_is_replica() && role->link != ROLE_LINK_CONNECTED) {
+    bool catches_up;
+    const char *refusal = sync_refuses_copy(replica_get(call->client), &catches_up);
+    if (refusal) {
+        reply_error(call->reply, refusal);
+    } else if (role_is_replica() && !catches_up && role->link != ROLE_LINK_CONNECTED) {
         reply_error(call->reply, "NOMASTERLINK Can't SYNC while not connected with my master");
     } else if (conn_pending(call->client->conn) || reply_barrier_held(call->client)) {
         reply_error(call->reply, "ERR SYNC and PSYNC are invalid with pending output");

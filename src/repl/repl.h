@@ -32,6 +32,7 @@
  *     replica_expiry.c    expires keys that clients wrote to a writable replica
  *     wait.c              WAIT, WAITAOF, min-replicas-to-write
  *     failover.c          FAILOVER
+ *     sync/               synchronous replication (sync/sync.h)
  *     redirect.c          -REDIRECT for clients that declared the capability
  *     repl_info.c         INFO replication, ROLE
  *
@@ -89,6 +90,8 @@ static inline bool repl_offset_is_final(void) {
 /* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */
 void repl_follow(struct slice host, int port, bool failover);
 void repl_lead(void);
+/* Ends the link to the primary and keeps the position. `again`: the replica connects again within a second. */
+void repl_drop_link(bool again);
 
 /* --- Failover (failover.c) --- */
 /* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: it replied with an error. */

@@ -2,6 +2,7 @@
 #include "lib/system/clock.h"
 #include "repl/link_transport.h"
 #include "repl/primary.h"
+#include "repl/sync/sync.h"
 #include "server/feature.h"
 #include "server/maxmemory.h"
 #include "server/repl_hooks.h"
@@ -35,6 +36,7 @@ static void write_replication(struct output *out) {
     role_write_info(out);
     link_write_info(out);
     write_replicas(out);
+    sync_write_info(out);
     info_line(out, "replicas_waiting_psync:%zu", full_sync_main_channels_awaited());
     info_line(out, "master_failover_state:%s", repl_failover_state());
     info_line(out, "master_replid:%s\r\nmaster_replid2:%s", role->position.id, repl_history->second_id);
@@ -104,12 +106,14 @@ static void init(void) {
 
 const struct feature repl_feature = {
     .name = "replication",
-    .options = OPTIONS(repl_replica_options, repl_primary_options, wait_options, link_transport_options),
+    .options = OPTIONS(repl_replica_options, repl_primary_options, wait_options, link_transport_options, sync_options),
     .commands = COMMANDS(repl_replica_commands, repl_primary_commands, wait_commands, failover_commands),
     .init = init,
     .debug = DEBUG_SUBCOMMANDS(repl_debug_subcommands),
     .sections = SECTIONS(repl_sections),
     /* The order matters: wait_part writes GETACK to the stream before repl_primary_part sends it, and serves
-     * blocked clients before failover_part changes the role. */
-    .parts = PARTS(&repl_replica_part, &replica_expiry_part, &wait_part, &failover_part, &repl_primary_part),
+     * blocked clients before failover_part changes the role. sync_part marks the end of the stream before it is sent.
+     */
+    .parts =
+        PARTS(&repl_replica_part, &replica_expiry_part, &wait_part, &failover_part, &sync_part, &repl_primary_part),
 };

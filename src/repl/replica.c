@@ -20,6 +20,7 @@
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_stream.h"
+#include "repl/sync/sync.h"
 #include "resp/request.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
@@ -71,6 +72,7 @@ static struct event_deferred reconnect;
 /* --- Closing and waiting --- */
 
 static void handshake_close(void) {
+    sync_link_lost();
     if (link.phase == PHASE_COPY) {
         if (link.dual) dual_channel_cancel();
         sync_cancel();
@@ -97,6 +99,7 @@ static void replica_link_lost(void) {
 void replica_forget_position(void) {
     if (role->position.known) log_notice("Discarding previously cached primary state.");
     role_set_position_known(false);
+    sync_data_lost();
 }
 
 /* If the stream fails again soon after a full copy, the next attempt is delayed: each costs the primary a snapshot. */
@@ -169,6 +172,14 @@ static void send_description(struct connection *conn) {
     expect("capa");
     replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("version"), SLICE(SERVER_VERSION)});
     expect("VERSION");
+    if (sync_on) {
+        struct memory_output text;
+        memory_output_init(&text);
+        sync_write_hello(&text.out);
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("SYNC-HELLO"), memory_output_slice(&text)});
+        memory_output_free(&text);
+        expect("SYNC-HELLO");
+    }
     if (cluster_hooks) {
         struct slice id = cluster_hooks->node_id();
         replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("set-cluster-node-id"), id});
@@ -231,7 +242,13 @@ static void got_description(const char *line) {
         connect_now();
         return;
     }
-    if (line[0] == '-') {
+    if (strcmp(what, "SYNC-HELLO") == 0) {
+        const char *reason = sync_welcomed(line);
+        if (reason && !link.failover) { /* FAILOVER: the other server does not lead yet; PSYNC asks it to */
+            fail("Synchronous replication: this server does not follow the primary: %s", reason);
+            return;
+        }
+    } else if (line[0] == '-') {
         if (strcmp(what, "AUTH") == 0) {
             fail("Unable to AUTH to PRIMARY: %s", line);
             return;
@@ -300,7 +317,9 @@ static void dual_channel_done(bool synchronized) {
 }
 
 static void got_psync(const char *line) {
-    if (starts(line, "+FULLRESYNC ")) {
+    if (sync_on && line[0] == '+' && !sync_acks_at_once()) { /* it began to lead after it refused SYNC-HELLO */
+        replica_link_lost();
+    } else if (starts(line, "+FULLRESYNC ")) {
         got_full_resync(line);
     } else if (strcmp(line, "+CONTINUE") == 0 || starts(line, "+CONTINUE ")) {
         if (role->position.known)
@@ -343,6 +362,7 @@ static void copy_done(bool loaded) {
 
 void replica_synchronized(struct connection *conn, const struct stream_position *at) {
     repl_history_adopt(at);
+    sync_data_copied();
     follow_stream(conn);
     log_notice("PRIMARY <-> REPLICA sync: Finished with success");
 }
@@ -465,6 +485,15 @@ void repl_lead(void) {
     repl_disconnect_replicas("this server became a primary");
 }
 
+void repl_drop_link(bool again) {
+    if (link.phase == PHASE_OFF) return;
+    handshake_close();
+    link.failover = false;
+    link.phase = again ? PHASE_WAIT : PHASE_OFF;
+    role_sync.read_ahead = 0;
+    role_set_link(ROLE_LINK_CONNECT);
+}
+
 static void replicaof_run(struct call *call) {
     struct slice host = call->argv[1], port_text = call->argv[2];
     int64_t port;
@@ -477,7 +506,9 @@ static void replicaof_run(struct call *call) {
         return;
     }
     if (slice_is(host, "no") && slice_is(port_text, "one")) {
-        if (role->is_replica) {
+        if (sync_on) {
+            if (!sync_leads()) sync_stand();
+        } else if (role->is_replica) {
             repl_lead();
             log_notice("PRIMARY MODE enabled (user request from '%s')", client_log_text(call->client));
         }
@@ -492,12 +523,14 @@ static void replicaof_run(struct call *call) {
         reply_error(call->reply, "ERR Invalid master port");
         return;
     }
-    if (role->is_replica && slice_is(host, role->host) && role->port == port) {
+    bool follows = role->is_replica && link.phase != PHASE_OFF && !sync_stands();
+    if (follows && slice_is(host, role->host) && role->port == port) {
         log_notice("REPLICAOF would result into synchronization with the primary we are already connected with. No "
                    "operation performed.");
         reply_status(call->reply, "OK Already connected to specified master");
         return;
     }
+    sync_follow();
     repl_follow(host, (int)port, false);
     log_notice("REPLICAOF %.*s:%d enabled (user request from '%s')", (int)host.len, host.data, (int)port,
                client_log_text(call->client));
@@ -556,6 +589,7 @@ static void reconnect_now(struct event_deferred *deferred) {
 
 void replica_stream_ended(void) {
     if (link.phase != PHASE_STREAM) return;
+    sync_link_lost();
     link.conn = NULL;
     link.phase = PHASE_WAIT;
     link.known = true;

@@ -293,6 +293,19 @@ void reply_barrier_pass_reads(bool pass) {
     }
 }
 
+size_t reply_barrier_close_waiting(void) {
+    size_t count = 0;
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        if (!reply_barrier_replies(client) || (!reply_barrier_held(client) && !reply_barrier_holds_replies(client)))
+            continue;
+        client->conn->drops_output = true;
+        client_free(client);
+        count++;
+    }
+    return count;
+}
+
 void reply_barrier_flush(void) {
     release();
 }

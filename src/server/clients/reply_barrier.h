@@ -49,6 +49,8 @@ void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence);
 /* Writes cannot be made safe for an unknown time (the disk is full). While `pass` is set, replies to commands that only
  * read are sent, although they may show such a write. Replies to writes, and pushes, continue to wait. */
 void reply_barrier_pass_reads(bool pass);
+/* Held replies will never be sent: closes all clients that have some. Returns their number. */
+size_t reply_barrier_close_waiting(void);
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
 size_t reply_barrier_clients(void);      /* clients that wait */
 

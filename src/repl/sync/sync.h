@@ -1,0 +1,79 @@
+/* sync.h: synchronous replication: a write is acknowledged when min-sync-replicas replicas have it, and only a server
+ * that has all acknowledged writes may become the primary.
+ *
+ * The parts
+ *     sync_who.h       who acknowledges and who may lead: a state machine, and why no acknowledged write is lost
+ *     sync_when.h      when replies and reads may leave
+ *     sync_record.h    what servers tell each other and keep on disk
+ *     sync.c           drives them: the reply barrier, the filter of commands, the stream, the options
+ *     sync_file.c      the file of promises
+ *     sync_asker.c     the connections on which a candidate asks for votes
+ *     sync_info.c      INFO replication
+ *
+ * Messages, all of them arguments of REPLCONF (the text after the second word is that of sync_record.h):
+ *     replica -> primary    SYNC-HELLO <hello>, in the handshake; the reply is a welcome
+ *     replica -> primary    SYNC-STORED <term> <id> <version>: has this set on disk, and the data that belong to it
+ *     candidate -> member   SYNC-ASK <ask>; the reply is a vote
+ *     in the stream         COMMIT <offset>: replicas know what is committed; SYNC-SET <set>
+ *     operator              SYNC-FORCE ACCEPT-LOSS
+ * Acknowledgements are REPLCONF ACK, which a replica of a group sends after each turn that has executed commands.
+ *
+ * With `sync-replication no` nothing here runs: the hooks below cost a test of sync_on. Main thread only. */
+#ifndef REPL_SYNC_SYNC_H
+#define REPL_SYNC_SYNC_H
+#include "repl/primary.h"
+#include "repl/sync/sync_who.h"
+#include "resp/request.h"
+#include "server/feature.h"
+
+extern bool sync_on; /* sync-replication yes, and started */
+
+/* --- The replica: replica.c, apply.c --- */
+void sync_write_hello(struct output *out);
+/* The reply to SYNC-HELLO. NULL: go on; else why this server must not follow. */
+const char *sync_welcomed(const char *line);
+void sync_link_lost(void);
+void sync_data_lost(void);   /* the data are about to be replaced, or are no longer a copy of the primary's */
+void sync_data_copied(void); /* a full copy is loaded, and role->position is its position */
+bool sync_stream_request(const struct request_reader *request); /* true: it was one of its messages */
+void sync_acknowledges(void);                                   /* before an acknowledgement is sent */
+bool sync_acks_at_once(void);
+/* REPLICAOF, FAILOVER. */
+void sync_follow(void); /* before repl_follow() */
+void sync_stand(void);  /* in place of repl_lead() */
+bool sync_leads(void);
+bool sync_stands(void); /* it is a candidate, or a primary that does not lead */
+extern bool sync_fsync; /* sync-replication-fsync */
+
+/* --- The primary: primary.c, primary_handshake.c --- */
+bool sync_replconf(struct call *call); /* true: it was one of its messages */
+/* The error for a PSYNC or SYNC; NULL: none. *catches_up: the client is a candidate, which may copy from a replica. */
+const char *sync_refuses_copy(const struct replica *replica, bool *catches_up);
+void sync_replica_left(struct replica *replica);
+void sync_replica_freed(struct replica *replica);
+void sync_replica_acked(struct replica *replica);
+
+void sync_write_info(struct output *out);
+extern const struct config_option sync_options[];
+extern const struct server_part sync_part;
+
+/* --- Between its files --- */
+struct sync_settings_of_server {
+    bool on, eligible, fsync;
+    int replicas;
+    char *file;
+};
+extern struct sync_settings_of_server sync_settings;
+extern struct sync_who sync_who;
+int64_t sync_now_ms(void); /* monotonic; not the cached time, which is old after a pause of the process */
+bool sync_file_load(struct sync_state *state); /* false: there is no file. Exits the process if it is damaged */
+uint64_t sync_file_save(const struct sync_state *state);
+void sync_file_stop(void);
+void sync_asker_ask(const struct sync_member *member, const struct sync_ask *ask);
+struct sync_progress {
+    int64_t committed;
+    size_t waiting; /* marks */
+    bool lease;
+};
+void sync_progress(struct sync_progress *progress);
+#endif
