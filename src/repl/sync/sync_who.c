@@ -638,15 +638,21 @@ bool sync_who_may_lead(const struct sync_who *who) {
 
 /* --- All --- */
 
+/* It has founded a group that nobody has joined, so it has never acknowledged anything, and may join another group. */
+static bool is_alone(const struct sync_who *who) {
+    const struct sync_set *set = &who->state.set;
+    return set->now.count == 1 && !set->before.count && !can_commit(&set->now) && is_me(who, set->now.list[0].id);
+}
+
 const char *sync_who_welcomed(struct sync_who *who, const struct sync_welcome *welcome, int64_t now_ms) {
-    if (who->state.group[0] && strcmp(who->state.group, welcome->group) != 0)
-        return "it belongs to another group of sync-replication";
+    bool same_group = strcmp(who->state.group, welcome->group) == 0;
+    if (who->state.group[0] && !same_group && !is_alone(who)) return "it belongs to another group of sync-replication";
     if (who->status == SYNC_CATCHING_UP) {
         if (welcome->leads || sync_term_compare(&welcome->term, &who->best_data) != 0)
             return "it is no longer the voter that this candidate chose";
     } else if (who->status != SYNC_FOLLOWING || !welcome->leads) {
         return "it does not lead its group";
-    } else if (sync_term_compare(&welcome->term, &who->state.promised) < 0) {
+    } else if (same_group && sync_term_compare(&welcome->term, &who->state.promised) < 0) {
         return "this server has promised to follow a newer primary";
     }
     who->linked = true;
@@ -655,7 +661,11 @@ const char *sync_who_welcomed(struct sync_who *who, const struct sync_welcome *w
     who->link_term = welcome->term;
     who->link_offset = welcome->offset;
     if (!welcome->leads) return NULL;
-    bool changed = !who->state.group[0];
+    bool changed = !same_group;
+    if (!same_group) {
+        who->state.promised = welcome->term;
+        who->state.set = (struct sync_set){0};
+    }
     memcpy(who->state.group, welcome->group, sizeof who->state.group);
     if (sync_term_compare(&welcome->term, &who->state.promised) > 0) {
         who->state.promised = welcome->term;
@@ -667,10 +677,11 @@ const char *sync_who_welcomed(struct sync_who *who, const struct sync_welcome *w
 
 void sync_who_hello(const struct sync_who *who, struct sync_hello *hello) {
     memset(hello, 0, sizeof *hello);
-    memcpy(hello->group, who->state.group, sizeof hello->group);
     memcpy(hello->id, who->state.id, sizeof hello->id);
-    hello->promised = who->state.promised;
     hello->eligible = who->settings.eligible;
+    if (is_alone(who)) return;
+    memcpy(hello->group, who->state.group, sizeof hello->group);
+    hello->promised = who->state.promised;
 }
 
 void sync_who_saved(struct sync_who *who, uint64_t ticket, int64_t now_ms) {

@@ -40,7 +40,8 @@
  * own entry, which is when it answers the first read.
  *
  * A server that was never in a group, and starts as a primary, founds one, with a set of its own. No other server does:
- * one that has followed a primary of a group remembers the group, and needs votes.
+ * one that has followed a primary of a group remembers the group, and needs votes. While nobody has joined the group
+ * that a server has founded, it has acknowledged nothing and may still join another one.
  *
  * The primary changes the set by itself: it adds a replica that has caught up (and is sync-eligible), and it removes a
  * member that is absent for longer than `absent_ms`, if at least 2 N + 1 members remain: with fewer, the removal would

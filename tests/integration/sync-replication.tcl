@@ -1,0 +1,227 @@
+# sync-replication: a reply leaves when replicas have the write; who may become the primary. seconds: 25
+
+set sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5}
+
+proc sync_field {level name} {
+    if {![regexp "\n$name:(\[^\r\]*)\r" [r $level info] -> value]} {return ""}
+    return $value
+}
+proc wait_writable {level {least 1}} {
+    wait_for_condition 15000 {[sync_field $level sync_in_sync_replicas] >= $least && [sync_field $level sync_writable]}
+}
+proc join_group {level of} {
+    r $level replicaof [srv $of host] [srv $of port]
+    wait_for_condition 15000 {[sync_field $level sync_replication] eq "following" && [sync_field $level sync_eligible] eq 1}
+}
+proc held {c {ms 250}} { # no reply for this time
+    after $ms
+    fconfigure $resp::S([string range $c 8 end],fd) -blocking 0
+    return [expr {[read $resp::S([string range $c 8 end],fd) 1] eq ""}]
+}
+
+test "what sync-replication cannot be combined with is refused at start" -needs {ours 1} {
+    refuses_to_start "not available with cluster-enabled yes" --port [free_port] --sync-replication yes \
+        --cluster-enabled yes --dir $::unit_dir
+    refuses_to_start "needs appendonly yes" --port [free_port] --sync-replication yes --sync-replication-fsync yes \
+        --dir $::unit_dir
+    refuses_to_start "must be between 1 and 15" --port [free_port] --min-sync-replicas 0 --dir $::unit_dir
+}
+
+test "a damaged file of promises stops the start" -needs {ours 1} {
+    set dir [file join $::unit_dir damaged]
+    file mkdir $dir
+    write_file [file join $dir sync-replication.promises] "group x\n"
+    set got [run_server --port [free_port] --sync-replication yes --dir $dir]
+    assert_equal 1 [dict get $got code]
+    assert_match "*cannot be read (the file is damaged)*" [dict get $got out]
+}
+
+start_server [list overrides $sync_options] {
+    test "a primary without replicas refuses commands on data before it executes them" -needs {ours 1} {
+        set refused "-NOSYNCREPLICAS Not enough in-sync replicas: 0 of at least 1 (min-sync-replicas) are connected."
+        foreach command {{set k v} {get k} {eval "return redis.call('set', 'k', 'v')" 0} {lpush l a} {flushall}} {
+            assert_equal $refused [r -typed {*}$command] $command
+        }
+        r multi
+        assert_equal $refused [r -typed set k v]
+        assert_match "-EXECABORT*" [r -typed exec]
+        assert_equal PONG [r ping]
+        assert_equal leading [sync_field 0 sync_replication]
+        assert_equal "-ERR CONFIG SET failed (possibly related to argument 'min-sync-replicas') - can't set immutable config" \
+            [r -typed config set min-sync-replicas 2]
+    }
+
+    start_server [list overrides $sync_options] {
+        join_group 0 -1
+        wait_writable -1
+
+        test "a write is acknowledged, and replicas know what is committed" -needs {ours 1} {
+            assert_equal OK [r -1 set k v]
+            assert_equal v [r -1 get k]
+            wait_for_condition 5000 {[r get k] eq "v"}
+            set at [sync_field -1 sync_prepared_offset]
+            wait_for_condition 5000 {[sync_field 0 sync_committed_offset] >= $at}
+            assert {[sync_field -1 sync_committed_offset] <= [sync_field -1 sync_prepared_offset]}
+            assert_equal 2 [sync_field -1 sync_members]
+        }
+
+        test "replies to writes, to reads after them and pushes wait for the replica" -needs {ours 1} {
+            set writer [new_client -level -1 -deferring 1]
+            set reader [new_client -level -1 -deferring 1]
+            set script [new_client -level -1 -deferring 1]
+            set tx [new_client -level -1 -deferring 1]
+            set subscriber [new_client -level -1]
+            set blocked [new_client -level -1 -deferring 1]
+            $subscriber subscribe ch
+            $blocked -send blpop list 0
+            wait_for_condition 5000 {[sync_field -1 blocked_clients] == 1}
+            exec kill -STOP [srv pid]
+            $writer -send set k held
+            $script -send eval {return redis.call('set', KEYS[1], 'x')} 1 other
+            $tx -send multi
+            $tx -send set third x
+            $tx -send exec
+            r -1 client reply off
+            r -1 rpush list element
+            reconnect -1
+            wait_for_condition 5000 {[sync_field -1 sync_prepared_offset] > [sync_field -1 sync_committed_offset]}
+            $reader -send get untouched
+            set other [new_client -level -1]
+            $other publish ch message
+            foreach c [list $writer $reader $script $blocked $subscriber] {assert [held $c 50] $c}
+            exec kill -CONT [srv pid]
+            assert_equal OK [$writer -read]
+            assert_equal {} [$reader -read]
+            assert_equal OK [$script -read]
+            assert_equal {list element} [$blocked -read]
+        }
+
+        test "a reply that waits when the replica is gone is never given" -needs {ours 1} {
+            set writer [new_client -level -1 -deferring 1]
+            exec kill -STOP [srv pid]
+            $writer -send set k lost
+            set began [clock milliseconds]
+            assert_closed $writer 12000
+            assert {[clock milliseconds] - $began < 10000}
+            exec kill -CONT [srv pid]
+            wait_writable -1
+            assert_equal OK [r -1 set k again]
+        }
+
+        test "a frozen primary answers no read before it has asked its replica" -needs {ours 1} {
+            exec kill -STOP [srv -1 pid]
+            set reader [new_client -level -1 -deferring 1]
+            $reader -send get k
+            after 1200
+            exec kill -STOP [srv pid]
+            exec kill -CONT [srv -1 pid]
+            assert [held $reader 300]
+            exec kill -CONT [srv pid]
+            assert_equal again [$reader -read]
+            wait_writable -1
+        }
+
+        start_server [list overrides $sync_options] {
+            join_group 0 -2
+            wait_writable -2 2
+
+            test "a third server joins the set" -needs {ours 1} {
+                wait_for_condition 10000 {[sync_field -2 sync_members] == 3 && [sync_field -2 sync_set_changes] == 0}
+                wait_for_condition 10000 {[sync_field 0 sync_members] == 3}
+            }
+
+            test "FAILOVER hands over without losing a write" -needs {ours 1} {
+                r -2 set before failover
+                assert_equal OK [r -2 failover to [srv -1 host] [srv -1 port]]
+                wait_for_condition 15000 {[sync_field -1 sync_replication] eq "leading"}
+                wait_for_condition 15000 {[string match "*master_link_status:up*" [r -2 info replication]]}
+                wait_writable -1
+                assert_equal failover [r -1 get before]
+                assert_equal OK [r -1 set after failover]
+                assert_equal "no-failover" [sync_field -2 master_failover_state]
+                join_group 0 -1
+                wait_writable -1 2
+            }
+
+            test "a replica that is promoted blindly takes over with all writes, the old primary is fenced" -needs {ours 1} {
+                r -1 set before promotion
+                r replicaof no one
+                wait_for_condition 15000 {[sync_field 0 sync_replication] eq "leading"}
+                wait_for_condition 5000 {[sync_field -1 sync_replication] eq "fenced"}
+                assert_match "-NOSYNCREPLICAS This server does not lead its group: another server was asked to lead*" \
+                    [r -1 -typed get before]
+                assert_match "-NOSYNCREPLICAS*" [r -1 -typed set before x]
+                assert_match "-NOSYNCREPLICAS Not enough*" [r -typed get before]
+                join_group -1 0
+                join_group -2 0
+                wait_writable 0 2
+                assert_equal promotion [r get before]
+            }
+
+            test "a primary that restarts without its data gets them from its replicas" -needs {ours 1} {
+                r set before restart
+                restart_server -signal KILL
+                wait_for_condition 20000 {[sync_field 0 sync_replication] eq "leading"}
+                wait_writable 0 2
+                assert_equal restart [r get before]
+                assert_equal OK [r set after restart]
+            }
+
+            test "a server alone does not lead until an operator accepts the loss" -needs {ours 1} {
+                r set before loss
+                wait_for_condition 5000 {[r -1 get before] eq "loss"}
+                exec kill -STOP [srv pid]
+                exec kill -STOP [srv -2 pid]
+                r -1 replicaof no one
+                after 1500
+                assert_equal standing [sync_field -1 sync_replication]
+                assert_equal 0 [sync_field -1 sync_writable]
+                assert_match "*SYNC-FORCE ACCEPT-LOSS*" [r -1 -typed get before]
+                r -1 replicaof no one
+                after 300
+                assert_equal standing [sync_field -1 sync_replication]
+                assert_match "-ERR SYNC-FORCE makes*" [r -1 -typed replconf sync-force yes]
+                assert_equal OK [r -1 replconf sync-force accept-loss]
+                assert_equal leading [sync_field -1 sync_replication]
+                exec kill -CONT [srv pid]
+                exec kill -CONT [srv -2 pid]
+                join_group -2 -1
+                wait_writable -1
+                assert_equal loss [r -1 get before]
+            }
+        }
+    }
+}
+
+start_server [list overrides [dict merge $sync_options {appendonly yes sync-replication-fsync yes}]] {
+    start_server [list overrides [dict merge $sync_options {appendonly yes sync-replication-fsync yes appendfsync always}]] {
+        test "with sync-replication-fsync a reply waits for the disk of the replica" -needs {ours 1} {
+            join_group 0 -1
+            wait_writable -1
+            assert_equal OK [r -1 set k v]
+        }
+    }
+}
+
+start_server [list overrides [dict merge $sync_options {io-threads 4}]] {
+    start_server [list overrides [dict merge $sync_options {io-threads 4}]] {
+        test "with I/O threads replies wait, and pipelines are answered in order" -needs {ours 1} {
+            join_group 0 -1
+            wait_writable -1
+            set c [new_client -level -1 -deferring 1]
+            for {set i 0} {$i < 500} {incr i} {$c -send incr n}
+            for {set i 1} {$i <= 500} {incr i} {assert_equal $i [$c -read]}
+        }
+    }
+}
+
+start_server {} {
+    start_server [list overrides $sync_options] {
+        test "a member of a group does not follow a primary without sync-replication" -needs {ours 1} {
+            set at [log_size]
+            r replicaof [srv -1 host] [srv -1 port]
+            wait_for_log "does not follow the primary: ERR sync-replication is off" $at 5000
+            assert_equal "-ERR sync-replication is off" [r -1 -typed replconf sync-force accept-loss]
+        }
+    }
+}
