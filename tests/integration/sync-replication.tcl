@@ -81,9 +81,9 @@ start_server [list overrides $sync_options] {
             $tx -send multi
             $tx -send set third x
             $tx -send exec
-            r -1 client reply off
-            r -1 rpush list element
-            reconnect -1
+            set silent [new_client -level -1 -deferring 1]
+            $silent -send client reply off
+            $silent -send rpush list element
             wait_for_condition 5000 {[sync_field -1 sync_prepared_offset] > [sync_field -1 sync_committed_offset]}
             $reader -send get untouched
             set other [new_client -level -1]
