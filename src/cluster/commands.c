@@ -3,6 +3,7 @@
  * Outside of cluster mode the subcommands are known, and refused; KEYSLOT is answered. */
 #include "cluster/commands.h"
 #include "cluster/info.h"
+#include "cluster/migration/migration.h"
 #include "cluster/nodes_conf.h"
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
@@ -317,41 +318,6 @@ static void saveconfig_run(struct call *call) {
         reply_ok(call->reply);
 }
 
-/* Atomic migration of slots. The server has none: it starts and accepts no migration, and so has none to show or to
- * cancel. A node that imports slots tells its replicas about the job; they get its keys as ordinary commands. */
-
-static void unsupported_run(struct call *call) {
-    if (cluster_is_disabled(call)) return;
-    reply_error_format(call->reply, "ERR '%s' is not supported by this server", call->command->full_name);
-}
-static void getslotmigrations_run(struct call *call) {
-    if (!cluster_is_disabled(call)) reply_array(call->reply, 0);
-}
-static void cancelslotmigrations_run(struct call *call) {
-    if (!cluster_is_disabled(call)) reply_error(call->reply, "ERR No migrations ongoing");
-}
-static void syncslots_run(struct call *call) {
-    static const char *const of_a_job[] = {"ACK",    "SNAPSHOT-EOF",     "REQUEST-PAUSE",
-                                           "PAUSED", "REQUEST-FAILOVER", "FAILOVER-GRANTED"};
-    if (cluster_is_disabled(call)) return;
-    struct slice name = call->argv[2];
-    bool establish = slice_is(name, "establish");
-    if (client_must_be_obeyed(call->client) && (establish || slice_is(name, "finish"))) {
-        reply_ok(call->reply);
-        return;
-    }
-    for (size_t i = 0; i < sizeof of_a_job / sizeof *of_a_job; i++) {
-        if (!slice_is(name, of_a_job[i])) continue;
-        reply_error_format(call->reply, "ERR CLUSTER SYNCSLOTS %s should only be used by slot migration clients",
-                           of_a_job[i]);
-        return;
-    }
-    if (establish)
-        reply_error(call->reply, "ERR Atomic slot migration is not supported by this node");
-    else
-        reply_syntax_error(call->reply);
-}
-
 /* --- The table --- */
 
 static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
@@ -441,7 +407,7 @@ static const struct command_spec cluster_subcommands[] = {
         "Assigns ranges of slots to the node.", .syntax = "range{start-slot:integer end-slot:integer}..."),
     ROW("bumpepoch", bumpepoch_run, 2, BY_ADMIN_LOADED, "3.0.0", "O(1)",
         "Increments the configuration epoch of the cluster.", .tips = nondeterministic),
-    ROW("cancelslotmigrations", cancelslotmigrations_run, 2, BY_ADMIN_LOADED, "9.0.0",
+    ROW("cancelslotmigrations", migration_cancelslotmigrations_run, 2, BY_ADMIN_LOADED, "9.0.0",
         "O(N) where N is the number of migrations", "Cancels the migrations of slots that are in progress.",
         .tips = NULL),
     ROW("count-failure-reports", count_failure_reports_run, 3, BY_ADMIN, "3.0.0",
@@ -465,13 +431,13 @@ static const struct command_spec cluster_subcommands[] = {
     ROW("getkeysinslot", cluster_getkeysinslot_run, 4, CMD_STALE, "3.0.0",
         "O(N) where N is the number of returned keys", "Returns keys of a slot.", .tips = nondeterministic,
         .syntax = "slot:integer count:integer"),
-    ROW("getslotmigrations", getslotmigrations_run, 2, BY_ADMIN_LOADED, "9.0.0",
+    ROW("getslotmigrations", migration_getslotmigrations_run, 2, BY_ADMIN_LOADED, "9.0.0",
         "O(N) where N is the number of migrations", "Returns the migrations of slots, past and present.", .tips = NULL),
     ROW("links", links_run, 2, CMD_STALE, "7.0.0", "O(N) where N is the number of nodes",
         "Returns the connections of the cluster bus.", .tips = nondeterministic),
     ROW("meet", meet_run, -4, BY_ADMIN_LOADED, "3.0.0", "O(1)", "Makes another node known to the cluster.",
         .syntax = "ip:string port:integer [cluster-bus-port:integer@4.0.0]", .history = meet_history),
-    ROW("migrateslots", unsupported_run, -4, BY_ADMIN_LOADED, "9.0.0", "O(N) where N is the number of slots",
+    ROW("migrateslots", migration_migrateslots_run, -4, BY_ADMIN_LOADED, "9.0.0", "O(N) where N is the number of slots",
         "Starts migrations of slots to other nodes.",
         .syntax = "migration-group{slotsrange-token=SLOTSRANGE range{start-slot:integer end-slot:integer}... "
                   "node-token=NODE node-id:string}..."),
@@ -499,7 +465,7 @@ static const struct command_spec cluster_subcommands[] = {
         "O(N) where N is the number of slots", "Returns statistics of slots.", .tips = slot_stats_tips,
         .syntax = "filter(SLOTSRANGE slotsrange{start-slot:integer end-slot:integer}|ORDERBY "
                   "orderby{metric:string [LIMIT limit:integer] [order(ASC|DESC)]})"),
-    ROW("syncslots", syncslots_run, -3, BY_ADMIN_LOADED | CMD_SYSCMD, "9.0.0", "O(1)",
+    ROW("syncslots", migration_syncslots_run, -3, BY_ADMIN_LOADED | CMD_SYSCMD, "9.0.0", "O(1)",
         "Serves nodes that migrate slots.", .tips = NULL),
     {.name = NULL},
 };

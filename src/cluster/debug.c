@@ -1,6 +1,7 @@
 /* debug.c: DEBUG subcommands for tests of the cluster bus. */
 #include "cluster/debug.h"
 #include "cluster/links.h"
+#include "cluster/migration/migration.h"
 #include "cluster/this_node.h"
 #include "lib/system/log.h"
 #include "lib/text/number.h"
@@ -84,6 +85,9 @@ static const char *const random_ping_help[] = {"DISABLE-CLUSTER-RANDOM-PING <0|1
                                                "    Do not ping a random node each second.", NULL};
 static const char *const reconnection_help[] = {"DISABLE-CLUSTER-RECONNECTION <0|1>",
                                                 "    Do not connect again to nodes whose link was lost.", NULL};
+static const char *const migration_help[] = {
+    "SLOTMIGRATION <PREVENT-PAUSE|PREVENT-FAILOVER> <0|1>",
+    "    Let no migration of slots from this node hold writes, or hand over the slots.", NULL};
 static const char *const link_help[] = {"CLUSTERLINK KILL <to|from|all> <node-id>",
                                         "    Close the link to or from a node, or both.", NULL};
 
@@ -104,6 +108,11 @@ const struct debug_subcommand cluster_debug_subcommands[] = {
      .max_arguments = 1,
      .run = reconnection_run,
      .help = reconnection_help},
+    {.name = "slotmigration",
+     .min_arguments = 2,
+     .max_arguments = 2,
+     .run = migration_debug_run,
+     .help = migration_help},
     {.name = "clusterlink", .min_arguments = 3, .max_arguments = 3, .run = link_run, .help = link_help},
     {.name = NULL},
 };

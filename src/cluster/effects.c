@@ -6,6 +6,7 @@
  * several changes of the role only the last one counts then. */
 #include "cluster/effects.h"
 #include "cluster/links.h"
+#include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
 #include "lib/system/memory.h"
@@ -62,6 +63,10 @@ static size_t keys_in_slot(void *context, unsigned slot) {
     return keys;
 }
 
+static bool slot_granted(void *context, unsigned slot, const struct cluster_node *node) {
+    return migration_granted(slot, node);
+}
+
 /* --- Data --- */
 
 /* All replicas know CLUSTER FLUSHSLOT. */
@@ -107,6 +112,10 @@ static void delete_now(unsigned slot) {
     if (!keys_in_slot(NULL, slot)) return;
     if (!role_is_replica()) propagate_deletion(slot);
     server.dirty += keyspace_drop_slot(server.keyspace, slot, true);
+}
+
+void effects_drop_slot(unsigned slot) {
+    delete_now(slot);
 }
 
 static void delete_keys(void *context, unsigned slot) {
@@ -224,6 +233,7 @@ static void state_changed(void *context, bool ok) {
 const struct cluster_effects node_effects = {.facts = facts,
                                              .random = random_number,
                                              .keys_in_slot = keys_in_slot,
+                                             .slot_granted = slot_granted,
                                              .dial = links_dial,
                                              .close = links_close,
                                              .send = links_send,

@@ -6,6 +6,8 @@
 extern const struct cluster_effects node_effects;
 /* Outside of commands and loads: carries out what had to wait for their end. */
 void effects_settle(void);
+/* Deletes the keys of a slot now, here and on the replicas. */
+void effects_drop_slot(unsigned slot);
 /* At start, before the data set is loaded: the role that nodes.conf gives. Replication connects after the load. */
 void effects_start(void);
 #endif

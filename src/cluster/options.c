@@ -2,6 +2,7 @@
 #include "cluster/options.h"
 #include "cluster/debug.h"
 #include "cluster/links.h"
+#include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/slot_stats.h"
 #include "lib/system/log.h"
@@ -254,5 +255,16 @@ const struct config_option cluster_option_table[] = {
      .value = &cluster_options.slot_stats,
      .initial = "no",
      .apply = apply_slot_stats},
+    {.name = "cluster-slot-migration-log-max-len",
+     .type = CONFIG_INT64,
+     .value = &migration_settings.log_max_len,
+     .initial = "1000",
+     .max = INT64_MAX},
+    {.name = "slot-migration-max-failover-repl-bytes",
+     .type = CONFIG_MEMORY,
+     .value = &migration_settings.failover_bytes,
+     .initial = "0",
+     .min = -1,
+     .max = INT64_MAX},
     {.name = NULL},
 };

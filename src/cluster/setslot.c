@@ -7,6 +7,7 @@
  *
  * Within a transaction or a script a client cannot wait: the command is sent to the replicas, and executed. */
 #include "cluster/setslot.h"
+#include "cluster/migration/migration.h"
 #include "cluster/redirect.h"
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
@@ -143,6 +144,11 @@ void cluster_setslot_run(struct call *call) {
         return;
     }
     if (!change_read(call, &request)) return;
+    if (migration_imports(request.slot) || migration_exports(request.slot)) {
+        reply_error(call->reply,
+                    migration_imports(request.slot) ? "ERR Slot import in progress." : "ERR Slot export in progress.");
+        return;
+    }
     if (!acknowledged && !client_must_be_obeyed(client)) {
         size_t online;
         bool all = replicas_take_it(&online);

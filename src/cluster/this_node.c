@@ -9,6 +9,7 @@
 #include "cluster/effects.h"
 #include "cluster/info.h"
 #include "cluster/links.h"
+#include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
 #include "cluster/options.h"
@@ -97,6 +98,7 @@ static uint64_t tick(struct event_timer *fired) {
     if (!is_busy()) {
         cluster_event_begin();
         cluster_tick(this_cluster, cluster_now());
+        migration_tick();
         cluster_event_end();
     }
     return CLUSTER_TICK_MS * 1000;
@@ -106,6 +108,7 @@ static void before_wait(void) {
     static bool data_checked;
     if (!this_cluster || is_busy()) return;
     effects_settle();
+    migration_before_wait();
     if (!data_checked) {
         data_checked = true;
         cluster_check_data(this_cluster, cluster_now());
@@ -152,6 +155,12 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .write_aux = setslot_write_aux,
                                            .copy_begins = setslot_copy_begins,
                                            .read_aux = setslot_read_aux,
+                                           .imports = migration_imports_list,
+                                           .read_import = migration_read_import,
+                                           .load_begins = migration_load_begins,
+                                           .loaded = migration_loaded,
+                                           .migration_memory = migration_memory,
+                                           .migration_traffic = migration_traffic,
                                            .write_info = cluster_info_write,
                                            .write_nodes = write_nodes};
 
@@ -175,6 +184,7 @@ static void start(void) {
     redirect_start();
     publish_start();
     slot_stats_start();
+    migration_start();
 }
 
 /* --- Shutdown --- */
@@ -220,6 +230,7 @@ static void hand_over(void) {
 static void stop(void) {
     if (!this_cluster) return;
     if (failover_on_stop && node_is_primary(this_cluster->myself)) hand_over();
+    migration_stop();
     log_notice("Saving the cluster configuration file before exiting.");
     nodes_conf_save_now(this_cluster);
     links_stop();

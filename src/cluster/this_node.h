@@ -15,6 +15,7 @@
  *     slot_commands.c  ADDSLOTS, DELSLOTS, SETSLOT, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
  *     redirect.c     which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
  *     setslot.c      SETSLOT, which waits for the replicas; open slots in RDB files
+ *     migration/     atomic migration of slots: migration.h
  *     slot_stats.c   CLUSTER SLOT-STATS
  *     cluster_scan.c CLUSTERSCAN
  *     publish.c      PUBLISH and SPUBLISH between nodes, shard channels of a slot that leaves

@@ -15,7 +15,12 @@ static void keys_run(struct call *call) {
     size_t found = 0;
     struct reply_deferred deferred;
     reply_deferred_begin(call->reply, &deferred);
-    struct db_iterator *iterator = db_iterate(call->db, all ? -1 : hash_slot_of_pattern(pattern));
+    int slot = all ? -1 : hash_slot_of_pattern(pattern);
+    if (slot >= 0 && keyspace_slot_is_hidden((unsigned)slot)) {
+        reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, 0);
+        return;
+    }
+    struct db_iterator *iterator = db_iterate(call->db, slot);
     for (struct entry *entry; (entry = db_iterate_next(iterator));) {
         struct slice key = entry_key(entry);
         if ((!all && !glob_match(pattern, key, false)) || entry_is_expired(entry)) continue;

@@ -38,11 +38,20 @@ struct rdb_aux {
     struct slice name, value;
 };
 
+/* A slot migration in progress, to this server: the name of the job, and the first and last slots of its ranges. */
+struct rdb_slot_import {
+    struct slice name; /* RDB_SLOT_IMPORT_NAME bytes */
+    size_t count;
+    const uint16_t (*ranges)[2];
+};
+
 struct rdb_save_params {
     const struct rdb_aux *aux; /* in addition to valkey-ver, redis-bits, ctime, used-mem and aof-base */
     size_t aux_count;
     const struct slice *libraries; /* code of function libraries */
     size_t library_count;
+    const struct rdb_slot_import *imports; /* written if the version has them */
+    size_t import_count;
     bool without_keys; /* function libraries only (REPLCONF rdb-filter-only) */
     bool aof_base;
     enum rdb_access {
@@ -75,7 +84,8 @@ struct rdb_load_params {
      * change skip_expired. */
     bool (*aux)(void *context, struct source *source, struct slice name, struct slice value);
     bool (*library)(void *context, struct source *source, struct slice code); /* NULL: libraries are dropped */
-    void (*key_loaded)(void *context);                                        /* after each key (key-load-delay) */
+    bool (*slot_import)(void *context, struct source *source, const struct rdb_slot_import *import);
+    void (*key_loaded)(void *context); /* after each key (key-load-delay) */
     void *context;
 };
 struct rdb_load_result {

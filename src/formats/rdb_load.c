@@ -191,12 +191,23 @@ static bool read_slot_import(struct load *load) {
     if (!rdb_read_string(&load->in, &load->value, &name)) return false;
     if (name.len != RDB_SLOT_IMPORT_NAME)
         return source_fail(load->source, -EINVAL, "Invalid slot import job name length in RDB");
-    uint64_t ranges = rdb_read_length(&load->in);
-    for (uint64_t i = 0; i < ranges && !load->source->failed; i++) {
-        rdb_read_length(&load->in);
-        rdb_read_length(&load->in);
+    uint64_t count = rdb_read_length(&load->in);
+    if (!load->source->failed && count > HASH_SLOTS)
+        return source_fail(load->source, -EINVAL, "Invalid number of slot ranges in RDB");
+    uint16_t(*ranges)[2] = mem_calloc(count + 1, sizeof(*ranges));
+    for (uint64_t i = 0; i < count && !load->source->failed; i++) {
+        uint64_t first = rdb_read_length(&load->in), last = rdb_read_length(&load->in);
+        if (!load->source->failed && (first > last || last >= HASH_SLOTS))
+            source_fail(load->source, -EINVAL, "Invalid slot range in RDB");
+        ranges[i][0] = (uint16_t)first;
+        ranges[i][1] = (uint16_t)last;
     }
-    return !load->source->failed;
+    struct rdb_slot_import import = {.name = name, .count = (size_t)count, .ranges = (const uint16_t(*)[2])ranges};
+    bool good = !load->source->failed;
+    if (good && load->params->slot_import && !load->params->slot_import(load->params->context, load->source, &import))
+        good = source_fail(load->source, -EINVAL, "a slot import is refused");
+    mem_free(ranges);
+    return good;
 }
 
 static bool refuse_module(struct load *load) {

@@ -41,6 +41,16 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     write_aux_number(out, SLICE("used-mem"), (int64_t)mem_used());
     for (size_t i = 0; i < params->aux_count; i++) write_aux(out, params->aux[i].name, params->aux[i].value);
     write_aux_number(out, SLICE("aof-base"), params->aof_base);
+    for (size_t i = 0; i < params->import_count && version >= RDB_VERSION; i++) {
+        const struct rdb_slot_import *import = &params->imports[i];
+        write_byte(out, RDB_OPCODE_SLOT_IMPORT);
+        rdb_write_string(out, import->name);
+        rdb_write_length(out, import->count);
+        for (size_t j = 0; j < import->count; j++) {
+            rdb_write_length(out, import->ranges[j][0]);
+            rdb_write_length(out, import->ranges[j][1]);
+        }
+    }
     for (size_t i = 0; i < params->library_count; i++) {
         write_byte(out, RDB_OPCODE_FUNCTION2);
         rdb_write_string(out, params->libraries[i]);
@@ -73,22 +83,28 @@ static void write_slot_info(struct output *out, struct db *db, unsigned slot) {
     write_aux(out, SLICE("slot-info"), (struct slice){text, (size_t)len});
 }
 
-static int write_db(struct sink *sink, struct db *db, const struct rdb_save_params *params, int version,
-                    uint64_t *keys) {
-    struct output *out = &sink->out;
+/* Where a database is written. */
+struct db_writer {
+    struct sink *sink;
+    struct db *db;
+    const struct rdb_save_params *params;
+    int version;
+    uint64_t *keys;
+};
+
+/* Writes `count` keys: all that are visible, or those of a slot. */
+static int write_keys(const struct db_writer *writer, int only_slot, size_t count) {
+    const struct rdb_save_params *params = writer->params;
+    struct output *out = &writer->sink->out;
+    struct db *db = writer->db;
     int error = 0, slot = -1;
-    write_byte(out, RDB_OPCODE_SELECTDB);
-    rdb_write_length(out, (uint64_t)db_id(db));
-    write_byte(out, RDB_OPCODE_RESIZEDB);
-    rdb_write_length(out, db_size(db));
-    rdb_write_length(out, db_expires(db));
     struct entry *ahead[AHEAD] = {NULL};
-    struct db_iterator *it = db_iterate(db, -1);
-    for (size_t at = 0, left = db_size(db) + AHEAD; left && !error; at = (at + 1) % AHEAD, left--) {
+    struct db_iterator *it = db_iterate(db, only_slot);
+    for (size_t at = 0, left = count + AHEAD; left && !error; at = (at + 1) % AHEAD, left--) {
         struct entry *entry = ahead[at];
         if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
         if (!entry) continue; /* the ring is not full yet */
-        if (rdb_value_version(entry) == RDB_VERSION && version < RDB_VERSION) {
+        if (rdb_value_version(entry) == RDB_VERSION && writer->version < RDB_VERSION) {
             error = -ENOTSUP;
             break;
         }
@@ -96,29 +112,58 @@ static int write_db(struct sink *sink, struct db *db, const struct rdb_save_para
             slot = (int)hash_slot(entry_key(entry));
             write_slot_info(out, db, (unsigned)slot);
         }
-        write_key(out, entry, params->access, version);
+        write_key(out, entry, params->access, writer->version);
         if (params->key_saved) params->key_saved(params->context);
-        if (++*keys % PROGRESS_KEYS) continue;
-        if (params->progress) params->progress(params->context, *keys, sink_offset(sink));
-        error = sink_error(sink);
+        if (++*writer->keys % PROGRESS_KEYS) continue;
+        if (params->progress) params->progress(params->context, *writer->keys, sink_offset(writer->sink));
+        error = sink_error(writer->sink);
     }
     db_iterate_end(it);
     return error;
 }
 
-static int least_version(struct keyspace *keyspace) {
+/* Keys of hidden slots belong to the data set: a replica imports them, too. */
+static struct db_slot_size hidden_size(struct db *db) {
+    struct db_slot_size sum = {0};
+    for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++) {
+        if (!keyspace_slot_is_hidden(slot)) continue;
+        struct db_slot_size size = db_slot_size(db, slot);
+        sum.keys += size.keys;
+        sum.expires += size.expires;
+    }
+    return sum;
+}
+
+static int write_db(const struct db_writer *writer) {
+    struct output *out = &writer->sink->out;
+    struct db *db = writer->db;
+    struct db_slot_size hidden = hidden_size(db);
+    if (!db_size(db) && !hidden.keys) return 0;
+    write_byte(out, RDB_OPCODE_SELECTDB);
+    rdb_write_length(out, (uint64_t)db_id(db));
+    write_byte(out, RDB_OPCODE_RESIZEDB);
+    rdb_write_length(out, db_size(db) + hidden.keys);
+    rdb_write_length(out, db_expires(db) + hidden.expires);
+    int error = write_keys(writer, -1, db_size(db));
+    for (unsigned slot = 0; hidden.keys && slot < HASH_SLOTS && !error; slot++)
+        if (keyspace_slot_is_hidden(slot)) error = write_keys(writer, (int)slot, db_slot_size(db, slot).keys);
+    return error;
+}
+
+static int least_version(struct keyspace *keyspace, const struct rdb_save_params *params) {
+    if (params->import_count || keyspace_hidden_slots()) return RDB_VERSION;
     for (int id = 0; id < keyspace_databases(keyspace); id++)
         if (db_expiring(keyspace_db(keyspace, id))) return RDB_VERSION;
     return RDB_VERSION_COMMON;
 }
 
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params) {
-    int version = params->version ? params->version : least_version(keyspace), error = 0;
+    int version = params->version ? params->version : least_version(keyspace, params), error = 0;
     uint64_t keys = 0;
     write_head(&sink->out, params, version);
     for (int id = 0; id < keyspace_databases(keyspace) && !error; id++) {
-        struct db *db = keyspace_db(keyspace, id);
-        if (db_size(db) && !params->without_keys) error = write_db(sink, db, params, version, &keys);
+        struct db_writer writer = {sink, keyspace_db(keyspace, id), params, version, &keys};
+        if (!params->without_keys) error = write_db(&writer);
     }
     if (error) return error;
     write_byte(&sink->out, RDB_OPCODE_EOF);

@@ -244,7 +244,7 @@ static void (*const writers[VALUE_TYPES])(struct output *out, struct slice key, 
     [TYPE_STRING] = write_string, [TYPE_LIST] = write_list, [TYPE_SET] = write_set,
     [TYPE_ZSET] = write_zset,     [TYPE_HASH] = write_hash, [TYPE_STREAM] = write_stream};
 
-static void write_entry(struct output *out, const struct entry *entry) {
+void aof_write_entry(struct output *out, const struct entry *entry) {
     struct slice key = entry_key(entry);
     writers[entry_type(entry)](out, key, entry);
     int64_t at = entry_expire_at(entry);
@@ -271,7 +271,7 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
         write_argument_number(&sink->out, id);
         struct db_iterator *it = db_iterate(db, -1);
         for (struct entry *entry; !sink_error(sink) && (entry = db_iterate_next(it));) {
-            write_entry(&sink->out, entry);
+            aof_write_entry(&sink->out, entry);
             keys++;
             if (in_child) child_report(keys);
             if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);

@@ -17,6 +17,7 @@
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
 #include "persistence/snapshot.h"
+#include "server/cluster_hooks.h"
 #include "server/process/child.h"
 #include "server/repl_hooks.h"
 #include "server/script_hooks.h"
@@ -60,6 +61,7 @@ int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool i
                                      .progress = on_progress,
                                      .key_saved = in_child && persistence_settings.key_save_delay ? on_key : NULL,
                                      .context = &in_child};
+    if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
     if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     int error =
         as_rdb ? rdb_save(&sink, server.keyspace, &params) : aof_commands_write(&sink, server.keyspace, in_child);

@@ -15,6 +15,7 @@
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
+#include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/nested_turn.h"
@@ -87,6 +88,7 @@ static void key_loaded(void *context) {
 }
 
 void loading_begin(uint64_t total, enum loading_service service) {
+    if (cluster_hooks) cluster_hooks->load_begins();
     clock_update();
     loading_state.started_ms = run.logged_ms = clock_ms();
     loading_state.total = total;
@@ -115,6 +117,7 @@ void loading_end(void) {
     server.loading = server.async_loading = false;
     run.source = NULL;
     clock_update();
+    if (cluster_hooks) cluster_hooks->loaded();
 }
 
 /* --- RDB files --- */
@@ -156,6 +159,11 @@ static bool has_magic(int fd) {
     return got == (ssize_t)sizeof magic && rdb_header_check(magic) == NULL;
 }
 
+static bool load_slot_import(void *context, struct source *source, const struct rdb_slot_import *import) {
+    if (cluster_hooks) cluster_hooks->read_import(import);
+    return true;
+}
+
 static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, bool keep_expired) {
     return (struct rdb_load_params){.relaxed_version = rdb_settings.version_check == RDB_VERSION_RELAXED,
                                     .ignore_checksum = !persistence_settings.checksum,
@@ -163,6 +171,7 @@ static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, boo
                                     .duplicates = duplicates,
                                     .aux = log_aux,
                                     .library = load_library,
+                                    .slot_import = load_slot_import,
                                     .key_loaded = key_loaded};
 }
 
@@ -217,6 +226,7 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
     uint64_t size = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
     if (flush && has_magic(fd)) {
         log_notice("RDB signature and version check passed. Flushing old data");
+        if (cluster_hooks) cluster_hooks->load_begins();
         for (int id = 0; id < keyspace_databases(server.keyspace); id++)
             db_flush(keyspace_db(server.keyspace, id), false);
         if (script_hooks) script_hooks->replace_libraries(NULL, 0);

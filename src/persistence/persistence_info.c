@@ -38,9 +38,10 @@ static void write_snapshots(struct output *out) {
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
 }
 
-/* Valkey has these lines for modules and slot migrations, which this server does not have. */
+/* Valkey has these lines for modules, which this server does not have, and for slot migrations. */
 static void write_absent(struct output *out) {
-    info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:0");
+    info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:%d",
+              child_kind() == CHILD_SLOTS);
 }
 
 static void write_loading(struct output *out) {

@@ -69,6 +69,7 @@ int snapshot_write_to(struct sink *sink, const struct snapshot_content *content)
                                      .version = content->version,
                                      .without_keys = content->without_keys};
     if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
+    if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
     if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     return rdb_save(sink, server.keyspace, &params);
 }

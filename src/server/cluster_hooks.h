@@ -21,6 +21,14 @@ struct cluster_hooks {
     size_t (*write_aux)(struct rdb_aux *field);
     void (*copy_begins)(void);
     void (*read_aux)(struct slice name, struct slice value);
+    /* Migrations of slots to this node that are in progress, for RDB files; the array stays valid. The counterpart is
+     * called for each in a file that is loaded, before its keys. */
+    size_t (*imports)(const struct rdb_slot_import **list);
+    void (*read_import)(const struct rdb_slot_import *import);
+    void (*load_begins)(void); /* the data set is about to be replaced, or loaded at start */
+    void (*loaded)(void);      /* that is over */
+    void (*migration_memory)(size_t *imports, size_t *exports);        /* bytes of their connections */
+    void (*migration_traffic)(uint64_t *imported, uint64_t *exported); /* bytes */
     /* For a crash report: allocates nothing. */
     void (*write_info)(struct output *out);  /* CLUSTER INFO */
     void (*write_nodes)(struct output *out); /* CLUSTER NODES */

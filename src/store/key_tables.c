@@ -43,9 +43,21 @@ size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot) {
     return table ? hashtable_size(table) : 0;
 }
 
+struct hidden_slots hidden_slots;
+
+/* Adds to the number of keys of a slot. */
+static inline void sum_add(struct slot_tables *slots, unsigned slot, size_t keys) {
+    if (!slot_is_hidden(slot)) fenwick_add(slots->sums, HASH_SLOTS, slot, keys);
+}
+
+void key_tables_slot_visible(struct key_tables *tables, unsigned slot, bool visible) {
+    size_t keys = key_tables_slot_size(tables, slot);
+    if (keys) fenwick_add(tables->slots->sums, HASH_SLOTS, slot, visible ? keys : 0 - keys);
+}
+
 /* The first slot with keys from this one on; HASH_SLOTS: none. */
 static unsigned slot_with_keys(const struct slot_tables *slots, unsigned slot) {
-    if (slot < HASH_SLOTS && slots->tables[slot]) return slot;
+    if (slot < HASH_SLOTS && slots->tables[slot] && !slot_is_hidden(slot)) return slot;
     return (unsigned)fenwick_find(slots->sums, HASH_SLOTS, fenwick_below(slots->sums, slot));
 }
 
@@ -91,7 +103,7 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
     struct slot_tables *slots = tables->slots;
     struct hashtable *table = slots ? slots->tables[slot] : NULL;
     if (!table) return NULL;
-    fenwick_add(slots->sums, HASH_SLOTS, slot, 0 - hashtable_size(table));
+    sum_add(slots, slot, 0 - hashtable_size(table));
     slots->memory -= hashtable_memory(table);
     uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
     if (*word & bit) *word ^= bit, slots->rehashing_count--;
@@ -103,7 +115,7 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
 void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hashtable *table) {
     if (!tables->slots) tables->slots = mem_calloc(1, sizeof(*tables->slots));
     tables->slots->tables[slot] = table;
-    fenwick_add(tables->slots->sums, HASH_SLOTS, slot, hashtable_size(table));
+    sum_add(tables->slots, slot, hashtable_size(table));
     tables->slots->memory += hashtable_memory(table) - hashtable_buckets_memory(table);
     slot_changed(tables->slots, slot, 0);
 }
@@ -265,7 +277,7 @@ void key_tables_slow_add_at(struct key_tables *tables, struct key_position *posi
     struct hashtable *table = slot_table_make(tables, position->slot);
     size_t before = hashtable_buckets_memory(table);
     hashtable_add_at(table, &position->hash, entry);
-    fenwick_add(tables->slots->sums, HASH_SLOTS, position->slot, 1);
+    sum_add(tables->slots, position->slot, 1);
     slot_changed(tables->slots, position->slot, before);
 }
 
@@ -277,7 +289,7 @@ void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
     size_t before = hashtable_buckets_memory(table);
     void *entry = hashtable_pop(table, key);
     if (!entry) return NULL;
-    fenwick_add(slots->sums, HASH_SLOTS, slot, SIZE_MAX);
+    sum_add(slots, slot, SIZE_MAX);
     slot_changed(slots, slot, before);
     if (!hashtable_size(table)) slot_table_free(slots, slot);
     return entry;
@@ -340,7 +352,7 @@ static uint64_t slots_scan(const struct slot_tables *slots, int only, uint64_t c
         if (slot > (unsigned)only) return 0;
         cursor = slot = (unsigned)only;
     }
-    if (!slots->tables[slot]) {
+    if (!slots->tables[slot] || slot_is_hidden(slot)) {
         cursor = slot = only >= 0 ? HASH_SLOTS : slot_with_keys(slots, slot);
         if (slot == HASH_SLOTS) return 0;
     }
@@ -360,7 +372,7 @@ uint64_t key_tables_scan_refs(const struct key_tables *tables, uint64_t cursor,
     if (key_tables_is_single(tables)) return hashtable_scan_refs(tables->table, cursor, visit, context);
     if (!tables->slots) return 0;
     unsigned slot = cursor % HASH_SLOTS;
-    if (!tables->slots->tables[slot]) {
+    if (!tables->slots->tables[slot] || slot_is_hidden(slot)) {
         cursor = slot = slot_with_keys(tables->slots, slot);
         if (slot == HASH_SLOTS) return 0;
     }

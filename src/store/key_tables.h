@@ -71,6 +71,19 @@ void *key_tables_random(const struct key_tables *tables); /* uniform; NULL: no k
 size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count);
 
 size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot); /* 0 for a single table */
+/* Hidden slots. Their tables are found by lookups and by an iteration of the slot, but are not part of the sums, so
+ * that sizes, scans, iterations of all slots, random and sampled keys leave them out. They are those of the process:
+ * the number of a slot means the same in each keyspace that is divided by slots. The caller corrects the sums of all
+ * tables with the last function. */
+struct hidden_slots {
+    unsigned count;
+    uint64_t bits[HASH_SLOTS / 64];
+};
+extern struct hidden_slots hidden_slots;
+static inline bool slot_is_hidden(unsigned slot) {
+    return __builtin_expect(hidden_slots.count != 0, 0) && hidden_slots.bits[slot / 64] >> slot % 64 & 1;
+}
+void key_tables_slot_visible(struct key_tables *tables, unsigned slot, bool visible);
 /* Moves the table of a slot, in constant time: out of the tables (NULL: the slot has no keys), and into others, where
  * the slot has no table. Both have a table for each slot. */
 struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot);

@@ -35,6 +35,8 @@ static const struct hashtable_type expires_type = {.key = table_key, .may_grow =
 
 /* --- Creation and destruction --- */
 
+size_t hidden_expiring_values;
+
 static void ignore_key(struct db *db, struct slice key) {}
 static void ignore_fields(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {}
 static void ignore_flush(struct db *db, size_t keys) {}
@@ -150,15 +152,25 @@ static const struct heap_type expiring_type = {expiring_hash_number, expiring_ha
 void db_expiring_join(struct db *db, struct entry *e) {
     struct expiring_value *value = entry_expiring_value(e);
     value->entry = e;
+    if (hidden_slots.count && slot_is_hidden(hash_slot(entry_key_inline(e)))) {
+        value->heap_index = HEAP_INDEX_HIDDEN;
+        hidden_expiring_values++;
+        return;
+    }
     heap_add(&db->expiring_values, &expiring_type, value);
 }
 void db_expiring_leave(struct db *db, struct entry *e) {
+    if (__builtin_expect(entry_expiring_value(e)->heap_index == HEAP_INDEX_HIDDEN, 0)) {
+        hidden_expiring_values--;
+        return;
+    }
     heap_remove(&db->expiring_values, &expiring_type, entry_expiring_value(e)->heap_index);
 }
 void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
     struct expiring_value *value = entry_expiring_value(e);
     if (value->next_at == next_at) return;
     value->next_at = next_at;
+    if (__builtin_expect(value->heap_index == HEAP_INDEX_HIDDEN, 0)) return;
     heap_renumbered(&db->expiring_values, &expiring_type, value->heap_index);
 }
 

@@ -186,6 +186,15 @@ size_t keyspace_drop_slot(struct keyspace *keyspace, unsigned slot, bool lazy);
  * invisible until they are moved: they are not counted, scanned, expired, or evicted. */
 size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot);
 
+/* Hides the keys of a slot that another node still owns, in all databases, and shows them again. Hidden keys are found
+ * by lookups, and db_slot_size(), db_slot_keys() and db_iterate() with their slot include them. Nothing else does: they
+ * are not counted, scanned, sampled, expired or evicted. A slot may be hidden before its first key arrives. Showing
+ * takes constant time for each database, but for keys whose items expire. */
+void keyspace_hide_slot(struct keyspace *keyspace, unsigned slot);
+void keyspace_show_slot(struct keyspace *keyspace, unsigned slot);
+bool keyspace_slot_is_hidden(unsigned slot);
+unsigned keyspace_hidden_slots(void); /* how many are hidden */
+
 /* --- Background work, called by the cron and by each event loop iteration --- */
 /* Deletes expired keys and fields within the time limit given by active_expire_effort; fast: the short cycle before the
  * loop sleeps. */

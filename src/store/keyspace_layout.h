@@ -42,6 +42,9 @@ static inline bool entry_is_timed(const struct entry *e) {
 static inline struct expiring_value *entry_expiring_value(const struct entry *e) {
     return entry_pointer(e);
 }
+/* Values of hidden slots are not in the heap; their index says so. */
+#define HEAP_INDEX_HIDDEN SIZE_MAX
+extern size_t hidden_expiring_values;
 void db_expiring_join(struct db *db, struct entry *entry);
 void db_expiring_leave(struct db *db, struct entry *entry);
 void db_expiring_renumber(struct db *db, struct entry *entry, int64_t next_at);

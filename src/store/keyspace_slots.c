@@ -29,7 +29,7 @@ static void slot_count_entry(void *context, struct entry *e) {
 
 struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
     struct db_slot_size size = {0};
-    if (db->keys.per_slot && !db_expiring(db)) {
+    if (db->keys.per_slot && !db_expiring(db) && !hidden_expiring_values) {
         size.keys = key_tables_slot_size(&db->keys, slot);
         size.expires = key_tables_slot_size(&db->expires, slot);
     } else {
@@ -38,10 +38,23 @@ struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
     return size;
 }
 
+/* Calls `visit` for each value with items that expire. */
+static void slot_each_expiring(struct db *db, unsigned slot, void (*visit)(struct db *db, struct entry *entry)) {
+    struct key_tables_iterator it;
+    key_tables_iterator_open(&it, &db->keys, (int)slot);
+    for (struct entry *e; (e = key_tables_iterator_next(&it));)
+        if (entry_is_timed(e)) visit(db, e);
+    key_tables_iterator_close(&it);
+}
+
 /* Values with items that expire are in the heap of their database: moves those of a slot to the heap of another
  * database, or removes them if `to` is NULL. */
 static void expiring_values_move(struct db *from, struct db *to, unsigned slot) {
     size_t len = from->expiring_values.len, count = 0;
+    if (slot_is_hidden(slot) && hidden_expiring_values) {
+        slot_each_expiring(from, slot, db_expiring_leave);
+        return;
+    }
     if (!len) return;
     struct entry **moving = mem_alloc(len * sizeof(*moving));
     for (size_t i = 0; i < len; i++) {
@@ -70,6 +83,45 @@ size_t keyspace_drop_slot(struct keyspace *k, unsigned slot, bool lazy) {
         key_tables_dispose(keys, expires, lazy);
     }
     return count;
+}
+
+static void set_visible(struct keyspace *k, unsigned slot, bool visible) {
+    for (int i = 0; i < k->databases; i++) {
+        key_tables_slot_visible(&k->db[i].keys, slot, visible);
+        key_tables_slot_visible(&k->db[i].expires, slot, visible);
+    }
+}
+
+static void expiring_leave_all(struct keyspace *k, unsigned slot) {
+    for (int i = 0; i < k->databases; i++)
+        if (db_expiring(&k->db[i])) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
+}
+
+void keyspace_hide_slot(struct keyspace *k, unsigned slot) {
+    if (slot_is_hidden(slot)) return;
+    expiring_leave_all(k, slot);
+    set_visible(k, slot, false);
+    hidden_slots.bits[slot / 64] |= (uint64_t)1 << slot % 64;
+    hidden_slots.count++;
+    for (int i = 0; i < k->databases; i++)
+        if (key_tables_slot_size(&k->db[i].keys, slot)) slot_each_expiring(&k->db[i], slot, db_expiring_join);
+}
+
+void keyspace_show_slot(struct keyspace *k, unsigned slot) {
+    if (!slot_is_hidden(slot)) return;
+    bool timed = hidden_expiring_values != 0;
+    for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
+    hidden_slots.bits[slot / 64] &= ~((uint64_t)1 << slot % 64);
+    if (--hidden_slots.count == 0) hidden_expiring_values = 0; /* a flush does not count */
+    set_visible(k, slot, true);
+    for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_join);
+}
+
+bool keyspace_slot_is_hidden(unsigned slot) {
+    return slot_is_hidden(slot);
+}
+unsigned keyspace_hidden_slots(void) {
+    return hidden_slots.count;
 }
 
 size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot) {

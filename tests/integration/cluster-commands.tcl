@@ -47,13 +47,6 @@ start_server $node {
         assert_not_match "*handshake*" [r cluster nodes]
     }
 
-    test "atomic migrations are refused" {
-        assert_error "ERR 'cluster|migrateslots' is not supported by this server" \
-            {r cluster migrateslots slotsrange 1 2 node [id 0]}
-        assert_equal {} [r cluster getslotmigrations]
-        assert_error "ERR No migrations ongoing" {r cluster cancelslotmigrations}
-    }
-
     test "CLUSTER SAVECONFIG writes the file" {
         file delete [file join [srv dir] nodes.conf]
         assert_equal OK [r cluster saveconfig]

@@ -89,6 +89,8 @@ struct cluster_effects {
     void (*facts)(void *context, struct cluster_facts *facts);
     uint64_t (*random)(void *context);
     size_t (*keys_in_slot)(void *context, unsigned slot);
+    /* Whether this node has let `node` take its slot, whatever the epochs are; NULL: never. */
+    bool (*slot_granted)(void *context, unsigned slot, const struct cluster_node *node);
     /* The bus. dial() connects to link->node; it does not fail at once. send() queues or drops, and does not fail. */
     void (*dial)(void *context, struct cluster_link *link);
     void (*close)(void *context, struct cluster_link *link);

@@ -207,7 +207,9 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
             log_run(cluster, &run, sender);
             continue;
         }
-        if (owner && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) {
+        bool granted = owner && owner == cluster->myself && cluster->effects->slot_granted &&
+                       cluster->effects->slot_granted(cluster->context, slot, sender);
+        if (owner && !granted && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) {
             log_run(cluster, &run, sender);
             continue;
         }

@@ -46,6 +46,8 @@ enum client_flag {
     CLIENT_ASKING = 1 << 29,          /* its next command follows an -ASK redirection … */
     CLIENT_ASKING_USED = 1 << 30      /* … and that command has come */
 };
+/* The link of a slot migration: to the target together with CLIENT_REPLICA, from the source without. */
+#define CLIENT_MIGRATION (UINT32_C(1) << 31)
 enum client_class {
     CLIENT_CLASS_NORMAL,
     CLIENT_CLASS_REPLICA,
@@ -100,11 +102,12 @@ static inline bool client_hides_argument(const struct client *client, int index)
     return client->redacted >> (index < REDACTED_REST ? index : REDACTED_REST) & 1;
 }
 
-/* The server executes the stream of its primary and the commands of a file unconditionally. No limit of clients
+/* The server executes the stream of its primary, that of the source of a slot migration, and the commands of a file
+ * unconditionally. No limit of clients
  * (permissions, time, memory, replicas, disk errors, the role, sizes) may refuse, drop or change a command of such a
  * client. Code that enforces a limit calls this function; dispatch does not call filters for such a client. */
 static inline bool client_must_be_obeyed(const struct client *client) {
-    return client->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
+    return client->flags & ((uint32_t)(CLIENT_PRIMARY | CLIENT_LOADER) | CLIENT_MIGRATION);
 }
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
@@ -171,7 +174,7 @@ void client_release(struct client *client);
 /* Holds the execution of writes or of all commands until `until_ms`, or until clients_unpause() with the same reason. A
  * second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
-enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_REASONS };
+enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_SLOT_MIGRATION, PAUSE_REASONS };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
 void client_postpone(struct client *client); /* a filter holds its request back until a pause ends: FILTER_HOLD */

@@ -54,7 +54,9 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
     const struct {
         bool is;
         char letter;
-    } letters[] = {{client->flags & CLIENT_REPLICA, 'S'},
+    } letters[] = {{client->flags & CLIENT_REPLICA && !(client->flags & CLIENT_MIGRATION), 'S'},
+                   {client->flags & CLIENT_REPLICA && client->flags & CLIENT_MIGRATION, 'E'},
+                   {!(client->flags & CLIENT_REPLICA) && client->flags & CLIENT_MIGRATION, 'i'},
                    {client->flags & CLIENT_MONITOR, 'O'},
                    {client->flags & CLIENT_PRIMARY, 'M'},
                    {client->flags & CLIENT_PUBSUB, 'P'},
@@ -214,7 +216,7 @@ enum { INPUT_KEPT_MS = 2000 };
 static bool client_is_stale(const struct client *client) {
     if (client->conn->state != CONN_OPEN && clock_ms() - client->active_ms > ENDED_MS) return true;
     if (!client_settings.timeout || client->holds) return false;
-    if (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB)) return false;
+    if (client->flags & ((uint32_t)(CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB) | CLIENT_MIGRATION)) return false;
     return clock_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
 }
 

@@ -20,6 +20,8 @@ static struct event_timer pause_timer;
 static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
     if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
+    /* Two nodes may migrate slots to each other: one pause must not hold back what ends the other. */
+    if (client->flags & CLIENT_MIGRATION && pauses[PAUSE_FAILOVER].kind == PAUSE_NONE) return FILTER_PASS;
     if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command, argv) & (CMD_WRITE | CMD_MAY_REPLICATE)))
         return FILTER_PASS;
     client_postpone(client);
@@ -60,6 +62,7 @@ const char *clients_pause_reason(void) {
     static const char *const names[] = {[PAUSE_COMMAND] = "client_pause",
                                         [PAUSE_SHUTDOWN] = "shutdown_in_progress",
                                         [PAUSE_FAILOVER] = "failover_in_progress",
+                                        [PAUSE_SLOT_MIGRATION] = "slot_migration_in_progress",
                                         [PAUSE_REASONS] = "none"};
     return names[last_pause()];
 }

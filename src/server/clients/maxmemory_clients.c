@@ -22,7 +22,8 @@ void clients_evicted_reset(void) {
 }
 
 static bool may_be_evicted(const struct client *client) {
-    return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PROTECTED));
+    return !(client->flags &
+             ((uint32_t)(CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PROTECTED) | CLIENT_MIGRATION));
 }
 
 size_t client_memory_caused(const struct client *client) {

@@ -326,8 +326,10 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
         call_run(client, command, argc, argv, slot);
         return;
     }
-    enum propagation_origin before =
-        propagation_set_origin(client->flags & CLIENT_LOADER ? PROPAGATION_LOADING : PROPAGATION_PRIMARY);
+    /* What the source of a migration sends is propagated like a change of this server's own. */
+    enum propagation_origin before = propagation_set_origin(client->flags & CLIENT_LOADER      ? PROPAGATION_LOADING
+                                                            : client->flags & CLIENT_MIGRATION ? PROPAGATION_LOCAL
+                                                                                               : PROPAGATION_PRIMARY);
     call_run(client, command, argc, argv, slot);
     propagation_set_origin(before);
 }

@@ -63,19 +63,6 @@ const struct config_directive config_directives_basic[] = {
     {.name = NULL}};
 
 const struct config_option config_options_unbuilt[] = {
-    /* Slot migration. */
-    {.name = "cluster-slot-migration-log-max-len",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "1000",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "slot-migration-max-failover-repl-bytes",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = -1,
-     .max = INT64_MAX},
     /* Threads, sockets, start-up. */
     {.name = "min-io-threads-avoid-copy-reply",
      .type = CONFIG_INT,

@@ -28,7 +28,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION, CHILD_SESSION };
+enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION, CHILD_SLOTS, CHILD_SESSION };
 enum { CHILD_KEEP_MAX = 64 };
 
 /* Work for a child. The job belongs to its owner and must stay valid until done() returns. */

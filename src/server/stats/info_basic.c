@@ -71,7 +71,9 @@ static void write_memory(struct output *out) {
     line_size(out, "mem_clients_slaves", r.clients_replicas);
     line_size(out, "mem_clients_normal", r.clients_normal);
     line_size(out, "mem_cluster_links", cluster_hooks ? cluster_hooks->link_memory() : 0);
-    info_line(out, "mem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
+    size_t imports = 0, exports = 0;
+    if (cluster_hooks) cluster_hooks->migration_memory(&imports, &exports);
+    info_line(out, "mem_cluster_slot_import:%zu\r\nmem_cluster_slot_export:%zu\r\nmem_aof_buffer:0", imports, exports);
     info_line(out, "mem_allocator:%s", mem_allocator());
     line_size(out, "mem_overhead_db_hashtable_rehashing", r.tables_rehashing);
     info_line(out, "active_defrag_running:%d", defrag_stats().running);

@@ -81,8 +81,10 @@ static void run_stats(struct call *call) {
     integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
     integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
     integer_field(reply, "cluster.links", cluster_hooks ? (int64_t)cluster_hooks->link_memory() : 0);
-    integer_field(reply, "cluster.slot_import", 0);
-    integer_field(reply, "cluster.slot_export", 0);
+    size_t imports = 0, exports = 0;
+    if (cluster_hooks) cluster_hooks->migration_memory(&imports, &exports);
+    integer_field(reply, "cluster.slot_import", (int64_t)imports);
+    integer_field(reply, "cluster.slot_export", (int64_t)exports);
     integer_field(reply, "aof.buffer", 0);
     integer_field(reply, "lua.caches", (int64_t)scripts.scripts_bytes);
     integer_field(reply, "functions.caches", (int64_t)scripts.functions_bytes);

@@ -195,8 +195,10 @@ static void stats_write_traffic(struct output *out) {
     line(out, "total_net_output_bytes:%llu", ull(client_stats.bytes_out));
     line(out, "total_net_repl_input_bytes:%llu", ull(replication_stats.bytes_in));
     line(out, "total_net_repl_output_bytes:%llu", ull(replication_stats.bytes_out));
-    line(out, "total_net_cluster_slot_import_bytes:0");
-    line(out, "total_net_cluster_slot_export_bytes:0");
+    uint64_t imported = 0, exported = 0;
+    if (cluster_hooks) cluster_hooks->migration_traffic(&imported, &exported);
+    line(out, "total_net_cluster_slot_import_bytes:%llu", ull(imported));
+    line(out, "total_net_cluster_slot_export_bytes:%llu", ull(exported));
     line(out, "instantaneous_input_kbps:%.2f", (double)rate_mean(&input_rate) / 1024);
     line(out, "instantaneous_output_kbps:%.2f", (double)rate_mean(&output_rate) / 1024);
     line(out, "instantaneous_input_repl_kbps:%.2f", (double)rate_mean(&repl_input_rate) / 1024);

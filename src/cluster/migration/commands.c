@@ -1,0 +1,414 @@
+/* commands.c: CLUSTER MIGRATESLOTS, GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS, SYNCSLOTS, and DEBUG SLOTMIGRATION. */
+#include "cluster/migration/jobs.h"
+#include "cluster/slot_commands.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "server/command/dispatch.h"
+#include "server/debug/debug.h"
+#include "server/role.h"
+#include "server/server.h"
+#include <string.h>
+
+/* --- Arguments --- */
+
+struct ranges {
+    size_t count;
+    struct slot_bitmap slots;
+    uint16_t list[HASH_SLOTS][2];
+};
+
+static bool is_number(struct slice text) {
+    int64_t number;
+    return parse_int64(text, &number);
+}
+
+/* Adds a range. False: it was refused. */
+static bool range_add(struct call *call, struct ranges *ranges, unsigned first, unsigned last) {
+    if (first > last) {
+        reply_error_format(call->reply, "ERR Start slot number %u is greater than end slot number %u.", first, last);
+        return false;
+    }
+    for (size_t i = 0; i < ranges->count; i++) {
+        if (first > ranges->list[i][1] || last < ranges->list[i][0]) continue;
+        reply_error_format(call->reply, "ERR Slot range %u-%u overlaps with previous range %u-%u.", first, last,
+                           ranges->list[i][0], ranges->list[i][1]);
+        return false;
+    }
+    for (unsigned slot = first; slot <= last; slot++) slot_bitmap_set(&ranges->slots, slot);
+    ranges->list[ranges->count][0] = (uint16_t)first;
+    ranges->list[ranges->count++][1] = (uint16_t)last;
+    return true;
+}
+
+/* All slots have the same owner. NULL: that was refused. */
+static struct cluster_node *ranges_owner(struct call *call, const struct ranges *ranges) {
+    struct cluster_node *owner = NULL;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
+        struct cluster_node *node = this_cluster->slots.owner[slot];
+        if (!node) {
+            reply_error_format(call->reply, "ERR Slot %u has no node served.", slot);
+            return NULL;
+        }
+        if (owner && owner != node) {
+            reply_error(call->reply, "ERR Requested slots span multiple shards");
+            return NULL;
+        }
+        owner = node;
+    }
+    return owner;
+}
+
+/* Reads ranges from argument *at on and moves it behind them. Replies and returns NULL if they are invalid; else
+ * returns their owner. */
+static struct cluster_node *ranges_read(struct call *call, int *at, struct ranges *ranges) {
+    ranges->count = 0;
+    memset(&ranges->slots, 0, sizeof ranges->slots);
+    while (*at < call->argc && is_number(call->argv[*at])) {
+        unsigned first, last;
+        if (*at + 1 == call->argc) {
+            reply_error(call->reply, "ERR No end slot for final slot range");
+            return NULL;
+        }
+        if (!cluster_slot_read(call, *at, &first) || !cluster_slot_read(call, *at + 1, &last) ||
+            !range_add(call, ranges, first, last))
+            return NULL;
+        *at += 2;
+    }
+    if (!ranges->count) {
+        reply_error(call->reply, "ERR No slot ranges specified");
+        return NULL;
+    }
+    return ranges_owner(call, ranges);
+}
+
+static bool is_id(struct slice text, struct node_id *id) {
+    if (text.len != NODE_ID_LEN) return false;
+    memcpy(id->text, text.data, NODE_ID_LEN);
+    return node_id_valid(id);
+}
+
+/* Slots that SETSLOT has opened. */
+static bool any_open(struct call *call, const struct ranges *ranges) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
+        bool arrives = slots_importing_from(&this_cluster->slots, slot) != NULL;
+        if (!arrives && !slots_migrating_to(&this_cluster->slots, slot)) continue;
+        reply_error(call->reply,
+                    arrives ? "ERR Slots are being manually imported" : "ERR Slots are being manually migrated");
+        return true;
+    }
+    return false;
+}
+
+/* --- CLUSTER MIGRATESLOTS --- */
+
+/* The groups of one command. */
+struct plan {
+    size_t count;
+    struct group {
+        struct cluster_node *target;
+        size_t ranges;
+        uint16_t (*list)[2];
+    } * groups;
+    struct slot_bitmap slots;
+};
+
+static void plan_free(struct plan *plan) {
+    for (size_t i = 0; i < plan->count; i++) mem_free(plan->groups[i].list);
+    mem_free(plan->groups);
+}
+
+static bool plan_add(struct call *call, struct plan *plan, const struct ranges *ranges,
+                     const struct cluster_node *owner, struct slice name) {
+    struct node_id id;
+    struct cluster_node *target = is_id(name, &id) ? nodes_find(&this_cluster->nodes, &id) : NULL;
+    int shown = name.len > 128 ? 128 : (int)name.len;
+    if (!is_id(name, &id)) {
+        reply_error_format(call->reply, "ERR Invalid node name: %.*s", shown, name.data);
+        return false;
+    }
+    if (!target || node_in_handshake(target)) {
+        reply_error_format(call->reply, "ERR Unknown node name: %.*s", shown, name.data);
+        return false;
+    }
+    if (target == this_cluster->myself) {
+        reply_error(call->reply, "ERR Target node can not be this node.");
+        return false;
+    }
+    if (owner != this_cluster->myself) {
+        reply_error(call->reply, "ERR Slots are not served by this node.");
+        return false;
+    }
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
+        if (job_with_slot(slot, false)) {
+            reply_error_format(call->reply, "ERR I am already migrating slot %u.", slot);
+            return false;
+        }
+        if (slot_bitmap_has(&plan->slots, slot)) {
+            reply_error(call->reply, "ERR Slot ranges in migrations overlap");
+            return false;
+        }
+    }
+    if (any_open(call, ranges)) return false;
+    for (size_t i = 0; i < sizeof plan->slots.bytes; i++) plan->slots.bytes[i] |= ranges->slots.bytes[i];
+    plan->groups = mem_realloc(plan->groups, (plan->count + 1) * sizeof(*plan->groups));
+    struct group *group = &plan->groups[plan->count++];
+    *group = (struct group){.target = target, .ranges = ranges->count};
+    group->list = mem_alloc(ranges->count * sizeof(*group->list));
+    memcpy(group->list, ranges->list, ranges->count * sizeof(*group->list));
+    return true;
+}
+
+static bool plan_read(struct call *call, struct plan *plan) {
+    static struct ranges ranges;
+    for (int at = 2; at < call->argc;) {
+        if (!slice_is(call->argv[at++], "slotsrange")) {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+        const struct cluster_node *owner = ranges_read(call, &at, &ranges);
+        if (!owner) return false;
+        if (at + 1 >= call->argc || !slice_is(call->argv[at], "node")) {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+        if (!plan_add(call, plan, &ranges, owner, call->argv[at + 1])) return false;
+        at += 2;
+    }
+    return true;
+}
+
+void migration_migrateslots_run(struct call *call) {
+    struct plan plan = {0};
+    if (cluster_is_disabled(call)) return;
+    if (!node_is_primary(this_cluster->myself)) {
+        reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
+        return;
+    }
+    jobs_settle();
+    if (plan_read(call, &plan)) {
+        for (size_t i = 0; i < plan.count; i++) {
+            const struct group *group = &plan.groups[i];
+            struct job *job = export_new(group->target, (const uint16_t(*)[2])group->list, group->ranges);
+            log_notice("Slot migration initiated through CLUSTER MIGRATESLOTS command: %s (%s)", job_text(job),
+                       cluster_requester(call->client));
+        }
+        reply_ok(call->reply);
+    }
+    plan_free(&plan);
+}
+
+/* --- CLUSTER GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS --- */
+
+void migration_getslotmigrations_run(struct call *call) {
+    if (cluster_is_disabled(call)) return;
+    if (!dispatch_is_nested()) jobs_settle();
+    reply_array(call->reply, jobs.len);
+    list_each(&jobs, link) job_describe(job_of(link), call->reply);
+}
+
+/* A job whose target may have taken the slots cannot be cancelled. */
+void migration_cancelslotmigrations_run(struct call *call) {
+    bool any = false;
+    if (cluster_is_disabled(call)) return;
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (job->is_import || job_is_over(job)) continue;
+        any = true;
+        if (job->state == JOB_EXPORT_GRANTED) continue;
+        job_end(job, JOB_CANCELLED, "");
+    }
+    if (!any) {
+        reply_error(call->reply, "ERR No migrations ongoing");
+        return;
+    }
+    log_notice("Canceled all in progress slot migrations (%s)", cluster_requester(call->client));
+    reply_ok(call->reply);
+}
+
+/* --- CLUSTER SYNCSLOTS --- */
+
+struct establish {
+    struct node_id source;
+    struct slice name;
+    struct cluster_node *owner;
+};
+
+static bool establish_read(struct call *call, struct establish *request, struct ranges *ranges) {
+    bool source = false;
+    for (int at = 3; at < call->argc;) {
+        bool more = at + 1 < call->argc;
+        if (slice_is(call->argv[at], "source") && more && is_id(call->argv[at + 1], &request->source)) {
+            source = true;
+            at += 2;
+        } else if (slice_is(call->argv[at], "name") && more && call->argv[at + 1].len == JOB_NAME_LEN) {
+            request->name = call->argv[at + 1];
+            at += 2;
+        } else if (slice_is(call->argv[at], "slotsrange")) {
+            at++;
+            request->owner = ranges_read(call, &at, ranges);
+            if (!request->owner) return false;
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    if (source && request->name.len && request->owner) return true;
+    reply_syntax_error(call->reply);
+    return false;
+}
+
+/* Reads what a primary or a file says: its cluster may have changed since, so only the form counts. */
+static bool establish_read_tracked(struct call *call, struct slice *name, struct ranges *ranges) {
+    *name = SLICE("");
+    ranges->count = 0;
+    memset(&ranges->slots, 0, sizeof ranges->slots);
+    for (int at = 3; at < call->argc;) {
+        if (slice_is(call->argv[at], "slotsrange")) {
+            at++;
+            for (; at + 1 < call->argc && is_number(call->argv[at]); at += 2) {
+                unsigned first, last;
+                if (!cluster_slot_read(call, at, &first) || !cluster_slot_read(call, at + 1, &last) ||
+                    !range_add(call, ranges, first, last))
+                    return false;
+            }
+            continue;
+        }
+        if (slice_is(call->argv[at], "name") && at + 1 < call->argc) *name = call->argv[at + 1];
+        at += 2;
+    }
+    if (name->len == JOB_NAME_LEN && ranges->count) return true;
+    reply_syntax_error(call->reply);
+    return false;
+}
+
+static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {
+    const struct cluster_node *source = nodes_find(&this_cluster->nodes, &request->source);
+    if (!source) return "ERR Target node does not know the source node";
+    if (source == this_cluster->myself) return "ERR Source node is target node itself";
+    if (request->owner != source) return "ERR Target node does not agree about current slot ownership";
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
+        if (job_with_slot(slot, true))
+            return "ERR Slot is already being imported on the target by a different migration";
+        if (this_cluster->effects->keys_in_slot(this_cluster->context, slot))
+            return "ERR Target node holds keys of a slot that it does not serve";
+    }
+    return NULL;
+}
+
+static void establish_run(struct call *call) {
+    static struct ranges ranges;
+    struct establish request = {.name = SLICE("")};
+    if (client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION)) {
+        if (!establish_read_tracked(call, &request.name, &ranges)) return;
+        import_track(request.name, (const uint16_t(*)[2])ranges.list, ranges.count);
+        call_propagate(call, call->argc, call->argv);
+        reply_ok(call->reply);
+        return;
+    }
+    if (!node_is_primary(this_cluster->myself)) {
+        reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
+        return;
+    }
+    if (!call->client->conn || call->client->flags & (CLIENT_DENY_BLOCKING | CLIENT_MIGRATION)) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    jobs_settle();
+    if (!establish_read(call, &request, &ranges)) return;
+    const char *refused = establish_refusal(&request, &ranges);
+    if (refused) {
+        reply_error(call->reply, refused);
+        return;
+    }
+    if (any_open(call, &ranges)) return;
+    import_establish(call, nodes_find(&this_cluster->nodes, &request.source), request.name,
+                     (const uint16_t(*)[2])ranges.list, ranges.count);
+}
+
+/* FINISH STATE state NAME job [MESSAGE text] */
+static void finish_run(struct call *call) {
+    struct slice name = SLICE(""), message = SLICE("");
+    enum job_state state = JOB_FAILED;
+    bool stated = false;
+    for (int at = 3; at < call->argc; at += 2) {
+        if (at + 1 == call->argc) {
+            reply_syntax_error(call->reply);
+            return;
+        }
+        struct slice value = call->argv[at + 1];
+        if (slice_is(call->argv[at], "state")) {
+            state = slice_is(value, "success")     ? JOB_SUCCESS
+                    : slice_is(value, "cancelled") ? JOB_CANCELLED
+                                                   : JOB_FAILED;
+            stated = true;
+        } else if (slice_is(call->argv[at], "name")) {
+            name = value;
+        } else if (slice_is(call->argv[at], "message")) {
+            message = value;
+        } else {
+            reply_syntax_error(call->reply);
+            return;
+        }
+    }
+    if (!stated || name.len != JOB_NAME_LEN) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (!client_must_be_obeyed(call->client) || call->client->flags & CLIENT_MIGRATION) {
+        reply_error(call->reply, "ERR No such slot migration job");
+        return;
+    }
+    import_finish_tracked(call, name, state, message);
+}
+
+void migration_syncslots_run(struct call *call) {
+    static const char *const of_a_job[] = {"ACK",    "SNAPSHOT-EOF",     "REQUEST-PAUSE",
+                                           "PAUSED", "REQUEST-FAILOVER", "FAILOVER-GRANTED"};
+    if (cluster_is_disabled(call)) return;
+    struct slice name = call->argv[2];
+    struct job *job = call->client->flags & CLIENT_MIGRATION ? job_of_client(call->client) : NULL;
+    if (slice_is(name, "establish")) {
+        establish_run(call);
+        return;
+    }
+    if (slice_is(name, "finish")) {
+        finish_run(call);
+        return;
+    }
+    if (job) {
+        import_message(call, job, name);
+        return;
+    }
+    for (size_t i = 0; i < sizeof of_a_job / sizeof *of_a_job; i++) {
+        if (!slice_is(name, of_a_job[i])) continue;
+        /* A primary that is Valkey passes on everything that came from the source. */
+        if (client_must_be_obeyed(call->client))
+            reply_ok(call->reply);
+        else
+            reply_error_format(call->reply, "ERR CLUSTER SYNCSLOTS %s should only be used by slot migration clients",
+                               of_a_job[i]);
+        return;
+    }
+    if (!slice_is(name, "capa")) reply_syntax_error(call->reply); /* CAPA gets no reply */
+}
+
+/* --- DEBUG SLOTMIGRATION --- */
+
+void migration_debug_run(struct call *call) {
+    int64_t value = 0;
+    bool on = parse_int64(call->argv[3], &value) && value != 0;
+    if (slice_is(call->argv[2], "prevent-pause")) {
+        migration_settings.prevent_pause = on;
+    } else if (slice_is(call->argv[2], "prevent-failover")) {
+        migration_settings.prevent_failover = on;
+    } else {
+        debug_reply_unknown(call);
+        return;
+    }
+    reply_ok(call->reply);
+}

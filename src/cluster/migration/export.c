@@ -1,0 +1,472 @@
+/* export.c: the source of a migration.
+ *
+ * The job's client is the connection to the target. It has the flags CLIENT_MIGRATION and CLIENT_REPLICA: its output is
+ * limited like that of a replica, and no command of it is dispatched.
+ *
+ * A listener of propagation sees every change. It finds the slot of a command by its keys, because a script or a
+ * transaction may change several slots; the command then goes to the job that exports this slot. */
+#include "cluster/migration/jobs.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/repl_settings.h"
+#include "repl/replica.h"
+#include "resp/request.h"
+#include "server/clients/listeners.h"
+#include "server/clients/user.h"
+#include "server/command/dispatch.h"
+#include "server/command/propagate.h"
+#include "server/config/config_engine.h"
+#include "server/config/tls_options.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ANSWER_MAX = 16 * 1024, /* bytes of a reply of the handshake */
+    IN_LIMIT = 64 * 1024,
+    GRANTED_PAUSE_MS = 2000, /* the writes are held at least this long when the target may take the slots */
+    KEYS_ON_STACK = 16
+};
+static const struct request_limits limits = {.multibulk_max = 16, .bulk_max = 1024};
+
+/* The jobs that get the changes of each slot. */
+static struct job *streaming[HASH_SLOTS];
+static unsigned streams;
+
+static void propagated(struct propagation_listener *self, const struct propagation *propagation);
+static struct propagation_listener listener = {.command = propagated, .changes_only = true, .target = PROPAGATE_ANY};
+
+/* --- The stream --- */
+
+static void stream_begin(struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot)) streaming[slot] = job;
+    memory_output_init(&job->backlog);
+    job->stream_db = -1;
+    if (!streams++) propagate_listen(&listener);
+}
+
+static void stream_end(struct job *job) {
+    if (!job->backlog.out.ops) return;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (streaming[slot] == job) streaming[slot] = NULL;
+    memory_output_free(&job->backlog);
+    job->backlog = (struct memory_output){.data = NULL};
+    if (!--streams) propagate_unlisten(&listener);
+}
+
+static struct slice backlog_bytes(const struct job *job) {
+    return job->backlog.out.ops ? memory_output_slice(&job->backlog) : SLICE("");
+}
+
+size_t job_output(const struct job *job) {
+    if (job->is_import || !job->client) return 0;
+    return conn_pending(job->client->conn) + backlog_bytes(job).len;
+}
+
+static void stream_command(struct job *job, const struct propagation *propagation) {
+    if (!job->client) return;
+    struct output *out = job->state == JOB_SNAPSHOTTING ? &job->backlog.out : &job->client->conn->out;
+    if (job->stream_db != propagation->db) {
+        char number[NUMBER_TEXT_MAX];
+        job->stream_db = propagation->db;
+        request_write(out, 2,
+                      (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)propagation->db)}});
+    }
+    request_write_count(out, (size_t)propagation->argc);
+    for (int i = 0; i < propagation->argc; i++) {
+        struct blob *blob = propagation_blob(propagation, i);
+        if (blob)
+            request_write_blob(out, blob);
+        else
+            request_write_argument(out, propagation->argv[i]);
+    }
+    if (job->state == JOB_SNAPSHOTTING) {
+        uint64_t hard = client_settings.limits[CLIENT_CLASS_REPLICA].hard;
+        if (!hard || job_output(job) < hard) return;
+        log_warning("Client %s closed for overcoming of output buffer limits.", client_log_text(job->client));
+        client_free(job->client);
+    } else {
+        client_flush_later(job->client);
+        client_check_output(job->client);
+    }
+}
+
+/* CLUSTER FLUSHSLOT has its slot as an argument. */
+static int flushed_slot(const struct propagation *propagation) {
+    int64_t slot;
+    if (propagation->argc < 3 || !slice_is(propagation->argv[0], "cluster") ||
+        !slice_is(propagation->argv[1], "flushslot") || !parse_int64(propagation->argv[2], &slot) || slot < 0 ||
+        slot >= HASH_SLOTS)
+        return -1;
+    return (int)slot;
+}
+
+static void propagated(struct propagation_listener *self, const struct propagation *propagation) {
+    struct command *parent;
+    if (propagation->origin != PROPAGATION_LOCAL) return;
+    const struct command *command = command_lookup(propagation->argc, propagation->argv, &parent);
+    if (!command) return;
+    int slot = -1;
+    if (command->only_key && (int)command->only_key < propagation->argc) {
+        slot = (int)hash_slot(propagation->argv[command->only_key]);
+    } else if (command->keyless) {
+        slot = flushed_slot(propagation);
+    } else {
+        struct key_position few[KEYS_ON_STACK], *positions = few;
+        int most = propagation->argc > KEYS_ON_STACK ? propagation->argc : KEYS_ON_STACK;
+        if (most > KEYS_ON_STACK) positions = mem_alloc((size_t)most * sizeof(*positions));
+        int count = command_find_keys(command, propagation->argc, propagation->argv, positions, most);
+        if (count > 0) slot = (int)hash_slot(propagation->argv[positions[0].index]);
+        if (positions != few) mem_free(positions);
+    }
+    if (slot >= 0 && streaming[slot]) stream_command(streaming[slot], propagation);
+}
+
+/* --- Messages of the target --- */
+
+static void unexpected(struct job *job, const char *message, const char *instead) {
+    log_warning("Received CLUSTER SYNCSLOTS %s for slot migration %s, but the client was not %s. Failing migration.",
+                message, job_text(job), instead);
+    job_fail_later(job, "Unexpected state machine transition");
+}
+
+static void received(struct job *job, int argc, const struct slice *argv) {
+    if (argc < 3 || !slice_is(argv[0], "cluster") || !slice_is(argv[1], "syncslots")) {
+        if (argc == 0) return;
+        log_warning("Received a command that is not part of the protocol from slot migration %s: %.*s", job_text(job),
+                    argv[0].len > 32 ? 32 : (int)argv[0].len, argv[0].data);
+        job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
+    } else if (slice_is(argv[2], "ack")) {
+        job_heard(job);
+    } else if (slice_is(argv[2], "request-pause")) {
+        if (job->state == JOB_SNAPSHOTTING || job->state == JOB_REPLICATING)
+            job->pause_requested = true; /* the child may not be reaped yet */
+        else
+            unexpected(job, "REQUEST-PAUSE", "streaming incremental updates");
+    } else if (slice_is(argv[2], "request-failover")) {
+        if (job->state == JOB_FAILOVER_PAUSED)
+            job->failover_requested = true;
+        else
+            unexpected(job, "REQUEST-FAILOVER", "in the paused state");
+    } else if (!slice_is(argv[2], "capa")) {
+        log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
+                    job_text(job));
+        job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
+    }
+}
+
+static void read_requests(struct job *job) {
+    struct client *client = job->client;
+    struct connection *conn = client->conn;
+    while (!job->failing && conn->in_len) {
+        enum request_status status = request_read(&client->reader, conn_peek(conn), &limits);
+        if (status == REQUEST_PARTIAL) return;
+        if (status != REQUEST_READY) {
+            log_warning("Protocol error from slot migration %s", job_text(job));
+            job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
+            return;
+        }
+        client->active_ms = clock_ms();
+        received(job, client->reader.argc, client->reader.argv);
+        conn_consume(conn, client->reader.size);
+        request_done(&client->reader);
+    }
+}
+
+/* --- The handshake --- */
+
+static void send_establish(struct job *job) {
+    job_set_state(job, JOB_SENDING_ESTABLISH);
+    struct output *out = &job->conn->out;
+    char number[NUMBER_TEXT_MAX];
+    request_write_count(out, 8 + 2 * job->count);
+    request_write_argument(out, SLICE("CLUSTER"));
+    request_write_argument(out, SLICE("SYNCSLOTS"));
+    request_write_argument(out, SLICE("ESTABLISH"));
+    request_write_argument(out, SLICE("SOURCE"));
+    request_write_argument(out, slice_make(job->source.text, NODE_ID_LEN));
+    request_write_argument(out, SLICE("NAME"));
+    request_write_argument(out, slice_make(job->name, JOB_NAME_LEN));
+    request_write_argument(out, SLICE("SLOTSRANGE"));
+    for (size_t i = 0; i < job->count; i++)
+        for (int j = 0; j < 2; j++)
+            request_write_argument(out, (struct slice){number, format_int64(number, job->ranges[i][j])});
+    conn_flush(job->conn);
+    job_set_state(job, JOB_READING_ESTABLISH);
+}
+
+static void connected(struct connection *conn) {
+    struct job *job = conn->owner;
+    log_notice("Slot migration %s connection established.", job_text(job));
+    if (!replica_settings.primary_auth.len) {
+        send_establish(job);
+        return;
+    }
+    job_set_state(job, JOB_SENDING_AUTH);
+    replica_send_auth(conn);
+    job_set_state(job, JOB_READING_AUTH);
+}
+
+static struct user superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
+static const struct connection_events events;
+
+/* The target has accepted: from here on the connection is a client's. */
+static void established(struct job *job) {
+    struct connection *conn = job->conn;
+    struct client *client = client_new(conn);
+    static struct null_output replies;
+    if (!replies.out.ops) null_output_init(&replies);
+    client->user = &superuser;
+    client->authenticated = true;
+    client->flags |= CLIENT_MIGRATION | CLIENT_REPLICA;
+    client->reply.out = &replies.out;
+    client->reply.protocol = 2;
+    conn->owner = client;
+    conn->events = &events;
+    conn_set_trusted(conn, true);
+    conn_set_in_limit(conn, IN_LIMIT);
+    job->conn = NULL;
+    job_attach(job, client);
+    job_heard(job);
+    job_send(job, "ACK");
+    job_set_state(job, JOB_WAITING_TO_SNAPSHOT);
+}
+
+/* The message of a failure is kept until the end of the turn. */
+static void refused(struct job *job, const char *what, struct slice line) {
+    static char text[ANSWER_MAX + 64];
+    snprintf(text, sizeof text, "%s%.*s", what, (int)line.len, line.data);
+    job_end(job, JOB_FAILED, text);
+}
+
+static void answered(struct connection *conn) {
+    struct job *job = conn->owner;
+    struct slice in = conn_peek(conn);
+    const char *end = in.len ? memchr(in.data, '\n', in.len) : NULL;
+    if (!end) {
+        if (in.len >= ANSWER_MAX) job_fail_later(job, "Response to establish job is larger than buffer limit");
+        return;
+    }
+    struct slice line = {in.data, (size_t)(end - in.data)};
+    size_t size = line.len + 1;
+    if (line.len && line.data[line.len - 1] == '\r') line.len--;
+    if (size > ANSWER_MAX) {
+        job_fail_later(job, "Response to establish job is larger than buffer limit");
+        return;
+    }
+    bool error = line.len && line.data[0] == '-';
+    if (error) {
+        refused(job,
+                job->state == JOB_READING_AUTH ? "Failed to AUTH to target node: "
+                                               : "Received error during handshake to target: ",
+                line);
+        return;
+    }
+    conn_consume(conn, size);
+    if (job->state == JOB_READING_AUTH) {
+        log_notice("Successfully authenticated slot migration %s", job_text(job));
+        send_establish(job);
+    } else if (job->state == JOB_READING_ESTABLISH) {
+        established(job);
+        read_requests(job);
+    }
+}
+
+static void not_connected(struct connection *conn) {
+    struct job *job = conn->owner;
+    static char text[256];
+    if (job->state == JOB_CONNECTING) {
+        snprintf(text, sizeof text, "Unable to connect to target node: %s", conn_error_text(conn));
+        job_end(job, JOB_FAILED, text);
+    } else if (job->state == JOB_READING_AUTH) {
+        log_warning("Failed to read response from the server: %s",
+                    conn->error ? conn_error_text(conn) : "Connection closed by the target");
+        job_fail_later(job, "Target node did not respond to AUTH command");
+    } else {
+        log_notice("Slot migration %s connection lost", job_text(job));
+        job_fail_later(job, "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more "
+                            "information.");
+    }
+}
+
+static const struct connection_events handshake_events = {
+    .connected = connected, .readable = answered, .closed = not_connected};
+
+static void readable(struct connection *conn) {
+    struct job *job = job_of_client(conn->owner);
+    if (job) read_requests(job);
+}
+static void closed(struct connection *conn) {
+    struct client *client = conn->owner;
+    if (conn->error)
+        log_verbose("Reading from client: %s", conn_error_text(conn));
+    else
+        log_verbose("Client closed connection %s", client_log_text(client));
+    client_free(client);
+}
+static const struct connection_events events = {.readable = readable, .closed = closed};
+
+static void dial(struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    if (!target) {
+        job_fail_later(job, "Unable to connect to target node: it is not known any more");
+        return;
+    }
+    bool tls = tls_for_replication();
+    int port = tls ? target->tls_port : target->port;
+    log_notice("Connecting slot migration %s (ip: %s, port %d)", job_text(job), target->address, port);
+    struct connect_options options = {.host = target->address,
+                                      .port = port,
+                                      .source_host = outgoing_source(),
+                                      .source_optional = true,
+                                      .timeout_ms = (uint32_t)repl_settings.timeout * 1000,
+                                      .events = &handshake_events,
+                                      .owner = job};
+    job->conn = conn_connect(transport_find(tls ? "tls" : "tcp"), server.loop, &options);
+    conn_set_in_limit(job->conn, 2 * ANSWER_MAX);
+}
+
+/* --- The states --- */
+
+struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count) {
+    struct job *job = job_new(false, SLICE(""), ranges, count, JOB_CONNECTING);
+    job->target = target->id;
+    job->source = this_cluster->myself->id;
+    return job;
+}
+
+/* Whether any other job has its clients' writes held. */
+static void resume_writes(const struct job *job) {
+    list_each(&jobs, link) {
+        const struct job *other = job_of(link);
+        if (other != job && !other->is_import &&
+            (other->state == JOB_FAILOVER_PAUSED || other->state == JOB_EXPORT_GRANTED))
+            return;
+    }
+    clients_unpause(PAUSE_SLOT_MIGRATION);
+}
+
+void export_end(struct job *job) {
+    bool paused = job->state == JOB_FAILOVER_PAUSED || job->state == JOB_EXPORT_GRANTED;
+    snapshot_cancel(job);
+    stream_end(job);
+    if (paused) resume_writes(job);
+}
+
+static void begin_snapshot(struct job *job) {
+    if (!snapshot_possible()) return;
+    stream_begin(job); /* before the fork: no change is missed */
+    if (!snapshot_export(job)) {
+        stream_end(job);
+        return;
+    }
+    job_set_state(job, JOB_SNAPSHOTTING);
+}
+
+void export_snapshot_done(struct job *job, bool good) {
+    if (!good) {
+        job_fail_later(job, "Failed to perform snapshot");
+        return;
+    }
+    if (!job->client) return;
+    job_set_state(job, JOB_REPLICATING);
+    log_notice("Slot migration %s snapshot finished, starting streaming.", job_text(job));
+    output_write(&job->client->conn->out, backlog_bytes(job));
+    memory_output_free(&job->backlog);
+    memory_output_init(&job->backlog);
+    job_heard(job);
+    client_flush_later(job->client);
+    client_check_output(job->client);
+}
+
+static void pause_writes(struct job *job, int64_t ms) {
+    int64_t until = clock_ms() + ms;
+    if (until > job->paused_until_ms) job->paused_until_ms = until;
+    clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, job->paused_until_ms);
+}
+
+static void pause_if_ready(struct job *job) {
+    if (!job->client) return;
+    size_t left = job_output(job);
+    bool enough = migration_settings.failover_bytes < 0 || left <= (uint64_t)migration_settings.failover_bytes;
+    if (migration_settings.prevent_pause || !enough) {
+        if (job->state == JOB_REPLICATING) job_set_state(job, JOB_WAITING_TO_PAUSE);
+        return;
+    }
+    log_notice("Pausing writes (remaining_repl_size is %zu) to allow slot migration %s to finalize failover.", left,
+               job_text(job));
+    pause_writes(job, 2 * config_number("cluster-manual-failover-timeout"));
+    job_set_state(job, JOB_FAILOVER_PAUSED);
+    job_send(job, "PAUSED");
+}
+
+/* Looks at the owners of the slots when any has changed. */
+static void check_owners(struct job *job) {
+    const struct slot_table *slots = &this_cluster->slots;
+    if (job->owners_version == slots->version) return;
+    job->owners_version = slots->version;
+    const struct cluster_node *myself = this_cluster->myself;
+    bool ours = node_is_primary(myself), theirs = true;
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&job->slots, slot)) continue;
+        const struct cluster_node *owner = slots->owner[slot];
+        ours &= owner == myself;
+        theirs &= owner && target && (owner == target || nodes_share_shard(owner, target));
+    }
+    if (ours) return;
+    if (theirs && job->state == JOB_EXPORT_GRANTED) {
+        log_notice("Slot migration %s slots are now owned by target node.", job_text(job));
+        job->failing_as = JOB_SUCCESS;
+        job_fail_later(job, "");
+    } else {
+        job_fail_later(job, "Slots are no longer owned by myself");
+    }
+}
+
+/* See migration.h: this node may be about to take slots itself. */
+static bool awaits_grant(void) {
+    list_each(&jobs, link) {
+        if (job_of(link)->state == JOB_FAILOVER_REQUESTED) return true;
+    }
+    return false;
+}
+
+void export_step(struct job *job) {
+    check_owners(job);
+    if (job->failing) return;
+    if (job->state == JOB_CONNECTING && !job->conn) dial(job);
+    if (job->state == JOB_WAITING_TO_SNAPSHOT) begin_snapshot(job);
+    if ((job->state == JOB_REPLICATING && job->pause_requested) || job->state == JOB_WAITING_TO_PAUSE)
+        pause_if_ready(job);
+    if (job->state != JOB_FAILOVER_PAUSED || !job->failover_requested || migration_settings.prevent_failover) return;
+    if (awaits_grant()) return;
+    pause_writes(job, GRANTED_PAUSE_MS);
+    job_set_state(job, JOB_EXPORT_GRANTED);
+    job_send(job, "FAILOVER-GRANTED");
+}
+
+void export_tick(struct job *job) {
+    int64_t now = (int64_t)(clock_mono() / 1000);
+    if (job->state == JOB_FAILOVER_PAUSED && !clients_paused_for(PAUSE_SLOT_MIGRATION)) {
+        job_fail_later(job, "Unpaused before failover completed");
+        return;
+    }
+    if (job->state == JOB_EXPORT_GRANTED) {
+        if (!clients_paused_for(PAUSE_SLOT_MIGRATION))
+            job_fail_later(job, "Unpaused before migration completed (migration may have succeeded with lost writes)");
+        return;
+    }
+    if (now - job->heard_ms > (int64_t)repl_settings.timeout * 1000) {
+        log_warning("Timing out slot migration %s after not receiving ack for too long", job_text(job));
+        job_fail_later(job, "Timed out after too long with no interaction");
+        return;
+    }
+    if (!job->client || job->state == JOB_SNAPSHOTTING || now - job->sent_ms < ACK_INTERVAL_MS) return;
+    job->sent_ms = now;
+    job_send(job, "ACK");
+}

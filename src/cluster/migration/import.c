@@ -1,0 +1,294 @@
+/* import.c: the target of a migration, and jobs that are tracked.
+ *
+ * The link is an ordinary client with the flag CLIENT_MIGRATION. Its commands are executed without any check, as those
+ * of a primary are, and they are propagated as this server's own. It gets no reply. An error ends the job: the data
+ * would not be that of the source.
+ *
+ * The slots are hidden (store/keyspace.h) from ESTABLISH until the job ends. */
+#include "cluster/effects.h"
+#include "cluster/migration/jobs.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/repl_settings.h"
+#include "server/command/propagate.h"
+#include "server/role.h"
+#include "server/server.h"
+#include "server/stats/errorstats.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool restarted; /* a data set was loaded: jobs that it has are to fail */
+
+/* --- Hiding --- */
+
+static void slots_hide(const struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot)) keyspace_hide_slot(server.keyspace, slot);
+}
+static void slots_show(const struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot)) keyspace_show_slot(server.keyspace, slot);
+}
+
+/* The data set is being replaced as a whole. */
+static void slots_forget(const struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot)) keyspace_drop_slot(server.keyspace, slot, true);
+    slots_show(job);
+}
+
+/* Deletes the keys, here and (if this server leads) on its replicas. */
+static void slots_drop(const struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&job->slots, slot)) continue;
+        if (role_is_replica())
+            server.dirty += keyspace_drop_slot(server.keyspace, slot, true);
+        else
+            effects_drop_slot(slot);
+    }
+}
+
+/* --- Propagation --- */
+
+static void propagate_finish(const struct job *job, enum job_state state, const char *message) {
+    struct slice argv[] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("FINISH"),  SLICE("STATE"),   SLICE("FAILED"),
+                           SLICE("NAME"),    {job->name, 40},    SLICE("MESSAGE"), slice_of(message)};
+    if (state == JOB_SUCCESS) argv[4] = SLICE("SUCCESS");
+    /* The replicas of a replica get the stream of the primary; its own append-only file has to know. */
+    enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
+    propagation_set_origin(before == PROPAGATION_LOCAL && role_is_replica() ? PROPAGATION_PRIMARY : before);
+    propagate_begin();
+    propagate(0, 9, argv, NULL);
+    propagate_end();
+    propagation_set_origin(before);
+}
+
+/* --- The link --- */
+
+static void error_reply(struct reply *reply, struct slice text) {
+    struct client *client = container_of(reply, struct client, reply);
+    struct job *job = job_of_client(client);
+    errorstats_count(reply, text);
+    if (!job) return;
+    log_warning("Slot migration %s: the command '%s' of the source failed: %.*s", job_text(job),
+                client->current ? client->current->full_name : "(unknown)", (int)text.len, text.data);
+    bool memory = text.len >= 3 && memcmp(text.data, "OOM", 3) == 0;
+    job_fail_later(job, memory ? "Ran out of memory (OOM) during slot import"
+                               : "Failed to process command during slot migration. Check logs for more information");
+}
+
+void import_establish(struct call *call, const struct cluster_node *source, struct slice name,
+                      const uint16_t (*ranges)[2], size_t count) {
+    struct client *client = call->client;
+    struct job *job = job_new(true, name, ranges, count, JOB_WAITING_FOR_ACK);
+    job->source = source->id;
+    job->target = this_cluster->myself->id;
+    job->owners_version = this_cluster->slots.version;
+    log_notice("New slot import job created: %s.", job_text(job));
+    slots_hide(job);
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+    client->flags |= CLIENT_MIGRATION | CLIENT_REPLY_OFF;
+    client->reply.error_hook = error_reply;
+    client_retarget(client);
+    job_attach(job, client);
+}
+
+static void unexpected(struct job *job, struct slice message, const char *instead) {
+    log_warning("Received CLUSTER SYNCSLOTS %.*s for slot migration %s, but the client was not %s. Failing migration.",
+                (int)message.len, message.data, job_text(job), instead);
+    job_fail_later(job, "Unexpected state machine transition");
+}
+
+/* This node takes the slots. From here on their keys are seen, and the source's clients are sent here. */
+static void take_slots(struct job *job) {
+    job_set_state(job, JOB_IMPORT_GRANTED);
+    cluster_take_slots(this_cluster, &job->slots, cluster_now());
+    log_notice("Slot migration %s completed successfully. This node is now the owner of the slots", job_text(job));
+    job_end(job, JOB_SUCCESS, "");
+}
+
+void import_message(struct call *call, struct job *job, struct slice subcommand) {
+    job_heard(job);
+    if (job->failing) return;
+    if (slice_is(subcommand, "ack")) {
+        if (job->state == JOB_WAITING_FOR_ACK) job_set_state(job, JOB_RECEIVING_SNAPSHOT);
+    } else if (slice_is(subcommand, "snapshot-eof")) {
+        if (job->state != JOB_RECEIVING_SNAPSHOT) {
+            unexpected(job, SLICE("SNAPSHOT-EOF"), "receiving a snapshot");
+            return;
+        }
+        log_notice("Slot migration %s successfully received slot snapshot. Beginning incremental stream...",
+                   job_text(job));
+        job_set_state(job, JOB_WAITING_FOR_PAUSED);
+        job_send(job, "REQUEST-PAUSE");
+    } else if (slice_is(subcommand, "paused")) {
+        if (job->state != JOB_WAITING_FOR_PAUSED) {
+            unexpected(job, SLICE("PAUSED"), "waiting for the pause");
+            return;
+        }
+        job->source_paused = true;
+    } else if (slice_is(subcommand, "failover-granted")) {
+        if (job->state != JOB_FAILOVER_REQUESTED) {
+            unexpected(job, SLICE("FAILOVER-GRANTED"), "waiting for the failover");
+            return;
+        }
+        take_slots(job);
+    } else if (slice_is(subcommand, "request-pause")) {
+        unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
+    } else if (slice_is(subcommand, "request-failover")) {
+        unexpected(job, SLICE("REQUEST-FAILOVER"), "in the paused state");
+    } else if (!slice_is(subcommand, "capa")) {
+        log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
+                    job_text(job));
+        job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
+    }
+}
+
+/* --- The states --- */
+
+void import_end(struct job *job, enum job_state state, const char *message) {
+    bool success = state == JOB_SUCCESS;
+    if (!success && !(job->is_tracked && role_is_replica())) {
+        job_set_state(job, JOB_CLEANING_UP);
+        log_notice("Cleaning up slot migration %s after %s", job_text(job), job_state_name(state));
+    }
+    if (!success) slots_drop(job);
+    slots_show(job);
+    if (!job->is_tracked || !role_is_replica()) propagate_finish(job, state, message);
+}
+
+static void check_owners(struct job *job) {
+    const struct slot_table *slots = &this_cluster->slots;
+    if (job->owners_version == slots->version) return;
+    job->owners_version = slots->version;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&job->slots, slot)) continue;
+        const struct cluster_node *owner = slots->owner[slot];
+        if (owner == this_cluster->myself) {
+            job_fail_later(job, "Slots were unexpectedly assigned to myself during import");
+            return;
+        }
+        if (!owner || !node_id_equal(&owner->id, &job->source)) {
+            job_fail_later(job, "Slots are no longer owned by source node");
+            return;
+        }
+    }
+}
+
+/* See migration.h: why not at once. */
+static bool may_request_failover(const struct job *job) {
+    list_each(&jobs, link) {
+        const struct job *other = job_of(link);
+        if (other->state == JOB_EXPORT_GRANTED) return false;
+        if (other->state == JOB_FAILOVER_PAUSED && memcmp(&job->target, &job->source, NODE_ID_LEN) < 0) return false;
+    }
+    return true;
+}
+
+void import_step(struct job *job) {
+    if (job->is_tracked) {
+        if (role_is_replica()) restarted = false;
+        if (role_is_replica() || server_is_loading()) return;
+        job_fail_later(job, restarted ? "Process restarted" : "A failover occurred during slot import");
+        return;
+    }
+    if (role_is_replica() || !node_is_primary(this_cluster->myself))
+        job_fail_later(job, "A failover occurred during slot import");
+    else
+        check_owners(job);
+    if (job->failing || job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job))
+        return;
+    job_set_state(job, JOB_FAILOVER_REQUESTED);
+    job_send(job, "REQUEST-FAILOVER");
+}
+
+void import_tick(struct job *job) {
+    int64_t now = (int64_t)(clock_mono() / 1000);
+    if (job->is_tracked || !job->client) return;
+    if (job->client->active_ms > job->acked_s * 1000 || job->client->conn->bytes_in != job->counted_in) job_heard(job);
+    if (now - job->heard_ms > (int64_t)repl_settings.timeout * 1000) {
+        log_warning("Timing out slot migration %s after not receiving ack for too long", job_text(job));
+        job_fail_later(job, "Timed out after too long with no interaction");
+        return;
+    }
+    if (job->state == JOB_WAITING_FOR_ACK || now - job->sent_ms < ACK_INTERVAL_MS) return;
+    job->sent_ms = now;
+    job_send(job, "ACK");
+}
+
+/* --- Jobs of a primary, or of a file --- */
+
+void import_track(struct slice name, const uint16_t (*ranges)[2], size_t count) {
+    struct job *known = job_find(name);
+    if (!server_is_loading()) restarted = false;
+    if (known && !job_is_over(known)) return;
+    struct job *job = job_new(true, name, ranges, count, JOB_ON_PRIMARY);
+    job->is_tracked = true;
+    log_notice("New slot import job created: %s.", job_text(job));
+    slots_hide(job);
+}
+
+void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message) {
+    struct job *job = job_find(name);
+    if (!job || (!job->is_tracked && !job_is_over(job))) {
+        reply_error(call->reply, "ERR No such slot migration job");
+        return;
+    }
+    char *text = mem_strndup(message.data, message.len);
+    if (!job_is_over(job)) {
+        job_end(job, state, text);
+    }
+    mem_free(text);
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+}
+
+/* --- RDB files --- */
+
+size_t migration_imports_list(const struct rdb_slot_import **list) {
+    static struct rdb_slot_import *imports;
+    static size_t capacity;
+    size_t count = 0;
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (!job->is_import || job_is_over(job)) continue;
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 4;
+            imports = mem_realloc(imports, capacity * sizeof(*imports));
+        }
+        imports[count++] = (struct rdb_slot_import){.name = slice_make(job->name, JOB_NAME_LEN),
+                                                    .count = job->count,
+                                                    .ranges = (const uint16_t(*)[2])job->ranges};
+    }
+    *list = imports;
+    return count;
+}
+
+void migration_read_import(const struct rdb_slot_import *import) {
+    import_track(import->name, import->ranges, import->count);
+}
+
+/* The data set is about to be replaced. */
+void migration_load_begins(void) {
+    if (!jobs.len) return;
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (job_is_over(job)) continue;
+        if (job->is_import) {
+            job_detach(job);
+            slots_forget(job);
+            log_warning("Slot migration %s finished. State: failed, Message: A new RDB is being loaded", job_text(job));
+        } else {
+            job_end(job, JOB_FAILED, "A new RDB is being loaded");
+        }
+    }
+    log_notice("Cleaning slot migration log in anticipation of a load operation.");
+    jobs_forget_all();
+}
+
+void migration_loaded(void) {
+    restarted = true;
+}

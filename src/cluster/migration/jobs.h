@@ -1,0 +1,119 @@
+/* jobs.h: the jobs of migration.h, for the files of this directory. */
+#ifndef CLUSTER_MIGRATION_JOBS_H
+#define CLUSTER_MIGRATION_JOBS_H
+#include "cluster/migration/migration.h"
+#include "cluster/this_node.h"
+#include "formats/rdb_opcodes.h"
+#include "lib/text/output.h"
+#include "net/event_loop.h"
+#include "server/clients/client.h"
+
+enum { JOB_NAME_LEN = RDB_SLOT_IMPORT_NAME, ACK_INTERVAL_MS = 1000 };
+
+enum job_state {
+    /* The source */
+    JOB_CONNECTING,
+    JOB_SENDING_AUTH,
+    JOB_READING_AUTH,
+    JOB_SENDING_ESTABLISH,
+    JOB_READING_ESTABLISH,
+    JOB_WAITING_TO_SNAPSHOT,
+    JOB_SNAPSHOTTING,
+    JOB_REPLICATING,
+    JOB_WAITING_TO_PAUSE,
+    JOB_FAILOVER_PAUSED,
+    JOB_EXPORT_GRANTED,
+    /* The target */
+    JOB_WAITING_FOR_ACK,
+    JOB_RECEIVING_SNAPSHOT,
+    JOB_WAITING_FOR_PAUSED,
+    JOB_FAILOVER_REQUESTED,
+    JOB_IMPORT_GRANTED,
+    JOB_CLEANING_UP,
+    JOB_ON_PRIMARY, /* tracked */
+    /* The end */
+    JOB_SUCCESS,
+    JOB_CANCELLED,
+    JOB_FAILED
+};
+
+struct job {
+    struct list_link link; /* in `jobs`, newest first */
+    char name[JOB_NAME_LEN + 1];
+    bool is_import, is_tracked;
+    enum job_state state;
+    size_t count; /* ranges */
+    uint16_t (*ranges)[2];
+    struct slot_bitmap slots;
+    struct node_id source, target; /* of a tracked job: zeros */
+    int64_t created_s, updated_s, acked_s;
+    int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
+    char *message;
+    const char *failing; /* the job is to fail with this message at the end of the turn; NULL: it is not */
+    enum job_state failing_as;
+    struct client *client;            /* of the link; NULL: none (any more) */
+    uint64_t counted_in, counted_out; /* bytes of the link that are counted */
+    uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
+    uint64_t owners_version;          /* of the owners of slots, when they were last looked at */
+    bool source_paused;               /* the target: the failover is to be requested */
+    /* The source */
+    struct connection *conn;      /* until the client exists */
+    struct memory_output backlog; /* changes since the fork, until the snapshot is sent */
+    int stream_db;                /* selected in the stream; -1: none */
+    bool pause_requested, failover_requested;
+    int64_t paused_until_ms; /* wall clock */
+};
+
+extern struct list jobs;
+static inline struct job *job_of(struct list_link *link) {
+    return container_of(link, struct job, link);
+}
+static inline bool job_is_over(const struct job *job) {
+    return job->state >= JOB_SUCCESS;
+}
+/* `name`: JOB_NAME_LEN bytes; an empty one is chosen. */
+struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[2], size_t count, enum job_state state);
+struct job *job_find(struct slice name);                  /* the newest one of this name */
+struct job *job_with_slot(unsigned slot, bool is_import); /* in progress */
+const char *job_state_name(enum job_state state);
+const char *job_text(const struct job *job);               /* "{name: ...}", for the log; valid until the next call */
+void job_set_state(struct job *job, enum job_state state); /* logs */
+void job_heard(struct job *job);
+/* Ends the job now; not from a callback of the store or of the cluster's machine. `message` may be "". */
+void job_end(struct job *job, enum job_state state, const char *message);
+/* The same at the end of the turn; from anywhere. The first one counts. `message` is static. */
+void job_fail_later(struct job *job, const char *message);
+void jobs_settle(void); /* ends those that are to fail */
+void jobs_trim(void);
+void jobs_forget_all(void);
+void job_describe(const struct job *job, struct reply *reply);
+
+/* The link. It belongs to the job from job_attach() on: when its client is freed, the job fails. */
+void job_attach(struct job *job, struct client *client);
+void job_detach(struct job *job); /* closes the link */
+struct job *job_of_client(const struct client *client);
+void job_send(struct job *job, const char *subcommand); /* CLUSTER SYNCSLOTS subcommand */
+
+/* export.c */
+struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
+void export_step(struct job *job); /* at the end of each turn */
+void export_tick(struct job *job);
+void export_end(struct job *job); /* releases what only an export has */
+/* snapshot.c */
+bool snapshot_possible(void);
+bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
+void snapshot_cancel(const struct job *job); /* the job does not need it any more */
+void snapshot_step(void);                    /* reads on when the link has taken what was read */
+void export_snapshot_done(struct job *job, bool good); /* snapshot.c calls it */
+size_t job_output(const struct job *job);              /* bytes that wait for the peer */
+
+/* import.c */
+void import_establish(struct call *call, const struct cluster_node *source, struct slice name,
+                      const uint16_t (*ranges)[2], size_t count);
+void import_track(struct slice name, const uint16_t (*ranges)[2], size_t count);
+void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message);
+void import_message(struct call *call, struct job *job, struct slice subcommand);
+void import_tick(struct job *job);
+void import_step(struct job *job);
+void import_end(struct job *job, enum job_state state, const char *message);
+#endif

@@ -1,0 +1,77 @@
+/* migration.h: atomic migration of slots: CLUSTER MIGRATESLOTS and its protocol, both ends.
+ *
+ * A job moves slots of one primary (the source) to another (the target). Nothing changes for clients until the end:
+ * the source serves the slots, and the target hides their keys. Then the target takes all slots of the job at once.
+ *
+ *     source                                       target
+ *     ------------------------------------------   -----------------------------------------------------
+ *     dials the port of clients; AUTH
+ *     SYNCSLOTS ESTABLISH source, job, slots       checks, hides the slots, +OK. From here on it never replies
+ *     SYNCSLOTS ACK, then commands that create     executes them, and passes them to its replicas and its
+ *       the keys of the slots: a snapshot that a     append-only file
+ *       child process writes
+ *     SYNCSLOTS SNAPSHOT-EOF                       SYNCSLOTS REQUEST-PAUSE
+ *     the changes since the fork, as they come
+ *     holds its clients' writes
+ *     SYNCSLOTS PAUSED                             SYNCSLOTS REQUEST-FAILOVER
+ *     SYNCSLOTS FAILOVER-GRANTED                   takes the slots, tells the cluster, shows the keys
+ *     learns the new owner from the cluster bus, drops the keys, and lets the writes go, which get MOVED
+ *
+ * A node that takes slots claims all its slots with a larger epoch. If it has just let another node take some of them,
+ * and does not know of its success yet, these two claims would be in conflict, and the keys would be lost. So a node
+ * never has an export that is granted and an import that is requested at the same time: while it waits for a grant it
+ * grants nothing, and while it has granted it requests nothing. Of nodes that wait for each other, that with the
+ * smallest id grants first.
+ *
+ * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
+ * job before the last step leaves the slots with the source; the target deletes the keys.
+ *
+ * The replicas of the target and its append-only file get ESTABLISH at the beginning, which hides the slots there, too,
+ * and FINISH at the end, which shows the keys or deletes them. RDB files carry the jobs that are in progress. A server
+ * that finds such a job in its files, or in the stream of its primary, tracks it.
+ *
+ * Files
+ *     jobs.c      the jobs and what they have in common: states, texts, the end
+ *     export.c    the source, with snapshot.c: the child process that writes the snapshot
+ *     import.c    the target, and jobs that are tracked
+ *     commands.c  the subcommands of CLUSTER and DEBUG
+ *
+ * Main thread only. */
+#ifndef CLUSTER_MIGRATION_MIGRATION_H
+#define CLUSTER_MIGRATION_MIGRATION_H
+#include "cluster/protocol/cluster.h"
+#include "formats/rdb_file.h"
+#include "server/command/command.h"
+
+struct migration_settings {
+    int64_t log_max_len;                  /* finished jobs that are kept */
+    int64_t failover_bytes;               /* that may wait for the target when writes are held; -1: any number */
+    bool prevent_pause, prevent_failover; /* DEBUG */
+};
+extern struct migration_settings migration_settings;
+
+void migration_start(void);
+void migration_tick(void);        /* ten times a second */
+void migration_before_wait(void); /* at the end of a turn, outside of commands and loads */
+void migration_stop(void);        /* the server exits */
+
+/* A job that is in progress and has this slot. */
+bool migration_imports(unsigned slot);
+bool migration_exports(unsigned slot);
+/* The node has been allowed to take this slot. */
+bool migration_granted(unsigned slot, const struct cluster_node *node);
+
+/* struct cluster_hooks */
+size_t migration_imports_list(const struct rdb_slot_import **list);
+void migration_read_import(const struct rdb_slot_import *import);
+void migration_load_begins(void);
+void migration_loaded(void);
+void migration_memory(size_t *imports, size_t *exports);
+void migration_traffic(uint64_t *imported, uint64_t *exported);
+
+void migration_migrateslots_run(struct call *call);
+void migration_getslotmigrations_run(struct call *call);
+void migration_cancelslotmigrations_run(struct call *call);
+void migration_syncslots_run(struct call *call);
+void migration_debug_run(struct call *call); /* DEBUG SLOTMIGRATION */
+#endif

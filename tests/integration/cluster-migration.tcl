@@ -1,0 +1,221 @@
+# Slots that move as a whole: CLUSTER MIGRATESLOTS, and what clients, replicas and files see of it.
+
+# The newest job that node i shows.
+proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
+proc migration_is {i state} {
+    wait_for_condition 20000 {[dict get [migration $i] state] eq $state} {
+        fail_assertion "node $i: no migration is in state $state: [migration $i]"
+    }
+}
+proc migrate {from to args} {n $from cluster migrateslots slotsrange {*}$args node [node_id $to]}
+# A migration from node 0 to node 1 that has copied everything and waits.
+proc migrate_and_wait {args} {
+    n 0 debug slotmigration prevent-pause 1
+    migrate 0 1 {*}$args
+    migration_is 0 waiting-to-pause
+    migration_is 1 waiting-for-paused
+}
+proc migration_ends {state} {
+    n 0 debug slotmigration prevent-pause 0
+    migration_is 0 $state
+}
+proc key_in {slot name} {return [slot_tag $slot]$name}
+# Keys of all types in a slot.
+proc fill_slot {i slot} {
+    n $i set [key_in $slot string] hello
+    n $i set [key_in $slot number] 12 ex 10000
+    n $i rpush [key_in $slot list] {*}[lrepeat 300 element]
+    n $i sadd [key_in $slot set] a b c
+    n $i sadd [key_in $slot ints] 1 2 3
+    n $i zadd [key_in $slot zset] 1.5 a 2 b
+    n $i hset [key_in $slot hash] f v g w
+    n $i hsetex [key_in $slot expiring] ex 10000 fields 1 f v
+    n $i xadd [key_in $slot stream] 1-1 f v
+    n $i xgroup create [key_in $slot stream] group 0
+    n $i set [key_in $slot large] [string repeat x 300000]
+}
+proc digests {i slot} {
+    lmap name {string number list set ints zset hash expiring stream large} {
+        list [n $i debug digest-value [key_in $slot $name]]
+    }
+}
+
+start_cluster {primaries 2 replicas 1 overrides {appendonly yes repl-ping-replica-period 1}} {
+    wait_for_cluster_replicas
+
+    test "MIGRATESLOTS refuses what it cannot do" {
+        set other [node_id 1]
+        foreach {error arguments} [list\
+            "No end slot for final slot range" {slotsrange 0}\
+            "syntax error" {slotsrange 0 1}\
+            "syntax error" {slotsrange 0 1 node}\
+            "No slot ranges specified" "slotsrange node $other"\
+            "Invalid or out of range slot" "slotsrange 0 16384 node $other"\
+            "Start slot number 5 is greater than end slot number 3." "slotsrange 5 3 node $other"\
+            "Slot range 5-12 overlaps with previous range 0-10." "slotsrange 0 10 5 12 node $other"\
+            "Slot ranges in migrations overlap" "slotsrange 0 10 node $other slotsrange 5 12 node $other"\
+            "Requested slots span multiple shards" "slotsrange 0 16383 node $other"\
+            "Slots are not served by this node." "slotsrange 16383 16383 node $other"\
+            "Invalid node name: abc" {slotsrange 0 1 node abc}\
+            "Unknown node name: [string repeat a 40]" "slotsrange 0 1 node [string repeat a 40]"\
+            "Target node can not be this node." "slotsrange 0 1 node [node_id 0]"] {
+            assert_error "ERR $error" {n 0 cluster migrateslots {*}$arguments}
+        }
+        assert_error "ERR Slot migration can only be used on primary nodes." {migrate 2 1 0 1}
+        assert_error "ERR No migrations ongoing" {n 0 cluster cancelslotmigrations}
+        n 0 cluster setslot 7 migrating $other
+        assert_error "ERR Slots are being manually migrated" {migrate 0 1 7 7}
+        n 0 cluster setslot 7 stable
+        assert_equal {} [n 0 cluster getslotmigrations]
+    }
+
+    test "SYNCSLOTS is for nodes" {
+        foreach word {ACK SNAPSHOT-EOF REQUEST-PAUSE PAUSED REQUEST-FAILOVER FAILOVER-GRANTED} {
+            assert_error "ERR CLUSTER SYNCSLOTS $word should only be used by slot migration clients"\
+                {n 1 cluster syncslots $word}
+        }
+        set job [string repeat j 40]
+        assert_error "ERR Target node does not know the source node"\
+            {n 1 cluster syncslots establish source [string repeat f 40] name $job slotsrange 0 1}
+        assert_error "ERR Target node does not agree about current slot ownership"\
+            {n 1 cluster syncslots establish source [node_id 0] name $job slotsrange 16000 16001}
+        assert_error "ERR No such slot migration job" {n 1 cluster syncslots finish state success name $job}
+        assert_error "ERR syntax error" {n 1 cluster syncslots establish source [node_id 0] name short slotsrange 0 1}
+    }
+
+    test "the keys of a slot move; until the end the target hides them, and both ends follow changes" {
+        fill_slot 0 5
+        fill_slot 0 6
+        migrate_and_wait 5 6 9 9
+        assert_equal "5-6 9-9" [dict get [migration 0] slot_ranges]
+        assert_equal occurring-on-primary [dict get [migration 3] state]
+        assert_match "*flags=E *" [n 0 client list]
+        assert_match "*flags=i *" [n 1 client list]
+        assert_error "ERR Slot export in progress." {n 0 cluster setslot 5 stable}
+        assert_error "ERR Slot import in progress." {n 1 cluster setslot 5 stable}
+        assert_error "ERR I am already migrating slot 6." {migrate 0 1 6 6}
+        n 0 append [key_in 5 string] " world"
+        n 0 multi
+        n 0 incr [key_in 5 number]
+        n 0 append [key_in 5 large] y
+        n 0 exec
+        n 0 del [key_in 6 large]
+        n 0 set [key_in 9 new] 1
+        n 0 set [key_in 10 stays] 1
+        set before [concat [digests 0 5] [digests 0 6]]
+        wait_for_condition 5000 {[n 1 cluster countkeysinslot 9] == 1}
+        wait_for_cluster_offset 3 1
+        foreach i {1 3} {
+            assert_equal 0 [n $i dbsize]
+            assert_equal {} [n $i keys *]
+            assert_equal {} [n $i keys [slot_tag 5]*]
+            assert_equal {0 {}} [n $i scan 0 match [slot_tag 5]*]
+            assert_equal {} [n $i randomkey]
+            assert_equal 10 [n $i cluster countkeysinslot 5]
+        }
+        assert_equal [string repeat 0 40] [n 1 debug digest]
+        assert_equal "-MOVED 5 127.0.0.1:[node 0 port]" [n 1 -typed get [key_in 5 string]]
+        migration_ends success
+        migration_is 1 success
+        migration_is 3 success
+        assert_equal "hello world" [n 1 get [key_in 5 string]]
+        assert_equal $before [concat [digests 1 5] [digests 1 6]]
+        assert_equal "-MOVED 5 127.0.0.1:[node 1 port]" [n 0 -typed get [key_in 5 string]]
+        foreach i {0 2} {
+            wait_for_condition 5000 {[n $i cluster countkeysinslot 5] == 0}
+            assert_equal 1 [n $i dbsize]
+        }
+        wait_for_cluster_offset 3 1
+        assert_equal [n 1 debug digest] [n 3 debug digest]
+        assert_equal 20 [n 1 dbsize]
+    }
+
+    test "the append-only files of both ends have what was moved" {
+        set digest(0) [n 0 debug digest]
+        set digest(1) [n 1 debug digest]
+        foreach i {0 1} {
+            n $i debug loadaof
+            assert_equal $digest($i) [n $i debug digest]
+        }
+    }
+
+    test "several jobs, one of them the way back" {
+        fill_slot 0 20
+        fill_slot 0 21
+        migrate 0 1 20 20
+        migrate 0 1 21 21
+        migrate 1 0 5 6
+        foreach i {0 1} {
+            wait_for_condition 20000 {[regexp -all success [n $i cluster getslotmigrations]] >= 3}
+        }
+        assert_equal 10 [n 0 cluster countkeysinslot 5]
+        assert_equal 10 [n 1 cluster countkeysinslot 20]
+        wait_for_cluster_offset 3 1
+        wait_for_cluster_offset 2 0
+        assert_equal [n 0 debug digest] [n 2 debug digest]
+        assert_equal [n 1 debug digest] [n 3 debug digest]
+    }
+
+    test "a cancelled migration leaves no keys at the target" {
+        migrate_and_wait 5 6
+        assert_equal OK [n 0 cluster cancelslotmigrations]
+        assert_equal cancelled [dict get [migration 0] state]
+        migration_is 1 failed
+        assert_match "Connection lost to source.*" [dict get [migration 1] message]
+        migration_is 3 failed
+        foreach i {1 3} {assert_equal 0 [n $i cluster countkeysinslot 5]}
+        assert_equal 10 [n 0 cluster countkeysinslot 5]
+        n 0 debug slotmigration prevent-pause 0
+    }
+
+    test "FLUSHALL at the target ends the migration" {
+        n 1 flushall
+        migrate_and_wait 5 6
+        n 1 flushall
+        migration_is 1 failed
+        assert_equal "Data was flushed" [dict get [migration 1] message]
+        migration_is 0 failed
+        assert_equal 0 [n 1 cluster countkeysinslot 5]
+        assert_equal 10 [n 0 cluster countkeysinslot 5]
+        n 0 debug slotmigration prevent-pause 0
+    }
+
+    test "a target that restarts drops what it had" {
+        migrate_and_wait 5 6
+        wait_for_condition 5000 {[n 1 cluster countkeysinslot 5] == 10}
+        node_restart 1 KILL
+        wait_for_condition 20000 {[dict get [migration 1] message] eq "Process restarted"}
+        assert_equal 0 [n 1 cluster countkeysinslot 5]
+        migration_is 0 failed
+        n 0 debug slotmigration prevent-pause 0
+        wait_for_cluster_state ok
+        wait_for_cluster_replicas
+    }
+
+    test "a target that fails over ends the migration" {
+        migrate_and_wait 5 6
+        wait_for_cluster_offset 3 1
+        n 3 cluster failover
+        wait_for_condition 20000 {[is_primary 3]}
+        wait_for_condition 20000 {[dict get [migration 3] state] eq "failed"}
+        assert_equal "A failover occurred during slot import" [dict get [migration 3] message]
+        migration_is 0 failed
+        n 0 debug slotmigration prevent-pause 0
+        wait_for_cluster_agreement
+        wait_for_cluster_replicas
+        foreach i {1 3} {wait_for_condition 10000 {[n $i cluster countkeysinslot 5] == 0}}
+        assert_equal 10 [n 0 cluster countkeysinslot 5]
+        assert_equal OK [migrate 0 3 5 6]
+        migration_is 0 success
+        assert_equal 10 [n 3 cluster countkeysinslot 5]
+        wait_for_cluster_offset 1 3
+        assert_equal [n 3 debug digest] [n 1 debug digest]
+    }
+
+    test "finished migrations are kept up to a number" {
+        n 0 config set cluster-slot-migration-log-max-len 2
+        migrate 0 3 30 30
+        migration_is 0 success
+        assert_equal 2 [llength [n 0 cluster getslotmigrations]]
+    }
+}
