@@ -40,7 +40,7 @@ proc digests {i slot} {
     }
 }
 
-start_cluster {primaries 2 replicas 1 overrides {appendonly yes repl-ping-replica-period 1}} {
+start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 10000}} {
     wait_for_cluster_replicas
 
     test "MIGRATESLOTS refuses what it cannot do" {
