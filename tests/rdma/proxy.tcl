@@ -187,8 +187,8 @@ test "clients of a server that has gone get errors, and replies when it is back"
     set port [free_port]
     set dir [file join $unit_dir back]
     file mkdir $dir
-    set start [list spawn -in $dir {*}$::opt(launcher) [file join $root src valkey-server] --port $port --rdma-port $port \
-        --rdma-bind $::opt(rdma_host) --save "" --loglevel warning]
+    set start [list spawn -in $dir {*}$::opt(launcher) [file join $root src valkey-server] --port $port \
+        --rdma-port $port --rdma-bind $::opt(rdma_host) --save "" --loglevel warning]
     set server [{*}$start]
     at_test_end [list catch [list kill_process KILL [spawn_pid $server]]]
     wait_for_condition 10000 {[answers $port]}
