@@ -312,7 +312,7 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 # It replaces the transport below.
 $(B)/fuzz/fuzz_rdma_tls: $(B)/tests/fuzz/fuzz_rdma_tls.o \
-		$(call objects,$(filter-out src/net/rdma/%,$(COMMON)) src/net/rdma/tls.c)
+		$(call objects,$(filter-out src/net/rdma/%,$(COMMON)) $(wildcard src/net/rdma/tls*.c))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))

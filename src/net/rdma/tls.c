@@ -1,12 +1,8 @@
 /* tls.c: see tls.h. */
-#include "net/rdma/tls.h"
-#include "lib/system/clock.h"
-#include "lib/system/log.h"
+#include "net/rdma/tls_connection.h"
 #include "lib/system/memory.h"
-#include "net/output_queue.h"
 #include "net/rdma/rdma.h"
 #include "net/socket.h"
-#include "net/tls_private.h"
 #include <errno.h>
 #include <openssl/err.h>
 #include <pthread.h>
@@ -23,31 +19,6 @@ enum {
     CHUNKS_KEPT = 64,               /* free chunks of a loop */
     SEALED_MAX = 64 * 1024,         /* bytes of records that the carrier holds, at most */
     CLOSING_MAX = 16 * 1024 * 1024, /* bytes that conn_close() still encrypts */
-    HANDSHAKES_MAX = 1024,
-    HANDSHAKE_LEAST_US = 1000 * 1000,
-    CONNECT_MS = 10 * 1000,
-    FIRST_BYTE = 0x16,
-    SECOND_BYTE = 0x03, /* of a TLS handshake record */
-};
-
-enum stage {
-    STAGE_CARRIER,   /* outgoing: the carrier is connecting */
-    STAGE_UNDECIDED, /* accepted: TLS or clear text */
-    STAGE_HANDSHAKE,
-    STAGE_OPEN,
-};
-
-/* What the connections of a loop share. */
-struct tls_pool {
-    struct event_attachment attachment;
-    struct event_loop *loop;
-    char *shared; /* plain text while `readable` runs */
-    bool lent;    /* a handler on the stack uses it */
-    struct tls_chunk *free;
-    unsigned free_count;
-    struct list handshakes; /* accepted connections that are not reported yet, the oldest first */
-    struct list steps;      /* those with input for their handshake */
-    struct event_timer step_timer;
 };
 
 struct tls_chunk {
@@ -56,49 +27,9 @@ struct tls_chunk {
     char data[CHUNK_SIZE];
 };
 
-struct tls_listener {
-    struct listener listener; /* must be first */
-    struct listener *raw;     /* of transport_rdma; its owner is this struct */
-    bool allows_clear;
-    struct event_deferred deferred;
-};
-
-struct rdma_tls {
-    struct connection conn; /* must be first */
-    struct connection *raw; /* the carrier; NULL: closed */
-    struct tls_pool *pool;
-    SSL *ssl; /* NULL: the handshake has not begun */
-    enum stage stage;
-    bool accepted;
-    bool showing;                             /* `readable` is on the stack */
-    bool raw_ended;                           /* the carrier has ended; its last bytes may not be read yet */
-    bool broken;                              /* a call of OpenSSL has failed: it takes no further one */
-    bool waiting;                             /* a flush left output behind; `drained` is due */
-    bool write_waits;                         /* OpenSSL must read before it can write */
-    bool more;                                /* the last read stopped before OpenSSL's input was used up */
-    struct tls_listener *listener;            /* that accepted it, or NULL: placed on this loop */
-    void (*arrived)(struct connection *conn); /* when placed */
-    uint64_t began_us;
-    uint32_t timeout_ms; /* outgoing: of the handshake */
-    struct list_link handshake_link, step_link;
-    struct event_timer timer; /* of the handshake, of failing, and to read again */
-    struct output_queue output;
-    size_t chunk_memory;
-    char *own; /* plain text that was not consumed */
-    size_t own_size;
-    char *names, *note;
-};
-
-static inline struct rdma_tls *tls_of(const struct connection *conn) {
-    return (struct rdma_tls *)(uintptr_t)conn;
-}
-static inline struct rdma_tls *owner_of(const struct connection *raw) {
-    return raw->owner;
-}
-
-static void note_set(struct rdma_tls *t, const char *text) {
+void rdma_tls_note(struct rdma_tls *t, const char *text) {
     mem_free(t->note);
-    t->note = mem_strdup(text);
+    t->note = text ? mem_strdup(text) : NULL;
 }
 
 /* --- The BIO --- */
@@ -136,7 +67,7 @@ static void bio_method_make(void) {
     bio_method = tls_bio_method_new("rdma", bio_read, bio_write);
 }
 
-static bool session_begin(struct rdma_tls *t, enum tls_role role) {
+bool rdma_tls_session_begin(struct rdma_tls *t, enum tls_role role) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     tls_start();
     pthread_once(&once, bio_method_make);
@@ -146,11 +77,10 @@ static bool session_begin(struct rdma_tls *t, enum tls_role role) {
     return t->ssl != NULL;
 }
 
-/* As tls_session_failed(), with the text for conn_error_text(). */
-static int call_failed(struct rdma_tls *t, int result, int error) {
+int rdma_tls_call_failed(struct rdma_tls *t, int result, int error) {
     char text[TLS_ERROR_MAX];
     int meaning = tls_session_failed(t->ssl, result, error, text);
-    if (text[0]) note_set(t, text);
+    if (text[0]) rdma_tls_note(t, text);
     if (meaning != -EAGAIN && meaning != 0) t->broken = true;
     return meaning;
 }
@@ -158,12 +88,11 @@ static int call_failed(struct rdma_tls *t, int result, int error) {
 /* --- The pool of a loop --- */
 
 static const char pool_key;
-static void arrival_drop(struct rdma_tls *t);
 
 static void pool_free(struct event_attachment *attachment) {
     struct tls_pool *pool = container_of(attachment, struct tls_pool, attachment);
     while (pool->handshakes.len)
-        arrival_drop(container_of(list_first(&pool->handshakes), struct rdma_tls, handshake_link));
+        rdma_tls_arrival_drop(container_of(list_first(&pool->handshakes), struct rdma_tls, handshake_link));
     while (pool->free) {
         struct tls_chunk *chunk = pool->free;
         pool->free = chunk->next_free;
@@ -174,8 +103,7 @@ static void pool_free(struct event_attachment *attachment) {
     mem_free(pool);
 }
 
-/* Call it after transport_rdma has attached its state to the loop, which must be freed later. */
-static struct tls_pool *pool_of(struct event_loop *loop) {
+struct tls_pool *rdma_tls_pool_of(struct event_loop *loop) {
     struct event_attachment *attachment = event_loop_attachment(loop, &pool_key);
     if (attachment) return container_of(attachment, struct tls_pool, attachment);
     struct tls_pool *pool = mem_calloc(1, sizeof *pool);
@@ -231,7 +159,7 @@ static void first_remove(struct rdma_tls *t) {
     chunk_give(t, output_queue_remove(&t->output, output_queue_first(&t->output)));
 }
 
-static void drop_output(struct rdma_tls *t) {
+void rdma_tls_drop_output(struct rdma_tls *t) {
     while (t->output.segments.len) first_remove(t);
     leave_chunk(t);
     t->waiting = false;
@@ -322,7 +250,7 @@ static void output_run(struct rdma_tls *t, size_t most) {
             continue;
         }
         /* A message after the handshake (a ticket) that has come in part must be complete before OpenSSL writes. */
-        int meaning = call_failed(t, result, errno);
+        int meaning = rdma_tls_call_failed(t, result, errno);
         if (meaning == -EAGAIN)
             t->write_waits = true;
         else
@@ -346,8 +274,7 @@ static void rdma_tls_flush(struct connection *conn) {
     if (rdma_tls_pending(conn)) t->waiting = true;
 }
 
-/* More output may leave, or all has left. */
-static void output_continue(struct rdma_tls *t) {
+void rdma_tls_output_continue(struct rdma_tls *t) {
     if (!takes_output(t)) return;
     output_run(t, SEALED_MAX);
     if (!t->waiting || !takes_output(t) || rdma_tls_pending(&t->conn)) return;
@@ -357,25 +284,25 @@ static void output_continue(struct rdma_tls *t) {
 
 /* --- The end --- */
 
-static void end_now(struct rdma_tls *t, int error) {
+void rdma_tls_end(struct rdma_tls *t, int error) {
     struct connection *conn = &t->conn;
     conn->error = error;
     conn->state = CONN_ENDED;
-    drop_output(t);
+    rdma_tls_drop_output(t);
     event_timer_cancel(conn->loop, &t->timer);
     conn->events->closed(conn);
 }
 
 static uint64_t report_failure(struct event_timer *timer) {
     struct rdma_tls *t = container_of(timer, struct rdma_tls, timer);
-    if (t->conn.state < CONN_ENDED) end_now(t, t->conn.error);
+    if (t->conn.state < CONN_ENDED) rdma_tls_end(t, t->conn.error);
     return 0;
 }
 
 /* Ends a connection whose failure was found outside the loop's own calls. */
 static void end_later(struct rdma_tls *t, int error) {
     t->conn.error = error;
-    drop_output(t);
+    rdma_tls_drop_output(t);
     event_timer_set(t->conn.loop, &t->timer, 0, report_failure);
 }
 
@@ -387,10 +314,8 @@ static bool wants_input(const struct rdma_tls *t) {
            (conn->sink || conn->in_len < conn->in_limit);
 }
 
-static void input_run(struct rdma_tls *t);
-
 static uint64_t read_again(struct event_timer *timer) {
-    input_run(container_of(timer, struct rdma_tls, timer));
+    rdma_tls_input_run(container_of(timer, struct rdma_tls, timer));
     return 0;
 }
 
@@ -464,7 +389,7 @@ static size_t read_part(struct rdma_tls *t, char *data, size_t size, int *failur
         errno = 0;
         int result = SSL_read_ex(t->ssl, data + have, size - have, &n);
         if (result <= 0) {
-            *failure = call_failed(t, result, errno);
+            *failure = rdma_tls_call_failed(t, result, errno);
             break;
         }
         have += n;
@@ -517,7 +442,7 @@ static bool read_once(struct rdma_tls *t) {
         if (conn->in_len == 0) settle(t, false);
         if (failure == -EAGAIN) return false;
         conn_flush(t->raw); /* an alert */
-        end_now(t, failure ? -failure : t->raw_ended ? t->raw->error : 0);
+        rdma_tls_end(t, failure ? -failure : t->raw_ended ? t->raw->error : 0);
         return false;
     }
     conn->bytes_in += part + n;
@@ -532,7 +457,7 @@ static bool read_once(struct rdma_tls *t) {
     return t->more;
 }
 
-static void input_run(struct rdma_tls *t) {
+void rdma_tls_input_run(struct rdma_tls *t) {
     if (t->showing || t->conn.state != CONN_OPEN) return;
     while (wants_input(t) && read_once(t)) continue;
     if (t->conn.state == CONN_OPEN) update_reading(t);
@@ -544,11 +469,9 @@ static void rdma_tls_trim(struct connection *conn) {
     if (t->raw) conn_trim(t->raw);
 }
 
-/* --- Handshakes --- */
+/* --- The life of a connection --- */
 
-static const struct connection_events raw_events;
-
-static struct rdma_tls *tls_new(struct event_loop *loop) {
+struct rdma_tls *rdma_tls_new(struct event_loop *loop) {
     struct rdma_tls *t = mem_calloc(1, sizeof *t);
     t->conn.transport = &transport_rdma_tls;
     t->conn.out.ops = &output_ops;
@@ -568,343 +491,17 @@ static void tls_free(struct event_deferred *deferred) {
     mem_free(t);
 }
 
-/* The struct is freed at the end of the iteration. */
-static void tls_finish(struct rdma_tls *t) {
+void rdma_tls_finish(struct rdma_tls *t) {
     t->conn.state = CONN_CLOSED;
     t->conn.in_len = 0;
     t->conn.sink = NULL;
     event_timer_cancel(t->conn.loop, &t->timer);
-    drop_output(t);
+    rdma_tls_drop_output(t);
     if (t->raw) {
         t->raw->drops_output = t->conn.drops_output;
         conn_close(t->raw);
     }
     event_loop_defer(t->conn.loop, &t->conn.deferred, tls_free);
-}
-
-static void arrival_end(struct rdma_tls *t) {
-    list_remove(&t->pool->handshakes, &t->handshake_link);
-    if (list_is_linked(&t->step_link)) list_remove(&t->pool->steps, &t->step_link);
-    event_timer_cancel(t->conn.loop, &t->timer);
-    atomic_fetch_sub_explicit(&socket_stats.handshakes, 1, memory_order_relaxed);
-}
-
-static void arrival_drop(struct rdma_tls *t) {
-    arrival_end(t);
-    tls_finish(t);
-}
-
-static void arrival_fail(struct rdma_tls *t, int error) {
-    static _Thread_local uint64_t last_logged_us;
-    char peer[128], own[128];
-    t->conn.error = error;
-    conn_format_address(&t->conn, true, peer);
-    conn_format_address(&t->conn, false, own);
-    uint64_t now = clock_mono();
-    bool loud = now - last_logged_us > 1000000 || last_logged_us == 0; /* peers must not fill the log */
-    if (loud) last_logged_us = now;
-    LOG(loud ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE,
-        "Error accepting a client connection: %s (addr=%s laddr=%s, RDMA)", conn_error_text(&t->conn), peer, own);
-    atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
-    arrival_drop(t);
-}
-
-static void arrival_report(struct rdma_tls *t, struct connection *conn) {
-    if (t->listener)
-        t->listener->listener.accepted(&t->listener->listener, conn);
-    else
-        t->arrived(conn);
-}
-
-/* The peer speaks no TLS, and may. */
-static void arrival_is_clear(struct rdma_tls *t) {
-    struct connection *raw = t->raw;
-    arrival_end(t);
-    t->raw = NULL;
-    raw->events = NULL;
-    raw->owner = NULL;
-    arrival_report(t, raw);
-    tls_finish(t);
-    if (raw->state == CONN_OPEN && raw->in_len && !raw->reading_paused) raw->events->readable(raw);
-}
-
-static void handshake_complete(struct rdma_tls *t) {
-    struct connection *conn = &t->conn;
-    t->stage = STAGE_OPEN;
-    if (t->accepted) {
-        arrival_end(t);
-        t->names = tls_session_accepted(t->ssl);
-        conn->state = CONN_OPEN;
-        arrival_report(t, conn);
-    } else {
-        event_timer_cancel(conn->loop, &t->timer);
-        conn->state = CONN_OPEN;
-        if (conn->events->connected) conn->events->connected(conn);
-        if (conn->state == CONN_OPEN) conn_flush(conn);
-    }
-    if (conn->state == CONN_OPEN) input_run(t); /* requests may have come with the last message */
-}
-
-static void handshake_failed(struct rdma_tls *t, int error) {
-    conn_flush(t->raw); /* an alert */
-    if (t->accepted)
-        arrival_fail(t, error);
-    else
-        end_now(t, error);
-}
-
-static void handshake_step(struct rdma_tls *t) {
-    ERR_clear_error();
-    errno = 0;
-    int result = SSL_do_handshake(t->ssl);
-    if (result == 1) {
-        conn_flush(t->raw);
-        handshake_complete(t);
-        return;
-    }
-    int meaning = call_failed(t, result, errno);
-    if (meaning == -EAGAIN) {
-        conn_flush(t->raw);
-        return;
-    }
-    if (meaning == 0) note_set(t, "The peer closed the connection in the TLS handshake");
-    handshake_failed(t, meaning ? -meaning : ECONNRESET);
-}
-
-static uint64_t run_step(struct event_timer *timer) {
-    struct tls_pool *pool = container_of(timer, struct tls_pool, step_timer);
-    if (!pool->steps.len) return 0;
-    struct rdma_tls *t = container_of(list_first(&pool->steps), struct rdma_tls, step_link);
-    list_remove(&pool->steps, &t->step_link);
-    if (pool->steps.len) event_timer_set(pool->loop, timer, 0, run_step);
-    handshake_step(t);
-    return 0;
-}
-
-static void step_soon(struct rdma_tls *t) {
-    struct tls_pool *pool = t->pool;
-    if (!t->accepted) {
-        handshake_step(t);
-        return;
-    }
-    if (!list_is_linked(&t->step_link)) list_append(&pool->steps, &t->step_link);
-    if (!pool->step_timer.heap_index) event_timer_set(pool->loop, &pool->step_timer, 0, run_step);
-}
-
-static void handshake_begin(struct rdma_tls *t) {
-    t->stage = STAGE_HANDSHAKE;
-    if (!session_begin(t, t->accepted ? TLS_SERVER : TLS_CLIENT)) {
-        note_set(t, "TLS is not configured");
-        handshake_failed(t, EPROTO);
-        return;
-    }
-    if (t->listener && t->listener->listener.needs_certificate) tls_session_need_certificate(t->ssl);
-}
-
-static uint64_t arrival_timeout(struct event_timer *timer) {
-    struct rdma_tls *t = container_of(timer, struct rdma_tls, timer);
-    if (t->stage == STAGE_UNDECIDED && !t->raw->in_len)
-        arrival_is_clear(t);
-    else
-        arrival_fail(t, ETIMEDOUT);
-    return 0;
-}
-
-static uint64_t connect_timeout(struct event_timer *timer) {
-    end_now(container_of(timer, struct rdma_tls, timer), ETIMEDOUT);
-    return 0;
-}
-
-/* Ends the oldest handshake that waits for its peer, if it has done so for long enough. */
-static bool make_place(struct tls_pool *pool) {
-    uint64_t now = clock_monotonic_us();
-    list_each(&pool->handshakes, link) {
-        struct rdma_tls *t = container_of(link, struct rdma_tls, handshake_link);
-        if (now - t->began_us < HANDSHAKE_LEAST_US) return false;
-        if (list_is_linked(&t->step_link)) continue;
-        note_set(t, "replaced by another handshake, because too many are in progress");
-        arrival_fail(t, ETIMEDOUT);
-        return true;
-    }
-    return false;
-}
-
-/* A carrier has been accepted on this loop. */
-static void arrival_begin(struct connection *raw, struct tls_listener *listener, void (*arrived)(struct connection *),
-                          bool allows_clear) {
-    struct tls_pool *pool = pool_of(raw->loop);
-    if (pool->handshakes.len >= HANDSHAKES_MAX && !make_place(pool)) {
-        atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
-        conn_close(raw);
-        return;
-    }
-    struct rdma_tls *t = tls_new(raw->loop);
-    t->pool = pool;
-    t->raw = raw;
-    raw->events = &raw_events;
-    raw->owner = t;
-    t->accepted = true;
-    t->listener = listener;
-    t->arrived = arrived;
-    t->began_us = clock_monotonic_us();
-    list_append(&pool->handshakes, &t->handshake_link);
-    atomic_fetch_add_explicit(&socket_stats.handshakes, 1, memory_order_relaxed);
-    uint64_t timeout_ms = atomic_load_explicit(&socket_settings.handshake_timeout_ms, memory_order_relaxed);
-    event_timer_set(raw->loop, &t->timer, timeout_ms * 1000, arrival_timeout);
-    if (allows_clear)
-        t->stage = STAGE_UNDECIDED;
-    else
-        handshake_begin(t);
-}
-
-/* The first bytes of an accepted connection. False: it is not undecided any more, or waits for its second byte. */
-static bool decide(struct rdma_tls *t) {
-    const unsigned char *first = (const unsigned char *)t->raw->in;
-    if (!t->raw->in_len || (first[0] == FIRST_BYTE && t->raw->in_len == 1)) return false;
-    if (first[0] != FIRST_BYTE || first[1] != SECOND_BYTE) {
-        arrival_is_clear(t);
-        return false;
-    }
-    handshake_begin(t);
-    return t->stage == STAGE_HANDSHAKE && t->ssl;
-}
-
-/* --- The carrier's events --- */
-
-static void raw_connected(struct connection *raw) {
-    struct rdma_tls *t = owner_of(raw);
-    uint64_t timeout_ms = t->timeout_ms ? t->timeout_ms : CONNECT_MS;
-    event_timer_set(t->conn.loop, &t->timer, timeout_ms * 1000, connect_timeout);
-    handshake_begin(t);
-    if (t->conn.state == CONN_CONNECTING && t->ssl) handshake_step(t);
-}
-
-static void raw_readable(struct connection *raw) {
-    struct rdma_tls *t = owner_of(raw);
-    switch (t->stage) {
-    case STAGE_CARRIER: return;
-    case STAGE_UNDECIDED:
-        if (!decide(t)) return;
-        /* fall through */
-    case STAGE_HANDSHAKE: step_soon(t); return;
-    case STAGE_OPEN: break;
-    }
-    if (t->write_waits) {
-        /* OpenSSL reads the rest of the message, before any record of the peer. */
-        t->write_waits = false;
-        output_continue(t);
-        if (t->conn.state != CONN_OPEN) return;
-    }
-    input_run(t);
-}
-
-static void raw_drained(struct connection *raw) {
-    struct rdma_tls *t = owner_of(raw);
-    if (t->stage == STAGE_OPEN) output_continue(t);
-}
-
-static void raw_closed(struct connection *raw) {
-    struct rdma_tls *t = owner_of(raw);
-    t->raw_ended = true;
-    if (raw->error && !t->note) note_set(t, conn_error_text(raw));
-    if (t->stage == STAGE_OPEN) {
-        drop_output(t);
-        input_run(t);
-        return;
-    }
-    if (t->stage == STAGE_HANDSHAKE && raw->in_len) { /* perhaps the peer's alert says why */
-        mem_free(t->note);
-        t->note = NULL;
-        handshake_step(t);
-        return;
-    }
-    if (!raw->error) note_set(t, "The peer closed the connection in the TLS handshake");
-    if (t->accepted)
-        arrival_fail(t, raw->error ? raw->error : ECONNRESET);
-    else
-        end_now(t, raw->error ? raw->error : ECONNRESET);
-}
-
-static const struct connection_events raw_events = {
-    .connected = raw_connected, .readable = raw_readable, .drained = raw_drained, .closed = raw_closed};
-
-/* --- Listening --- */
-
-static void raw_accepted(struct listener *raw_listener, struct connection *raw) {
-    struct tls_listener *l = raw_listener->owner;
-    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener)) {
-        conn_close(raw); /* the reason could be sent only after the handshake */
-        return;
-    }
-    arrival_begin(raw, l, NULL, l->allows_clear);
-}
-
-/* Of all listeners: the connections that they place on other loops arrive there without their listener. */
-static void (*_Atomic user_arrived)(struct connection *conn);
-
-static void raw_arrived(struct connection *raw) {
-    arrival_begin(raw, NULL, atomic_load(&user_arrived), false);
-}
-static void raw_arrived_clear(struct connection *raw) {
-    arrival_begin(raw, NULL, atomic_load(&user_arrived), true);
-}
-
-static bool raw_has_capacity(struct listener *raw_listener) {
-    struct tls_listener *l = raw_listener->owner;
-    return l->listener.has_capacity(&l->listener);
-}
-static struct event_loop *raw_place(struct listener *raw_listener) {
-    struct tls_listener *l = raw_listener->owner;
-    return l->listener.place(&l->listener);
-}
-
-static void listener_free(struct event_deferred *deferred) {
-    mem_free(container_of(deferred, struct tls_listener, deferred));
-}
-
-static void listener_stop(struct listener *listener) {
-    struct tls_listener *l = (struct tls_listener *)listener;
-    struct tls_pool *pool = pool_of(listener->loop);
-    list_each(&pool->handshakes, link) {
-        struct rdma_tls *t = container_of(link, struct rdma_tls, handshake_link);
-        if (t->listener == l) arrival_drop(t);
-    }
-    listener_close(l->raw);
-    event_loop_defer(listener->loop, &l->deferred, listener_free);
-}
-
-static struct listener *rdma_tls_listen(struct event_loop *loop, const struct listen_options *options, char *error,
-                                        size_t error_size) {
-    struct tls_listener *l = mem_calloc(1, sizeof *l);
-    struct listen_options below = *options;
-    l->allows_clear = options->allows_clear;
-    below.owner = l;
-    below.accepted = raw_accepted;
-    below.arrived = l->allows_clear ? raw_arrived_clear : raw_arrived;
-    if (options->has_capacity) below.has_capacity = raw_has_capacity;
-    if (options->place) below.place = raw_place;
-    if (options->arrived) atomic_store(&user_arrived, options->arrived);
-    l->raw = conn_listen(&transport_rdma, loop, &below, error, error_size);
-    if (!l->raw) {
-        int reason = errno;
-        mem_free(l);
-        errno = reason;
-        return NULL;
-    }
-    pool_of(loop);
-    l->listener = (struct listener){.transport = &transport_rdma_tls,
-                                    .loop = loop,
-                                    .address = l->raw->address,
-                                    .waiting = l->raw->waiting,
-                                    .accepted = options->accepted,
-                                    .has_capacity = options->has_capacity,
-                                    .place = options->place,
-                                    .arrived = options->arrived,
-                                    .owner = options->owner,
-                                    .close = listener_stop,
-                                    .accept_batch = options->accept_batch,
-                                    .needs_certificate = options->needs_certificate};
-    return &l->listener;
 }
 
 /* --- The transport --- */
@@ -914,15 +511,15 @@ static bool rdma_tls_join(struct event_loop *loop) {
 }
 
 static struct connection *rdma_tls_connect(struct event_loop *loop, const struct connect_options *options) {
-    struct rdma_tls *t = tls_new(loop);
+    struct rdma_tls *t = rdma_tls_new(loop);
     struct connect_options below = *options;
     t->conn.events = options->events;
     t->conn.owner = options->owner;
     t->timeout_ms = options->timeout_ms;
-    below.events = &raw_events;
+    below.events = &rdma_tls_carrier_events;
     below.owner = t;
     t->raw = conn_connect(&transport_rdma, loop, &below);
-    t->pool = pool_of(loop);
+    t->pool = rdma_tls_pool_of(loop);
     return &t->conn;
 }
 
@@ -942,7 +539,7 @@ static void rdma_tls_close(struct connection *conn) {
             ERR_clear_error();
         }
     }
-    tls_finish(t);
+    rdma_tls_finish(t);
 }
 
 static bool rdma_tls_address(const struct connection *conn, bool peer, struct address *address) {

@@ -1,4 +1,5 @@
-/* tls.h: TLS over RDMA, with OpenSSL. Compiled in with BUILD_RDMA=yes and BUILD_TLS=yes.
+/* tls.h: TLS over RDMA, with OpenSSL. Compiled in with BUILD_RDMA=yes and BUILD_TLS=yes. tls.c has the data path,
+ * tls_handshake.c handshakes and listening.
  *
  * transport_rdma_tls is one layer in front of transport_rdma. A connection of it owns a connection of transport_rdma,
  * the carrier, and is its user through net/connection.h like any other. The layers below know nothing of TLS, and the
@@ -37,7 +38,7 @@
  *   A listener with allows_clear decides by the first byte: 0x16, a handshake record, begins TLS; a connection that
  *   begins with anything else, or is silent until the handshake timeout, is reported as one of transport_rdma.
  *
- * Handshakes
+ * Handshakes (tls_handshake.c)
  *   One step of one handshake runs in each turn of a loop, so that other connections get their turn during a flood.
  *   At most HANDSHAKES_MAX of a loop are in progress. A further one replaces the oldest that waits for its peer, if
  * that is older than a second, or else is closed. Each ends after socket_settings.handshake_timeout_ms. They count in
