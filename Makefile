@@ -372,6 +372,7 @@ check: test-programs
 	@./runtest --single strings --single transactions --single options --single documents
 	@./runtest --suite tools --single cli
 	@if [ "$(BUILD_RDMA)" = yes ]; then ./runtest-rdma --device softrdma --single transport; fi
+	@[ ! -x "$$GENUINE_VALKEY/valkey-server" ] || tests/crash/cluster 1 --mixed --replicas 1 --seconds 1 --seed 3
 # Not part of `make test`: it takes minutes, and packages of 700 MB (deps/install --rxe). Without them it is skipped.
 test-rxe: all helpers
 	@tests/rxe/run

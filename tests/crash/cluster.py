@@ -2,6 +2,7 @@
 
     tests/crash/cluster [ROUNDS] [--seconds S] [--limit S] [--seed N] [--faults NAME,…] [--replicas N] [--mixed]
                         [--keep DIR] [--verbose]
+    tests/crash/cluster --replace [--seed N] [--keep DIR] [--verbose]
 
 Clients that follow redirections write to 3 primaries with replicas and remember what was acknowledged. Meanwhile faults
 occur. At the end of each round the faults are repaired, and these conditions must hold:
@@ -16,7 +17,11 @@ occur. At the end of each round the faults are repaired, and these conditions mu
 
 In rounds with an even number only faults occur that may not lose anything. The choices follow from the seed, but the
 interleaving of the processes does not: a failure may need several runs to occur again. With --mixed each node beyond
-the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). The last line is "N passed, N failed"."""
+the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). The last line is "N passed, N failed".
+
+With --replace a cluster of genuine servers is restarted node by node under load, as an upgrade does it: the replicas
+first, then a failover to a replica and its old primary. It begins with the same program, then ours takes over, then the
+genuine server again. The steps with ours may lose no more acknowledged writes than the genuine server alone."""
 import argparse
 import os
 import random
@@ -179,7 +184,7 @@ class Group:
         replicas = self.options.replicas or self.rng.choice([1, 2])
         for i in range(PRIMARIES * (1 + replicas)):
             mixed = self.options.mixed and i >= PRIMARIES and self.rng.random() < 0.5
-            self.add(genuine("valkey-server") if mixed else self.options.server)
+            self.add(genuine("valkey-server") if mixed or self.options.replace else self.options.server)
         for i, node in enumerate(self.nodes[:PRIMARIES]):
             node.call("CLUSTER", "ADDSLOTSRANGE", SLOTS * i // PRIMARIES, SLOTS * (i + 1) // PRIMARIES - 1)
             node.call("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
@@ -549,6 +554,69 @@ class Round:
             raise Wrong(f"{len(lost)} counters are wrong, for example {lost[:3]}, {'lossy' if lossy else 'lossless'}")
 
 
+def restart_with(group, node, program):
+    """Stops a replica properly and starts a program in its directory."""
+    group.note(f"{node.name} becomes {program}")
+    node.signal(signal.SIGTERM)
+    node.process.wait(30)
+    node.program = [program]
+    node.start()
+    wait_for("one view", lambda: not group.disagreement())
+    wait_for("a copy", lambda: node.info("replication").get("master_link_status") == "up")
+
+
+def replace(group, program):
+    """Restarts all nodes with a program, while clients write. Returns the number of acknowledged writes that are lost,
+    and of all."""
+    writers = [Writer(group, i) for i in range(3)]
+    for writer in writers:
+        writer.start()
+    time.sleep(1)
+    for node in [node for node, of in group.by_role().items() if of]:
+        restart_with(group, node, program)
+    for node in [node for node, of in group.by_role().items() if of is None]:
+        replica = next(other for other, of in group.by_role().items() if of is node)
+        group.note(f"failover from {node.name} to {replica.name}: {replica.call('CLUSTER', 'FAILOVER')}")
+        wait_for("a failover", lambda node=node: group.by_role()[node] is not None)
+        wait_for("one view", lambda: not group.disagreement())
+        restart_with(group, node, program)
+    for writer in writers:
+        writer.ends = True
+    for writer in writers:
+        writer.join()
+    wait_for("one view", lambda: not group.disagreement())
+    lost = total = 0
+    reader = Writer(group, 0)
+    for writer in writers:
+        for counter, acknowledged in writer.acknowledged.items():
+            replies = reader.execute(counter.partition("}")[0] + "}", [("GET", counter)])
+            if not replies:
+                raise Wrong(f"{counter} cannot be read")
+            total += acknowledged
+            lost += max(0, acknowledged - int(replies[0] or 0))
+    for node in [node for node, of in group.by_role().items() if of is None]:
+        node.call("FLUSHALL")
+    return lost, total
+
+
+def run_replace(options, directory, note):
+    group = Group(options, directory, note)
+    try:
+        group.start()
+        results = []
+        for program in (genuine("valkey-server"), options.server, genuine("valkey-server")):
+            lost, total = replace(group, program)
+            results.append(lost)
+            print(f"{program}: {lost} of {total} acknowledged writes lost", flush=True)
+        failed = max(results[1:]) > results[0]
+    finally:
+        for node in group.nodes:
+            node.thaw()
+            node.stop()
+    print(f"{2 - failed} passed, {int(failed)} failed")
+    return int(failed)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Breaks a cluster, and compares its nodes.")
     parser.add_argument("rounds", nargs="?", type=int, default=10)
@@ -559,6 +627,7 @@ def main():
     parser.add_argument("--faults", type=lambda text: text.split(","), help="only these, separated by commas: " +
                         ", ".join(sorted({**FAULTS, **LOSSY})))
     parser.add_argument("--mixed", action="store_true", help="some nodes are genuine")
+    parser.add_argument("--replace", action="store_true", help="restart a genuine cluster with our program, and back")
     parser.add_argument("--server", default=ours())
     parser.add_argument("--keep", help="keep the files below this directory")
     parser.add_argument("--verbose", action="store_true")
@@ -571,6 +640,11 @@ def main():
         history.append(f"{time.monotonic() - started:8.3f} {time.strftime('%H:%M:%S')} {text}")
         if options.verbose:
             print(history[-1], flush=True)
+    if options.replace:
+        failed = run_replace(options, directory, note)
+        if not failed and not options.keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        return failed
     group, attempts, acknowledged = Group(options, directory, note), [{}, {}, {}], [{}, {}, {}]
     number = 0
     try:

@@ -364,6 +364,32 @@ static void a_header_that_was_lost_is_not_repeated(void **state) {
     sim_free(&sim);
 }
 
+/* No message is lost in a connection, but a host may drop one. The peer's own link works: nobody notices a silence. */
+static void a_ping_that_was_lost_is_repeated(void **state) {
+    build(6, 3);
+    struct cluster_node *node = node_of(1, 0);
+    int64_t lost_ms = node->ping_sent_ms = time_at(1);
+    sim_run(&sim, 5000); /* the node timeout is 2000 */
+    assert_true(node->ping_sent_ms != lost_ms && node->pong_received_ms > lost_ms);
+    assert_int_equal(sim.elections, 0);
+    sim_agree(&sim, 1000);
+    sim_free(&sim);
+}
+
+/* All nodes meet one of them; whoever hears of new nodes tells others at once. */
+static void sixty_nodes_know_each_other_in_seconds(void **state) {
+    sim_init(&sim, 1, 60, 15000);
+    for (unsigned i = 1; i < sim.count; i++)
+        cluster_meet(cluster_at(0), sim.machines[i].address, 6379, 16379, "test", time_at(0));
+    sim_run(&sim, 4000);
+    for (unsigned i = 0; i < sim.count; i++) {
+        assert_int_equal(cluster_at(i)->nodes.count, sim.count);
+        for (unsigned n = 0; n < sim.count; n++)
+            assert_true(n == i || (node_of(i, n)->link && node_of(i, n)->link->connected));
+    }
+    sim_free(&sim);
+}
+
 static void votes_need_a_failed_primary_and_a_new_epoch(void **state) {
     build(6, 3);
     struct cluster *voter = cluster_at(1);
@@ -572,6 +598,8 @@ int main(void) {
         cmocka_unit_test(a_node_that_moves_is_found),
         cmocka_unit_test(idle_nodes_repeat_their_headers),
         cmocka_unit_test(a_header_that_was_lost_is_not_repeated),
+        cmocka_unit_test(a_ping_that_was_lost_is_repeated),
+        cmocka_unit_test(sixty_nodes_know_each_other_in_seconds),
         cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),

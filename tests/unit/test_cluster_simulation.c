@@ -128,6 +128,11 @@ static void a_dead_process_is_replaced_within_a_second(void **state) {
 static void seeds_of_faults_end_in_agreement(void **state) {
     for (uint64_t seed = 1; seed <= 120; seed++) run_seed(seed, 0, 30, false);
 }
+/* Seeds that have found a defect. */
+static void seeds_that_failed_once_end_in_agreement(void **state) {
+    static const uint64_t seeds[] = {274, 320, 1077, 1995, 2343, 2610};
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) run_seed(seeds[i], 0, 30, false);
+}
 static void a_hundred_nodes_agree_after_faults(void **state) {
     run_seed(1, 100, 10, false);
 }
@@ -141,6 +146,7 @@ int main(void) {
         cmocka_unit_test(short_pauses_cause_no_failover),
         cmocka_unit_test(a_dead_process_is_replaced_within_a_second),
         cmocka_unit_test(seeds_of_faults_end_in_agreement),
+        cmocka_unit_test(seeds_that_failed_once_end_in_agreement),
         cmocka_unit_test(a_hundred_nodes_agree_after_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
