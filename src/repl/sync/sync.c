@@ -46,6 +46,8 @@ struct sync_who sync_who;
 static struct reply_barrier barrier;
 static struct sync_when when = {.committed = -1};
 static struct event_timer tick_timer, commit_timer;
+static uint64_t released;       /* the sequence number up to which the barrier was released */
+static uint64_t changed_at;     /* ticks: the first change that has no mark yet. Before it was sent to anybody */
 static uint64_t issued, marked; /* sequence numbers of the barrier: the last one; the last one with a mark */
 static int64_t written_at;      /* the offset of the last mark of a write */
 static int64_t told;            /* the offset of the last COMMIT */
@@ -61,8 +63,13 @@ int64_t sync_now_ms(void) {
 
 /* --- Replies --- */
 
-static void on_change(struct propagation_listener *self, const struct propagation *propagation) {
+static void issue(void) {
+    if (issued == marked) changed_at = ticks_now();
     issued = reply_barrier_issue(&barrier);
+}
+
+static void on_change(struct propagation_listener *self, const struct propagation *propagation) {
+    issue();
 }
 static struct propagation_listener changes = {.command = on_change, .changes_only = true, .target = PROPAGATE_REPLICAS};
 
@@ -70,7 +77,12 @@ static void mark(void) {
     if (issued == marked) return;
     marked = issued;
     written_at = role->position.offset;
-    sync_when_mark(&when, issued, written_at, ticks_now());
+    sync_when_mark(&when, issued, written_at, changed_at);
+}
+
+/* Everything that was executed so far is committed: reads need not wait. Marks of heartbeats only carry a time. */
+static bool is_committed(void) {
+    return issued == released;
 }
 
 static void send_commit(void) {
@@ -83,7 +95,7 @@ static void send_commit(void) {
 
 /* Asks the replicas to acknowledge, and lets reads wait for it. */
 static void hold_reads(void) {
-    issued = reply_barrier_issue(&barrier);
+    issue();
     send_commit();
     mark();
 }
@@ -97,6 +109,7 @@ static uint64_t commit_due(struct event_timer *timer) {
 static void committed_up_to(int64_t offset) {
     uint64_t sequence = sync_when_commit(&when, offset);
     if (!sequence) return;
+    released = sequence;
     if (sync_who.status == SYNC_LEADING) {
         lease_until = when.lease_from + ticks_of_us(LEASE_COUNTED_US);
         if (told < written_at && !commit_timer.heap_index)
@@ -111,13 +124,22 @@ static void fail_waiting(const char *reason) {
     if (closed) log_warning("Synchronous replication: closed %zu clients that waited for replies: %s", closed, reason);
 }
 
-static void forget_marks(void) {
+/* Replaces all marks by one at the end of the data: nothing up to there is known to be committed. Replies that wait go
+ * on waiting for it. */
+static void mark_all_again(void) {
     sync_when_reset(&when);
-    marked = issued;
     told = 0;
     lease_until = 0;
+    issue();
+    mark();
+}
+
+/* The same after the clients that wait were closed. */
+static void mark_data(const char *reason) {
+    fail_waiting(reason);
     reply_barrier_disarm(&barrier);
     reply_barrier_arm(&barrier);
+    mark_all_again();
 }
 
 /* --- The filter --- */
@@ -135,7 +157,7 @@ static bool is_plain_replica(void) {
 }
 
 static bool data_passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
-    return writable && (reply_barrier_unreleased() || lease_holds());
+    return writable && (!is_committed() || lease_holds());
 }
 
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
@@ -143,7 +165,7 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     static char text[320];
     if (!started) return FILTER_PASS;
     if (is_plain_replica()) {
-        if (role->link == ROLE_LINK_CONNECTED || (!when.count && issued == marked)) return FILTER_PASS;
+        if (role->link == ROLE_LINK_CONNECTED || is_committed()) return FILTER_PASS;
         *error =
             "NOSYNCREPLICAS This replica has writes that may never be acknowledged, and its link to the primary is "
             "down.";
@@ -151,7 +173,7 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     }
     if (sync_who.status == SYNC_LEADING) {
         if (writable) {
-            if (!reply_barrier_unreleased() && !lease_holds()) hold_reads();
+            if (is_committed() && !lease_holds()) hold_reads();
             return FILTER_PASS;
         }
         const struct sync_members *members = &sync_who.state.set.now;
@@ -196,7 +218,6 @@ static void effect_copy_from(void *context, const struct sync_member *member) {
 static void effect_lead(void *context) {
     log_notice("Synchronous replication: this server leads its group in term %llu",
                (unsigned long long)sync_who.standing.number);
-    forget_marks();
     if (role_is_replica()) {
         repl_lead();
     } else if (!repl_stream_has_backlog()) {
@@ -204,20 +225,16 @@ static void effect_lead(void *context) {
     }
     if (!repl_stream_has_backlog()) repl_stream_create_backlog();
     /* Nothing of the data is known to be committed before an entry of this term is. */
-    issued = reply_barrier_issue(&barrier);
-    mark();
+    mark_all_again();
 }
 
 static void effect_stand_down(void *context) {
     log_warning("Synchronous replication: this server no longer leads its group");
     writable = false;
-    fail_waiting("this server is no longer the primary");
-    forget_marks();
-    repl_disconnect_replicas("this server no longer leads its group");
     /* The data may have writes that no reply has acknowledged. A reader of this server, once it is a replica, waits
      * until the new primary has committed up to here, or its copy has replaced the data. */
-    issued = reply_barrier_issue(&barrier);
-    mark();
+    mark_data("this server is no longer the primary");
+    repl_disconnect_replicas("this server no longer leads its group");
 }
 
 static void effect_send_set(void *context, const struct sync_set *set) {
@@ -282,9 +299,7 @@ void sync_data_lost(void) {
 
 void sync_data_copied(void) {
     if (!sync_on) return;
-    forget_marks();
-    issued = reply_barrier_issue(&barrier); /* the copy may contain writes that are not committed */
-    mark();
+    mark_data("the data were replaced"); /* the copy may contain writes that are not committed */
     sync_who_advanced(&sync_who);
 }
 
@@ -370,6 +385,7 @@ static void hello(struct call *call) {
         return;
     }
     struct replica *replica = replica_get(call->client);
+    sync_replica_left(replica);
     mem_free(replica->sync);
     replica->sync = mem_alloc(sizeof hello);
     *replica->sync = hello;
@@ -388,6 +404,10 @@ static void asked(struct call *call) {
     struct memory_output text;
     if (!sync_ask_parse(call->argv[2], &ask)) {
         reply_error(call->reply, "ERR Malformed SYNC-ASK");
+        return;
+    }
+    if (server_is_loading()) { /* it must not end the link that it loads from, and its vote would not count */
+        reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
         return;
     }
     sync_who_asked(&sync_who, &ask, sync_now_ms(), &vote);
@@ -510,21 +530,21 @@ static void link_replicas(int64_t now_ms) {
 static void check_waiting(void) {
     uint64_t oldest = sync_when_oldest(&when), now = ticks_now();
     if (!oldest || now < oldest || ticks_to_us(now - oldest) < repl_timeout_us()) return;
-    if (is_plain_replica() && role->link == ROLE_LINK_CONNECTED) return; /* the primary fails them, or ends the link */
     if (reply_barrier_clients()) fail_waiting("no replica has acknowledged for repl-timeout");
 }
 
 static uint64_t tick(struct event_timer *timer) {
     int64_t now_ms = sync_now_ms();
-    if (!started || repl_stream_is_marked()) return TICK_US;
+    if (!started || repl_stream_is_marked() || server_is_loading()) return TICK_US;
     if (sync_who.status == SYNC_LEADING) link_replicas(now_ms);
     sync_who_tick(&sync_who, now_ms);
     update();
     if (sync_who.status == SYNC_LEADING && replicas.len && now_ms >= heartbeat_ms) {
         heartbeat_ms = now_ms + HEARTBEAT_MS;
-        send_commit();
+        uint64_t now = ticks_now();
         mark();
-        sync_when_mark(&when, issued, role->position.offset, ticks_now());
+        send_commit();
+        sync_when_mark(&when, marked, role->position.offset, now);
     }
     check_waiting();
     return TICK_US;
@@ -534,9 +554,9 @@ static void begin(void) {
     started = true;
     propagate_listen(&changes);
     reply_barrier_arm(&barrier);
+    mark_all_again(); /* the data may have writes that were never acknowledged */
     if (role_is_replica()) {
-        issued = reply_barrier_issue(&barrier); /* its data may have writes that were never acknowledged */
-        mark();
+        log_notice("Synchronous replication: this server follows the primary of its group");
     } else if (sync_who.state.group[0]) {
         sync_who_depose(&sync_who, sync_now_ms());
         log_notice("Synchronous replication: asking the other servers of the group whether this server may lead it");

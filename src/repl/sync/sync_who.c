@@ -133,10 +133,11 @@ void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t no
             if (who->status == SYNC_LEADING) {
                 stand_down(who, now_ms);
             } else if (who->status == SYNC_STANDING || who->status == SYNC_CATCHING_UP) {
-                who->next_ask_ms = now_ms + POLITE_MS; /* the other one first */
-                who->status = SYNC_STANDING;
+                who->status = SYNC_DEPOSED; /* from now on it asks politely */
+                who->probing = true;
                 who->vote_count = 0;
-                who->standing = (struct sync_term){0};
+                who->next_ask_ms = now_ms + POLITE_MS;
+                who->obstacle = "another server was asked to lead";
             }
             if (who->linked) {
                 who->linked = who->said = false;
@@ -300,7 +301,7 @@ static struct sync_vote *vote_of(struct sync_who *who, const char *id) {
 }
 
 static bool collects_votes(const struct sync_who *who) {
-    return (who->status == SYNC_DEPOSED && who->probing) || (who->status == SYNC_STANDING && who->standing.number);
+    return (who->status == SYNC_DEPOSED && who->probing) || who->status == SYNC_STANDING;
 }
 
 void sync_who_voted(struct sync_who *who, const struct sync_vote *vote, int64_t now_ms) {
@@ -368,7 +369,7 @@ static void candidate_tick(struct sync_who *who, int64_t now_ms) {
             begin_votes(who, now_ms);
             who->give_up_ms = now_ms + PROBE_MS + jitter(who);
         }
-    } else if (!who->standing.number || is_outvoted(who)) {
+    } else if (is_outvoted(who)) {
         begin_standing(who, now_ms);
     }
     who->next_ask_ms = now_ms + ASK_MS;

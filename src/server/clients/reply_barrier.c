@@ -183,7 +183,8 @@ void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     struct held_replies *held = reply_barrier_replies(client);
     bool writes = command_flags & (CMD_WRITE | CMD_RUNS_SCRIPT);
     if (!held) {
-        if (!writes && (issued == released || reads_pass || !(command_flags & CMD_READONLY))) return;
+        if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & CMD_READONLY)))
+            return;
         held = held_new(client);
         held->only_reads = !writes;
     }
@@ -286,7 +287,7 @@ static void held_leave(struct held_replies *held) {
 
 void reply_barrier_pass_reads(bool pass) {
     reads_pass = pass;
-    if (!pass) return;
+    if (!pass || barriers.len > 1) return;
     list_each(&waiting, link) {
         struct held_replies *held = container_of(link, struct held_replies, link);
         if (held->only_reads) held_leave(held);

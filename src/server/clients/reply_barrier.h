@@ -47,7 +47,8 @@ uint64_t reply_barrier_issue(struct reply_barrier *barrier);
  * within a command, they are flushed at the end of the turn. */
 void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence);
 /* Writes cannot be made safe for an unknown time (the disk is full). While `pass` is set, replies to commands that only
- * read are sent, although they may show such a write. Replies to writes, and pushes, continue to wait. */
+ * read are sent, although they may show such a write. Replies to writes, and pushes, continue to wait.
+ * It has no effect while another barrier is armed: a read must not show what that one holds back. */
 void reply_barrier_pass_reads(bool pass);
 /* Held replies will never be sent: closes all clients that have some. Returns their number. */
 size_t reply_barrier_close_waiting(void);
