@@ -661,6 +661,76 @@ static void a_dead_member_is_replaced_by_a_new_server(void **state) {
     assert_int_equal(sim.nodes[0].who.state.set.now.count, 3);
 }
 
+static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **state) {
+    sim_begin(9, 3, 1);
+    struct node *voter = &sim.nodes[2];
+    struct sync_vote vote;
+    struct sync_ask ask = {.kind = SYNC_STAND, .term = {.number = 1000}};
+    memcpy(ask.group, voter->who.state.group, sizeof ask.group);
+    memcpy(ask.term.id, sim.nodes[1].who.state.id, sizeof ask.term.id);
+    int64_t lease = voter->who.may_promise_ms;
+    assert_true(lease > sim.now); /* it has just acknowledged */
+    sync_who_asked(&voter->who, &ask, lease, &vote);
+    assert_int_equal(vote.answer, SYNC_WAIT); /* not on disk */
+    assert_false(voter->link);
+    sync_who_saved(&voter->who, voter->next_ticket, sim.now);
+    sync_who_asked(&voter->who, &ask, lease - 1, &vote);
+    assert_int_equal(vote.answer, SYNC_WAIT);
+    sync_who_asked(&voter->who, &ask, lease, &vote);
+    assert_int_equal(vote.answer, SYNC_PROMISED);
+    /* The same term is not promised to another candidate, and no lower one is followed. */
+    memcpy(ask.term.id, sim.nodes[0].who.state.id, sizeof ask.term.id);
+    bool lower = sync_term_compare(&ask.term, &voter->who.state.promised) < 0;
+    if (lower) sync_who_asked(&voter->who, &ask, lease, &vote);
+    assert_true(!lower || vote.answer == SYNC_REFUSED);
+    struct sync_welcome welcome = {.leads = true, .term = sim.nodes[0].who.standing};
+    memcpy(welcome.group, ask.group, sizeof welcome.group);
+    assert_non_null(sync_who_welcomed(&voter->who, &welcome, sim.now));
+    assert_false(voter->who.linked);
+}
+
+static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
+    sim_begin(10, 3, 1);
+    node_crash(&sim.nodes[0], true);
+    for (int i = 1; i < 3; i++) {
+        struct sync_set *set = &sim.nodes[i].who.state.set;
+        set->before = (struct sync_members){.replicas = 1, .count = 3};
+        for (int j = 0; j < 3; j++) fresh_id(&sim.nodes[0], set->before.list[j].id);
+    }
+    promote(&sim.nodes[1]);
+    run(5000);
+    assert_int_equal(sim.nodes[1].who.status, SYNC_STANDING);
+}
+
+static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
+    sim_begin(11, 3, 1);
+    struct sync_who *primary = &sim.nodes[0].who;
+    for (int i = 1; i < 3; i++) { /* they have an older set */
+        sync_who_peer_stored(primary, sim.nodes[i].who.state.id, &primary->standing, primary->state.set.version - 1);
+        sync_who_peer_acked(primary, sim.nodes[i].who.state.id, sim.nodes[0].len + 100);
+    }
+    int64_t before = primary->committed;
+    sync_who_peer_acked(primary, sim.nodes[1].who.state.id, sim.nodes[0].len + 200);
+    assert_int_equal(primary->committed, before);
+    sync_who_peer_stored(primary, sim.nodes[1].who.state.id, &primary->standing, primary->state.set.version);
+    assert_true(primary->committed > before);
+}
+
+static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state) {
+    sim_begin(12, 3, 1);
+    promote(&sim.nodes[1]);
+    promote(&sim.nodes[2]);
+    run(15000);
+    int leader = newest_leader();
+    assert_true(leader == 1 || leader == 2);
+    follow(&sim.nodes[0], leader);
+    run(3000);
+    unsigned leads = sim.leads;
+    run(20000);
+    assert_int_equal(sim.leads, leads);
+    assert_int_equal(newest_leader(), leader);
+}
+
 static uint64_t first_seed = 1, last_seed = 150;
 static unsigned total_leads, total_reads, recovered, total_acknowledged;
 
@@ -765,6 +835,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_server_without_a_group_or_a_set_does_not_lead),
         cmocka_unit_test(a_server_that_is_not_eligible_does_not_lead),
         cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
+        cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
+        cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
+        cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
+        cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
     };
