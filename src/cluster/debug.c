@@ -87,7 +87,7 @@ static const char *const reconnection_help[] = {"DISABLE-CLUSTER-RECONNECTION <0
                                                 "    Do not connect again to nodes whose link was lost.", NULL};
 static const char *const migration_help[] = {
     "SLOTMIGRATION <PREVENT-PAUSE|PREVENT-FAILOVER> <0|1>",
-    "    Let no migration of slots from this node hold writes, or hand over the slots.", NULL};
+    "    Let no migration from this node hold writes, and none to it take the slots.", NULL};
 static const char *const link_help[] = {"CLUSTERLINK KILL <to|from|all> <node-id>",
                                         "    Close the link to or from a node, or both.", NULL};
 

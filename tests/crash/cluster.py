@@ -344,6 +344,34 @@ def move_keys(r, source, target, slot, batches=None):
         batches = batches - 1 if batches else None
 
 
+def migrate_slots(r):
+    """Atomically, several slots and perhaps several jobs; other faults may hit it at any moment."""
+    source, target = r.rng.sample(primaries(r), 2)
+    view, own = source.view(), None
+    own = sorted(view.nodes[view.myself][4])
+    slots = sorted({slot for slot in (source.call("CLUSTER", "KEYSLOT", f"{{t{r.rng.randrange(LETTERS)}}}")
+                                      for _ in range(12)) if slot in own})
+    if not slots:
+        return
+    words = [word for slot in slots for word in (slot, slot)]
+    reply = source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *words, "NODE", target.call("CLUSTER", "MYID"))
+    r.note(f"migrate slots {slots} {source.name}->{target.name}: {reply}")
+    if r.rng.random() < 0.1:
+        r.note(f"cancel migrations of {source.name}: {source.call('CLUSTER', 'CANCELSLOTMIGRATIONS')}")
+
+
+def migrations_end(nodes):
+    """Waits until no node takes part in one."""
+    over = (b"success", b"failed", b"cancelled")
+
+    def states(node):
+        jobs = node.call("CLUSTER", "GETSLOTMIGRATIONS")
+        if isinstance(jobs, Error):
+            return ["unknown"]
+        return [job[job.index(b"state") + 1] for job in jobs]
+    wait_for("the end of migrations", lambda: all(state in over for node in nodes for state in states(node)), 60)
+
+
 def move_and_leave(r):
     move_slot(r, complete=False)
 
@@ -403,7 +431,7 @@ def flush_foreign_slot(r):
 FAULTS = {"kill-replica": kill_replica, "stop-briefly": stop_briefly, "failover": failover, "cut-link": cut_link,
           "drop-packets": drop_packets, "move-slot": move_slot, "option": change_option, "reload": reload_data,
           "rewrite": rewrite_files, "full-sync": full_sync, "busy": busy_script, "replicate": replicate_other,
-          "flush-slot": flush_foreign_slot, "move-half": move_and_leave}
+          "flush-slot": flush_foreign_slot, "move-half": move_and_leave, "migrate": migrate_slots}
 LOSSY = {"kill-primary": kill_primary, "stop-long": stop_long, "force": failover_force, "takeover": failover_takeover,
          "move-kill": move_and_kill}
 
@@ -459,6 +487,7 @@ class Round:
         for node in nodes:
             node.thaw()
             node.call("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -1)
+        migrations_end(nodes)
         reason = [None]
         last = [0.0]
 

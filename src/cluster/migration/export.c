@@ -443,7 +443,7 @@ void export_step(struct job *job) {
     if (job->state == JOB_WAITING_TO_SNAPSHOT) begin_snapshot(job);
     if ((job->state == JOB_REPLICATING && job->pause_requested) || job->state == JOB_WAITING_TO_PAUSE)
         pause_if_ready(job);
-    if (job->state != JOB_FAILOVER_PAUSED || !job->failover_requested || migration_settings.prevent_failover) return;
+    if (job->state != JOB_FAILOVER_PAUSED || !job->failover_requested) return;
     if (awaits_grant()) return;
     pause_writes(job, GRANTED_PAUSE_MS);
     job_set_state(job, JOB_EXPORT_GRANTED);

@@ -104,7 +104,6 @@ static void unexpected(struct job *job, struct slice message, const char *instea
 
 /* This node takes the slots. From here on their keys are seen, and the source's clients are sent here. */
 static void take_slots(struct job *job) {
-    job_set_state(job, JOB_IMPORT_GRANTED);
     cluster_take_slots(this_cluster, &job->slots, cluster_now());
     log_notice("Slot migration %s completed successfully. This node is now the owner of the slots", job_text(job));
     job_end(job, JOB_SUCCESS, "");
@@ -135,7 +134,8 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
             unexpected(job, SLICE("FAILOVER-GRANTED"), "waiting for the failover");
             return;
         }
-        take_slots(job);
+        job_set_state(job, JOB_IMPORT_GRANTED);
+        if (!migration_settings.prevent_failover) take_slots(job);
     } else if (slice_is(subcommand, "request-pause")) {
         unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
     } else if (slice_is(subcommand, "request-failover")) {
