@@ -174,7 +174,13 @@ void client_release(struct client *client);
 /* Holds the execution of writes or of all commands until `until_ms`, or until clients_unpause() with the same reason. A
  * second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
-enum pause_reason { PAUSE_COMMAND /* CLIENT PAUSE */, PAUSE_SHUTDOWN, PAUSE_FAILOVER, PAUSE_SLOT_MIGRATION, PAUSE_REASONS };
+enum pause_reason {
+    PAUSE_COMMAND /* CLIENT PAUSE */,
+    PAUSE_SHUTDOWN,
+    PAUSE_FAILOVER,
+    PAUSE_SLOT_MIGRATION,
+    PAUSE_REASONS
+};
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
 void client_postpone(struct client *client); /* a filter holds its request back until a pause ends: FILTER_HOLD */
