@@ -21,7 +21,8 @@ class Node:
         self.kind = kind
         self.server = stack.enter_context(Server(
             programs[kind], "--cluster-enabled", "yes", "--cluster-node-timeout", "10000",
-            "--cluster-ping-interval", "100", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--appendonly", "yes"))
+            "--cluster-ping-interval", "100", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
+            "--appendonly", "yes"))
         self.id = self.call("CLUSTER", "MYID").decode()
 
     def call(self, *words):
