@@ -146,7 +146,7 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
 COMMON_LAYERS := lib resp net
-SERVER_LAYERS := store formats server commands persistence repl pubsub script acl tracking cluster metrics
+SERVER_LAYERS := store formats server commands persistence repl pubsub script acl tracking cluster sentinel metrics
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c src/net/rdma/tls*.c)
@@ -164,7 +164,8 @@ HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) \
     $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
-PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof \
+PROGRAMS := src/valkey-server src/valkey-sentinel \
+    src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof \
     $(if $(filter yes,$(BUILD_RDMA)),src/valkey-rdma-proxy)
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
@@ -210,6 +211,10 @@ $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1)
 endef
 src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) $(B)/git_commit.o build/variant
 	$(call link,$(LIBS) $(LIBS_SERVER))
+# The server knows by its name that it is a Sentinel.
+src/valkey-sentinel: src/valkey-server
+	$(call say,LINK,$@)
+	$(Q)ln -sf valkey-server $@
 src/valkey-cli: $(call objects,$(COMMON) $(CLI)) $(B)/src/tools/cli_commands_txt.o build/variant
 	$(call link,$(LIBS) $(LIBS_EDIT))
 src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) $(B)/src/tools/benchmark_page_html.o build/variant

@@ -11,6 +11,7 @@
 #include "pubsub/pubsub.h"
 #include "repl/repl.h"
 #include "script/script.h"
+#include "sentinel/this_sentinel.h"
 #include "server/clients/listeners.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
@@ -72,7 +73,51 @@ static const struct feature *const features[] = {
     &repl_feature,
     NULL,
 };
+
+/* Of a Sentinel, which has no keys. */
+static const struct feature *const sentinel_features[] = {
+    &config_feature,
+    &server_feature,
+    &command_feature,
+    &clients_feature,
+    &tracking_feature,
+    &transactions_feature,
+    &blocking_feature,
+    &memory_feature,
+    &acl_feature,
+    &metrics_feature,
+    &io_threads_feature,
+    &maxmemory_feature,
+    &process_feature,
+    &stats_feature,
+    &info_feature,
+    &commandlog_feature,
+    &latency_feature,
+    &rdma_feature,
+    &tls_feature,
+    &sentinel_feature,
+    &pubsub_feature,
+    NULL,
+};
+static const struct feature *const features_without_sentinel[] = {
+    &role_feature,
+    &monitor_feature,
+    &defrag_feature,
+    &debug_feature,
+    &lolwut_feature,
+    &absent_feature,
+    &data_feature,
+    &script_feature,
+    &cluster_feature,
+    &persistence_feature,
+    &repl_feature,
+    NULL,
+};
 /* clang-format on */
+static const struct feature_mode sentinel_mode = {.features = sentinel_features,
+                                                  .settings_only = features_without_sentinel,
+                                                  .offers_command = sentinel_offers_command,
+                                                  .offers_section = sentinel_offers_section};
 
 static void version_print(void) {
     printf("Valkey server v=%s sha=%s:%d malloc=%s bits=%d build=%s\n", SERVER_VERSION, git_commit, git_dirty,
@@ -86,6 +131,7 @@ static void help_print(FILE *to, const char *program) {
             "       %s -v or --version\n"
             "       %s -h or --help\n"
             "       %s --test-memory MEGABYTES [PASSES]\n"
+            "       %s /path/to/sentinel.conf --sentinel\n"
             "       %s --check-system [DIRECTORY] (check kernel settings and RDMA; DIRECTORY: root of proc and sys)\n"
             "\n"
             "Options are those of the configuration file, with two dashes before their name:\n"
@@ -95,7 +141,7 @@ static void help_print(FILE *to, const char *program) {
             "       echo 'maxmemory 128mb' | %s -\n"
             "\n"
             "valkey.conf, which comes with the server, explains every option.\n",
-            program, program, program, program, program, program, program, program, program, program);
+            program, program, program, program, program, program, program, program, program, program, program);
 }
 
 /* Options that print something and exit without starting a server. */
@@ -113,10 +159,6 @@ static void early_arguments(int argc, char **argv) {
     if (strcmp(first, "--check-system") == 0) exit(process_check_system(argc > 2 ? argv[2] : ""));
     if (strcmp(first, "--test-memory") == 0)
         exit(memory_test_main(argv[0], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
-    if (strcmp(first, "--sentinel") == 0 || strstr(argv[0], "valkey-sentinel")) {
-        fprintf(stderr, "Sentinel mode is not part of this server.\n");
-        exit(1);
-    }
 }
 
 static void banner(void) {
@@ -147,11 +189,18 @@ int main(int argc, char **argv) {
     server_init(executable);
     server.git_commit = git_commit;
     server.git_dirty = git_dirty;
-    features_register(features);
+    bool is_sentinel = sentinel_mode_wanted(argc, argv);
+    if (is_sentinel) {
+        features_register_mode(&sentinel_mode);
+        sentinel_mode_begin();
+        argc = sentinel_arguments(argc, argv);
+    } else {
+        features_register(features);
+    }
 
     config_load(argc - 1, argv + 1);
     server_configured();
-    role_start();
+    if (!is_sentinel) role_start();
     process_daemonize();
     process_check_system_warnings();
     log_notice("oO0OoO0OoO0Oo Valkey is starting oO0OoO0OoO0Oo");
@@ -159,7 +208,7 @@ int main(int argc, char **argv) {
                (int)sizeof(void *) * 8, git_commit, git_dirty, (int)getpid());
     if (argc > 1)
         log_notice("Configuration loaded");
-    else
+    else if (!is_sentinel)
         log_warning("Warning: No config file specified, using the default config. In order to specify a config file "
                     "use %s /path/to/valkey.conf",
                     argv[0]);
@@ -177,8 +226,10 @@ int main(int argc, char **argv) {
     process_write_pid_file();
     process_title();
     log_notice("Server initialized");
-    loading_at_start();
-    repl_history_loaded();
+    if (!is_sentinel) {
+        loading_at_start();
+        repl_history_loaded();
+    }
     listeners_log_ready();
     process_notify_ready();
     server_run();

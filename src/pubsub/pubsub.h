@@ -13,6 +13,8 @@ enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
 /* Delivers a message to the subscribers of a channel and of the patterns that match it, or of a shard channel; returns
  * the number of receivers. */
 size_t pubsub_publish(struct slice channel, struct slice message, bool shard);
+/* PUBLISH calls this instead: a Sentinel takes messages from other Sentinels only. */
+void pubsub_replace_publish(void (*run)(struct call *call));
 bool pubsub_has_subscribers(void); /* of channels or patterns; false: no message needs to be built */
 
 /* Subscribe and unsubscribe a client. False: no change. */

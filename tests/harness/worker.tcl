@@ -12,7 +12,7 @@ set ::test_deadline 0
 set ::at_end {}
 array set ::spawned {}
 
-foreach f {resp assert util server cluster rdma follow rows aof replica primary} {
+foreach f {resp assert util server cluster sentinel rdma follow rows aof replica primary} {
     source [file join $::root tests harness $f.tcl]
 }
 expr {srand($::opt(seed))}

@@ -45,6 +45,8 @@ def tests(root):
             install(DESTDIR=place, PREFIX="/usr")
             found = files(place)
             for name in ("usr/bin/valkey-server", "usr/bin/valkey-cli", "usr/bin/valkey-benchmark",
+                         "usr/bin/valkey-sentinel", "etc/valkey/valkey-sentinel.conf",
+                         "usr/lib/systemd/system/valkey-sentinel.service", "usr/share/man/man1/valkey-sentinel.1",
                          "usr/bin/valkey-check-rdb", "usr/bin/valkey-check-aof", "usr/bin/valkey-pin-rdma",
                          "etc/valkey/valkey.conf", "etc/logrotate.d/valkey-server", "usr/lib/sysusers.d/valkey.conf",
                          "usr/lib/tmpfiles.d/valkey.conf", "usr/lib/systemd/system/valkey-server.service",

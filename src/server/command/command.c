@@ -220,10 +220,19 @@ static struct command *command_add(const struct command_spec *spec, struct comma
     return command;
 }
 
+static bool (*offers_command)(const char *container, const char *name); /* NULL: all */
+void commands_offer(bool (*offers)(const char *container, const char *name)) {
+    offers_command = offers;
+}
+static bool is_offered(const char *container, const char *name) {
+    return !offers_command || offers_command(container, name);
+}
+
 static void subcommands_add(struct command *command, const struct command_spec *specs) {
     struct command **last = &command->first_sub;
     while (*last) last = &(*last)->next_sub;
     for (const struct command_spec *spec = specs; spec->name; spec++) {
+        if (!is_offered(command->spec->name, spec->name)) continue;
         struct command *sub = command_add(spec, command);
         if (!hashtable_add(command->subcommands, sub)) malformed(spec->name, "a subcommand twice");
         *last = sub;
@@ -233,6 +242,7 @@ static void subcommands_add(struct command *command, const struct command_spec *
 
 void commands_register(const struct command_spec *specs) {
     for (const struct command_spec *spec = specs; spec->name; spec++) {
+        if (!is_offered(NULL, spec->name)) continue;
         if (table_find(slice_of(spec->name))) malformed(spec->name, "registered twice");
         struct command *command = command_add(spec, NULL);
         registry.top_level++;
@@ -244,6 +254,7 @@ void commands_register(const struct command_spec *specs) {
 
 void commands_register_subcommands(const char *container, const struct command_spec *specs) {
     struct command *command = table_find(slice_of(container));
+    if (!command && !is_offered(NULL, container)) return;
     if (!command || !command->subcommands) malformed(container, "subcommands of something else than a container");
     subcommands_add(command, specs);
 }

@@ -200,6 +200,8 @@ uint64_t command_usec(const struct command *command);
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it.
  */
 void commands_register(const struct command_spec *specs);
+/* Leaves out the commands for which this returns false, from now on. `container`: of a subcommand, or NULL. */
+void commands_offer(bool (*offers)(const char *container, const char *name));
 /* Adds subcommands to a registered container: those of a feature in a higher layer. */
 void commands_register_subcommands(const char *container, const struct command_spec *specs);
 /* Removes the commands of a registered table, under their current names; some may be missing. May be called at any

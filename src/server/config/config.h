@@ -95,6 +95,9 @@ struct config_directive {
     const char *(*handle)(int count, const struct slice *words);
     void (*rewrite)(struct output *out); /* all lines of the directive; may be NULL */
     int pass;                            /* private */
+    /* With it, each line keeps its place: this writes what replaces the line with these words, perhaps nothing, and
+     * `rewrite` what is left, at the end of the file. */
+    void (*rewrite_line)(int count, const struct slice *words, struct output *out);
 };
 void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one with the
                                                                                same name replaces the earlier */
@@ -106,6 +109,10 @@ void config_load(int argc, char **argv);
 /* 0: config_load() is not reading. Otherwise 1 plus the depth of the included file that contains the line being read.
  * For options whose lines add to the value of earlier lines instead of replacing it. */
 int config_reading_depth(void);
+/* For a directive that is executed later: the line being read, and its number. The text is valid within handle(). */
+int config_reading_line(struct slice *text);
+/* Ends the start-up as an invalid line does. */
+_Noreturn void config_fatal_line(int number, struct slice line, const char *reason);
 const char *config_file(void);                                  /* absolute path, "" if none was given */
 extern const struct config_option config_options_unbuilt[];     /* options of features that are not in this build */
 extern const struct config_directive config_directives_basic[]; /* rename-command, and refused or ignored ones */

@@ -24,6 +24,9 @@ static char *file_path; /* absolute; NULL: none */
 static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
+/* The same, while a directive is executed. */
+static int current_line;
+static struct slice current_text;
 
 int config_reading_depth(void) {
     return reading ? reading_depth + 1 : 0;
@@ -34,6 +37,16 @@ const char *config_file(void) {
 
 static void print_fatal_title(void) {
     fprintf(stderr, "\n*** FATAL CONFIG FILE ERROR (Version %s) ***\n", SERVER_VERSION);
+}
+void config_fatal_line(int number, struct slice line, const char *reason) {
+    print_fatal_title();
+    fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len, line.data,
+            reason);
+    exit(1);
+}
+int config_reading_line(struct slice *text) {
+    *text = current_text;
+    return current_line;
 }
 void config_fatal(const char *reason) {
     print_fatal_title();
@@ -164,6 +177,7 @@ static const char *load_lines(struct slice text) {
         int count = words_split(line, &words), depth = reading_depth;
         bool inner = count == 2 && slice_is(words[0], "include") &&
                      depth < INCLUDE_DEPTH_MAX; /* the nested call sets them itself */
+        current_line = number, current_text = line;
         const char *reason = count < 0    ? "Unbalanced quotes in configuration line"
                              : count == 0 ? NULL
                                           : load_words(count, words);
@@ -250,12 +264,7 @@ void config_load(int argc, char **argv) {
     int number;
     struct slice line;
     const char *reason = config_load_text(memory_output_slice(&text), &number, &line);
-    if (reason) {
-        print_fatal_title();
-        fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len,
-                line.data, reason);
-        exit(1);
-    }
+    if (reason) config_fatal_line(number, line, reason);
     memory_output_free(&text);
     config_server_start();
     tell_not_built();

@@ -44,7 +44,9 @@ static bool title_write(const char *program, const char *from, char *title, size
         const char *key, *value;
     } values[] = {{"title", program},
                   {"listen-addr", listeners_first_address(address, sizeof address)},
-                  {"server-mode", strcmp(server.mode, "cluster") == 0 ? "[cluster]" : ""},
+                  {"server-mode", strcmp(server.mode, "cluster") == 0    ? "[cluster]"
+                                  : strcmp(server.mode, "sentinel") == 0 ? "[sentinel]"
+                                                                         : ""},
                   {"port", NULL},
                   {"tls-port", tls_port},
                   {"unixsocket", listeners_unix_path()},

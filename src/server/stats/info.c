@@ -10,8 +10,14 @@
 static const struct info_section **sections; /* sorted by order, then by time of registration */
 static size_t sections_count;
 
+static bool (*offers_section)(const char *name); /* NULL: all */
+void info_offer(bool (*offers)(const char *name)) {
+    offers_section = offers;
+}
+
 void info_register(const struct info_section *added) {
     for (; added->name; added++) {
+        if (offers_section && !offers_section(added->name)) continue;
         sections = mem_realloc(sections, (sections_count + 1) * sizeof *sections);
         size_t at = sections_count++;
         for (; at && sections[at - 1]->order > added->order; at--) sections[at] = sections[at - 1];

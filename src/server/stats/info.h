@@ -14,6 +14,8 @@ struct info_section {
     void (*write)(struct output *out);
     void (*reset)(void); /* CONFIG RESETSTAT; may be NULL */
 };
+/* Leaves out the sections for which this returns false, from now on. */
+void info_offer(bool (*offers)(const char *name));
 void info_register(const struct info_section *sections); /* ends with name NULL */
 void info_line(struct output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */

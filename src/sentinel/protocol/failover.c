@@ -1,0 +1,273 @@
+/* failover.c: the steps of a failover, after this Sentinel has been elected, or on a user's request.
+ *
+ *     wait_start           until this Sentinel is elected; it gives up after the election timeout
+ *     select_slave         asks the candidates for their offsets and chooses one
+ *     send_slaveof_noone   promotes it (coordinated: the primary is told to hand over to it)
+ *     wait_promotion       until its INFO says that it is a primary
+ *     reconf_slaves        the other replicas follow it, parallel-syncs at a time
+ *     update_config        the group has a new primary
+ *
+ * Between selection and promotion nothing waits for a tick: each reply moves the failover on. */
+#include "sentinel/protocol/machine.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */ };
+
+const char *failover_state_name(enum failover_state state) {
+    static const char *const names[] = {[FAILOVER_NONE] = "none",
+                                        [FAILOVER_WAIT_START] = "wait_start",
+                                        [FAILOVER_SELECT] = "select_slave",
+                                        [FAILOVER_SEND_PROMOTION] = "send_slaveof_noone",
+                                        [FAILOVER_WAIT_PROMOTION] = "wait_promotion",
+                                        [FAILOVER_RECONFIGURE] = "reconf_slaves",
+                                        [FAILOVER_UPDATE_CONFIG] = "update_config"};
+    return names[state];
+}
+
+void failover_stuck(struct sentinel *s, struct instance *group, const char *format, ...) {
+    char text[sizeof group->stuck];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (strcmp(text, group->stuck) == 0) return;
+    memcpy(group->stuck, text, sizeof text);
+    machine_log(s, EVENT_NOTICE, "No failover of '%s' now: %s", group->name, text);
+}
+
+static void enter(struct sentinel *s, struct instance *group, enum failover_state state) {
+    group->failover = state;
+    group->failover_state_ms = s->now_ms;
+    group->offsets_asked_ms = 0;
+}
+
+void failover_start(struct sentinel *s, struct instance *group) {
+    enter(s, group, FAILOVER_WAIT_START);
+    group->flags |= INSTANCE_FAILOVER_IN_PROGRESS;
+    group->failover_epoch = ++s->current_epoch;
+    machine_save(s, true);
+    event_text(s, EVENT_WARNING, "+new-epoch", group, "%llu", (unsigned long long)s->current_epoch);
+    event_about(s, EVENT_WARNING, "+try-failover", group, "%s", "");
+    group->failover_start_ms = s->now_ms + (int64_t)(s->effects->random(s->context) % DESYNC_MS);
+    group->stuck[0] = 0;
+}
+
+bool failover_start_if_needed(struct sentinel *s, struct instance *group) {
+    if (!(group->flags & INSTANCE_O_DOWN) || group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return false;
+    int64_t wait = group->failover_start_ms ? group->failover_start_ms + group->failover_timeout_ms * 2 - s->now_ms : 0;
+    if (wait > 0) {
+        if (group->failover_logged_ms != group->failover_start_ms) {
+            time_t when = time(NULL) + (time_t)(wait / 1000);
+            char text[32];
+            group->failover_logged_ms = group->failover_start_ms;
+            if (!ctime_r(&when, text)) return false;
+            text[24] = 0;
+            machine_log(s, EVENT_NOTICE, "Next failover delay: I will not start a failover before %s", text);
+        }
+        return false;
+    }
+    failover_start(s, group);
+    return true;
+}
+
+static void failover_abort(struct sentinel *s, struct instance *group) {
+    group->flags &= ~(unsigned)(INSTANCE_FAILOVER_IN_PROGRESS | INSTANCE_FORCE_FAILOVER | INSTANCE_COORD_FAILOVER);
+    enter(s, group, FAILOVER_NONE);
+    if (group->promoted) group->promoted->flags &= ~(unsigned)INSTANCE_PROMOTED;
+    group->promoted = NULL;
+}
+
+/* --- Steps --- */
+
+static void wait_start(struct sentinel *s, struct instance *group) {
+    const char *leader = elected_leader(s, group, group->failover_epoch);
+    if ((!leader || strcmp(leader, s->id) != 0) && !(group->flags & INSTANCE_FORCE_FAILOVER)) {
+        int64_t patience = s->settings.timers.election_timeout;
+        if (patience > group->failover_timeout_ms) patience = group->failover_timeout_ms;
+        if (s->now_ms - group->failover_start_ms <= patience) return;
+        event_about(s, EVENT_WARNING, "-failover-abort-not-elected", group, "%s", "");
+        failover_abort(s, group);
+        return;
+    }
+    event_about(s, EVENT_WARNING, "+elected-leader", group, "%s", "");
+    if (s->settings.crash_after_election) s->effects->crash(s->context);
+    enter(s, group, FAILOVER_SELECT);
+    event_about(s, EVENT_WARNING, "+failover-state-select-slave", group, "%s", "");
+}
+
+/* The offsets of the last INFO may be 10 seconds old: asks the candidates again. True: all have answered. */
+static bool offsets_are_known(struct sentinel *s, struct instance *group) {
+    if (!group->offsets_asked_ms) {
+        group->offsets_asked_ms = s->now_ms;
+        each_instance(&group->replicas, replica) if (!sentinel_replica_unfit(s, replica)) info_request(s, replica);
+    }
+    if (s->now_ms - group->offsets_asked_ms >= OFFSETS_MS) return true;
+    each_instance(&group->replicas,
+                  replica) if (!sentinel_replica_unfit(s, replica) && replica->info_pending) return false;
+    return true;
+}
+
+static void log_unfit(struct sentinel *s, struct instance *group) {
+    if (!group->replicas.count) machine_log(s, EVENT_NOTICE, "No replica of '%s' is known", group->name);
+    each_instance(&group->replicas, replica) {
+        const char *why = sentinel_replica_unfit(s, replica);
+        if (why)
+            machine_log(s, EVENT_NOTICE, "Replica %s of '%s' cannot be promoted: it %s", replica->name, group->name,
+                        why);
+    }
+}
+
+static void select_replica(struct sentinel *s, struct instance *group) {
+    if (!offsets_are_known(s, group)) return;
+    struct instance *chosen = sentinel_choose_replica(s, group);
+    if (!chosen) {
+        log_unfit(s, group);
+        event_about(s, EVENT_WARNING, "-failover-abort-no-good-slave", group, "%s", "");
+        failover_abort(s, group);
+        return;
+    }
+    event_about(s, EVENT_WARNING, "+selected-slave", chosen, "%s", "");
+    chosen->flags |= INSTANCE_PROMOTED;
+    group->promoted = chosen;
+    enter(s, group, FAILOVER_SEND_PROMOTION);
+    event_about(s, EVENT_NOTICE, "+failover-state-send-slaveof-noone", chosen, "%s", "");
+}
+
+static void timed_out(struct sentinel *s, struct instance *group, const char *event) {
+    event_about(s, EVENT_WARNING, event, group, "%s", "");
+    failover_abort(s, group);
+}
+
+static void send_promotion(struct sentinel *s, struct instance *group) {
+    struct instance *chosen = group->promoted;
+    bool coordinated = group->flags & INSTANCE_COORD_FAILOVER, sent;
+    if (coordinated)
+        sent = link_is_up(group->link) &&
+               machine_send(s, group,
+                            &(struct sentinel_request){.kind = REQUEST_COORDINATED,
+                                                       .host = sentinel_announced(s, &chosen->address),
+                                                       .port = chosen->address.port,
+                                                       .timeout_ms = group->failover_timeout_ms});
+    else
+        sent = link_is_up(chosen->link) && send_replicate(s, chosen, NULL);
+    if (!sent) {
+        if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms)
+            timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
+        return;
+    }
+    event_about(s, EVENT_NOTICE, "+failover-state-wait-promotion", chosen, "%s", "");
+    enter(s, group, FAILOVER_WAIT_PROMOTION);
+}
+
+static void wait_promotion(struct sentinel *s, struct instance *group) {
+    bool coordinated = group->flags & INSTANCE_COORD_FAILOVER;
+    struct instance *chosen = group->promoted;
+    if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms) {
+        if (coordinated) machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_ABORT});
+        timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
+        return;
+    }
+    /* Its INFO says when it is a primary: ask for it more often than each second. */
+    if (chosen && s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
+}
+
+void failover_promoted(struct sentinel *s, struct instance *chosen) {
+    struct instance *group = chosen->primary;
+    bool coordinated = group->flags & INSTANCE_COORD_FAILOVER;
+    /* The others take the address from hello messages, because this epoch is greater. */
+    group->config_epoch = group->failover_epoch;
+    enter(s, group, FAILOVER_RECONFIGURE);
+    machine_save(s, true);
+    event_about(s, EVENT_WARNING, "+promoted-slave", chosen, "%s", "");
+    if (s->settings.crash_after_promotion) s->effects->crash(s->context);
+    event_about(s, EVENT_WARNING, "+failover-state-reconf-slaves", group, "%s", "");
+    s->effects->reconfig_script(s->context, group, "leader", "start", &group->address, &chosen->address);
+    if (coordinated) { /* FAILOVER closes no client connections, SLAVEOF by a Sentinel does */
+        machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
+        machine_send(s, chosen, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
+    }
+    hello_soon(s, group);
+}
+
+bool send_replicate(struct sentinel *s, struct instance *i, const struct sentinel_address *primary) {
+    return machine_send(s, i,
+                        &(struct sentinel_request){.kind = REQUEST_REPLICATE,
+                                                   .host = primary ? sentinel_announced(s, primary) : NULL,
+                                                   .port = primary ? primary->port : 0,
+                                                   .abort = i->reported.failover_in_progress});
+}
+
+static bool is_configured(const struct instance *replica) {
+    return replica->flags & (INSTANCE_PROMOTED | INSTANCE_RECONF_DONE);
+}
+
+/* All that can be reached follow the promoted one, or the time is over. */
+static void detect_end(struct sentinel *s, struct instance *group) {
+    unsigned missing = 0;
+    if (!group->promoted || group->promoted->flags & INSTANCE_S_DOWN) return;
+    each_instance(&group->replicas, replica) missing += !is_configured(replica) && !(replica->flags & INSTANCE_S_DOWN);
+    bool late = s->now_ms - group->failover_state_ms > group->failover_timeout_ms;
+    if (missing && !late) return;
+    if (late) {
+        event_about(s, EVENT_WARNING, "+failover-end-for-timeout", group, "%s", "");
+        each_instance(&group->replicas, replica) {
+            if (is_configured(replica) || replica->flags & INSTANCE_RECONF_SENT || !link_is_up(replica->link)) continue;
+            if (!send_replicate(s, replica, &group->promoted->address)) continue;
+            event_about(s, EVENT_NOTICE, "+slave-reconf-sent-be", replica, "%s", "");
+            replica->flags |= INSTANCE_RECONF_SENT;
+        }
+    }
+    event_about(s, EVENT_WARNING, "+failover-end", group, "%s", "");
+    enter(s, group, FAILOVER_UPDATE_CONFIG);
+}
+
+static void reconfigure(struct sentinel *s, struct instance *group) {
+    unsigned underway = 0;
+    each_instance(&group->replicas, replica) underway +=
+        (replica->flags & (INSTANCE_RECONF_SENT | INSTANCE_RECONF_INPROG)) != 0;
+    each_instance(&group->replicas, replica) {
+        if (is_configured(replica)) continue;
+        if (replica->flags & INSTANCE_RECONF_SENT &&
+            s->now_ms - replica->reconf_sent_ms > s->settings.timers.reconf_timeout) {
+            event_about(s, EVENT_NOTICE, "-slave-reconf-sent-timeout", replica, "%s", "");
+            replica->flags &= ~(unsigned)INSTANCE_RECONF_SENT;
+            replica->flags |= INSTANCE_RECONF_DONE; /* it is corrected later */
+        }
+        if (replica->flags & (INSTANCE_RECONF_SENT | INSTANCE_RECONF_INPROG | INSTANCE_RECONF_DONE)) continue;
+        if (!link_is_up(replica->link) || underway >= group->parallel_syncs || !group->promoted) continue;
+        if (!send_replicate(s, replica, &group->promoted->address)) continue;
+        replica->flags |= INSTANCE_RECONF_SENT;
+        replica->reconf_sent_ms = s->now_ms;
+        event_about(s, EVENT_NOTICE, "+slave-reconf-sent", replica, "%s", "");
+        underway++;
+    }
+    detect_end(s, group);
+}
+
+static void update_config(struct sentinel *s, struct instance *group) {
+    const struct instance *now = group->promoted ? group->promoted : group;
+    struct sentinel_address address = now->address;
+    event_text(s, EVENT_WARNING, "+switch-master", group, "%s %s %d %s %d", group->name,
+               sentinel_announced(s, &group->address), group->address.port, sentinel_announced(s, &address),
+               address.port);
+    group_change_primary(s, group, &address);
+}
+
+/* Frees the replicas when the failover ends. */
+void failover_step(struct sentinel *s, struct instance *group) {
+    if (!(group->flags & INSTANCE_FAILOVER_IN_PROGRESS)) return;
+    /* A server that the user removed, or that another Sentinel's configuration replaced. */
+    if (group->failover > FAILOVER_SELECT && !group->promoted) {
+        failover_abort(s, group);
+        return;
+    }
+    if (group->failover == FAILOVER_WAIT_START) wait_start(s, group);
+    if (group->failover == FAILOVER_SELECT) select_replica(s, group);
+    if (group->failover == FAILOVER_SEND_PROMOTION) send_promotion(s, group);
+    if (group->failover == FAILOVER_WAIT_PROMOTION) wait_promotion(s, group);
+    if (group->failover == FAILOVER_RECONFIGURE) reconfigure(s, group);
+    if (group->failover == FAILOVER_UPDATE_CONFIG) update_config(s, group);
+}

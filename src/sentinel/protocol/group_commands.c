@@ -1,0 +1,36 @@
+/* group_commands.c: what users ask of a group: RESET and FAILOVER. */
+#include "sentinel/protocol/machine.h"
+
+void sentinel_reset(struct sentinel *s, struct instance *group, int64_t now_ms) {
+    machine_time(s, now_ms);
+    group_reset(s, group, false);
+    event_about(s, EVENT_WARNING, "+reset-master", group, "%s", "");
+    machine_save(s, false);
+}
+
+const char *sentinel_failover(struct sentinel *s, struct instance *group, bool coordinated, int64_t now_ms) {
+    machine_time(s, now_ms);
+    if (group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return "INPROG Failover already in progress";
+    if (coordinated && !group->reported.has_failover_state)
+        return "NOGOODPRIMARY Primary does not support FAILOVER command";
+    if (!sentinel_choose_replica(s, group)) return "NOGOODSLAVE No suitable replica to promote";
+    machine_log(s, EVENT_NOTICE, "Executing user requested FAILOVER of '%s'", group->name);
+    failover_start(s, group);
+    group->flags |= INSTANCE_FORCE_FAILOVER;
+    if (coordinated) group->flags |= INSTANCE_COORD_FAILOVER;
+    /* The others are told the epoch by being asked for their votes, which a group that is up is not. */
+    if (!(group->flags & INSTANCE_S_DOWN)) {
+        group->flags |= INSTANCE_S_DOWN;
+        ask_others(s, group, true);
+        group->flags &= ~(unsigned)INSTANCE_S_DOWN;
+    }
+    return NULL;
+}
+
+void sentinel_reconnect(struct sentinel *s, unsigned kinds) {
+    each_instance(&s->groups, group) {
+        if (kinds & INSTANCE_PRIMARY) close_link(s, group->link);
+        if (kinds & INSTANCE_REPLICA) each_instance(&group->replicas, replica) close_link(s, replica->link);
+        if (kinds & INSTANCE_SENTINEL) each_instance(&group->sentinels, other) close_link(s, other->link);
+    }
+}

@@ -1,0 +1,185 @@
+/* reports.c: what the replies to PING and INFO say. */
+#include "lib/system/memory.h"
+#include "sentinel/protocol/machine.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { CONVERT_PUBLISH_PERIODS = 4 };
+
+/* --- PING --- */
+
+static bool begins(struct slice text, const char *word) {
+    size_t len = strlen(word);
+    return text.len >= len && memcmp(text.data, word, len) == 0;
+}
+
+static void ping_answered(struct sentinel *s, struct sentinel_link *link, const struct sentinel_answer *answer) {
+    struct instance *i = link->instance;
+    bool pong = begins(answer->text, "PONG");
+    if (pong || begins(answer->text, "LOADING") || begins(answer->text, "MASTERDOWN")) {
+        link->available_ms = s->now_ms;
+        link->unanswered_ms = 0;
+        if (pong) i->flags &= ~(unsigned)INSTANCE_PRIMARY_REBOOT;
+    } else if (begins(answer->text, "BUSY") && i->flags & INSTANCE_S_DOWN && !(i->flags & INSTANCE_SCRIPT_KILL_SENT)) {
+        /* A script runs for too long. Once: if the script has written, it cannot be killed. */
+        if (machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_KILL_SCRIPT}))
+            i->flags |= INSTANCE_SCRIPT_KILL_SENT;
+    }
+    link->pong_ms = s->now_ms;
+}
+
+/* --- INFO --- */
+
+struct discovery {
+    struct sentinel *s;
+    struct instance *group;
+    bool changed;
+};
+static void replica_seen(void *context, const char *host, int port) {
+    struct discovery *d = context;
+    struct sentinel_address address;
+    if (d->group->replicas.count >= SENTINEL_REPLICAS_MAX) return;
+    each_instance(&d->group->replicas,
+                  known) if (known->address.port == port && (strcmp(known->address.ip, host) == 0 ||
+                                                             strcasecmp(known->address.host, host) == 0)) return;
+    if (set_address(d->s, &address, slice_of(host), port, false)) return;
+    if (find_replica(d->s, d->group, &address)) return;
+    event_about(d->s, EVENT_NOTICE, "+slave", add_replica(d->s, d->group, &address), "%s", "");
+    d->changed = true;
+}
+
+static bool primary_is_sane(const struct sentinel *s, const struct instance *group) {
+    return group->reports_primary && !(group->flags & (INSTANCE_S_DOWN | INSTANCE_O_DOWN)) &&
+           s->now_ms - group->info_ms < s->settings.timers.info_period * 2;
+}
+static bool was_up_for(const struct sentinel *s, const struct instance *i, int64_t ms) {
+    int64_t last = i->s_down_ms > i->o_down_ms ? i->s_down_ms : i->o_down_ms;
+    return last == 0 || s->now_ms - last > ms;
+}
+
+/* A replica became a primary without this Sentinel's doing, or came back as one after a failover. */
+static void correct_role(struct sentinel *s, struct instance *replica) {
+    int64_t wait = s->settings.timers.publish_period * CONVERT_PUBLISH_PERIODS;
+    struct instance *group = replica->primary;
+    if (replica->flags & INSTANCE_PROMOTED || group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return;
+    if (!primary_is_sane(s, group) || !was_up_for(s, replica, wait) || s->now_ms - replica->role_ms <= wait) return;
+    if (send_replicate(s, replica, &group->address))
+        event_about(s, EVENT_NOTICE, "+convert-to-slave", replica, "%s", "");
+}
+static bool follows(struct sentinel *s, const struct instance *replica, const struct sentinel_address *primary) {
+    const struct server_info *r = &replica->reported;
+    struct sentinel_address told;
+    if (r->primary_port != primary->port) return false;
+    if (strcasecmp(r->primary_host, primary->ip) == 0 || strcasecmp(r->primary_host, primary->host) == 0) return true;
+    return !set_address(s, &told, slice_of(r->primary_host), r->primary_port, false) &&
+           sentinel_address_equal(s, &told, primary);
+}
+static void correct_primary(struct sentinel *s, struct instance *replica) {
+    struct instance *group = replica->primary;
+    int64_t wait = group->failover_timeout_ms;
+    if (!*replica->reported.primary_host || follows(s, replica, &group->address)) return;
+    if (group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return;
+    if (!primary_is_sane(s, group) || !was_up_for(s, replica, wait) || s->now_ms - replica->reconf_ms <= wait) return;
+    if (send_replicate(s, replica, &group->address))
+        event_about(s, EVENT_NOTICE, "+fix-slave-config", replica, "%s", "");
+}
+static void watch_reconfiguration(struct sentinel *s, struct instance *replica) {
+    struct instance *group = replica->primary;
+    if (replica->flags & INSTANCE_RECONF_SENT && group->promoted && follows(s, replica, &group->promoted->address)) {
+        replica->flags &= ~(unsigned)INSTANCE_RECONF_SENT;
+        replica->flags |= INSTANCE_RECONF_INPROG;
+        event_about(s, EVENT_NOTICE, "+slave-reconf-inprog", replica, "%s", "");
+    }
+    if (replica->flags & INSTANCE_RECONF_INPROG && replica->reported.primary_link_up) {
+        replica->flags &= ~(unsigned)INSTANCE_RECONF_INPROG;
+        replica->flags |= INSTANCE_RECONF_DONE;
+        event_about(s, EVENT_NOTICE, "+slave-reconf-done", replica, "%s", "");
+    }
+}
+
+static void keep_text(struct instance *i, struct slice text) {
+    if (i->info_len != text.len || !i->info) {
+        char *kept = mem_try_realloc(i->info, text.len + 1);
+        if (!kept) return;
+        i->info = kept;
+        i->info_len = text.len;
+    }
+    if (text.len) memcpy(i->info, text.data, text.len);
+}
+
+static void info_received(struct sentinel *s, struct instance *i, struct slice text) {
+    struct server_info info;
+    struct discovery discovery = {s, group_of(i), false};
+    keep_text(i, text);
+    bool is_group = i->flags & INSTANCE_PRIMARY;
+    server_info_read(text, &info, NULL, NULL);
+    if (!info.has_role) info.is_primary = i->reports_primary;
+    if (*info.run_id && strcmp(info.run_id, i->run_id) != 0) {
+        if (*i->run_id) {
+            event_about(s, EVENT_NOTICE, "+reboot", i, "%s", "");
+            if (is_group && i->reboot_down_after_ms) {
+                i->flags |= INSTANCE_PRIMARY_REBOOT;
+                i->reboot_ms = s->now_ms;
+            }
+        }
+        memcpy(i->run_id, info.run_id, sizeof i->run_id);
+    }
+    /* Replicas are taken from the primary only: one of a chain is not of the group's first row. */
+    if (is_group && info.is_primary) server_info_read(text, &info, replica_seen, &discovery);
+    if (!info.has_role) info.is_primary = i->reports_primary;
+    bool moved =
+        strcmp(info.primary_host, i->reported.primary_host) != 0 || info.primary_port != i->reported.primary_port;
+    if (!info.is_primary && moved) i->reconf_ms = s->now_ms;
+    i->reported = info;
+    i->info_ms = s->now_ms;
+    if (discovery.changed) machine_save(s, false);
+    if (info.is_primary != i->reports_primary) {
+        i->role_ms = s->now_ms;
+        i->reports_primary = info.is_primary;
+        if (!info.is_primary) i->reconf_ms = s->now_ms;
+        event_about(s, EVENT_VERBOSE, info.is_primary == is_group ? "+role-change" : "-role-change", i,
+                    "new reported role is %s", info.is_primary ? "master" : "slave");
+    }
+    if (s->tilt || is_group) return;
+    struct instance *group = i->primary;
+    if (info.is_primary && i->flags & INSTANCE_PROMOTED && group->flags & INSTANCE_FAILOVER_IN_PROGRESS &&
+        group->failover == FAILOVER_WAIT_PROMOTION)
+        failover_promoted(s, i);
+    else if (info.is_primary)
+        correct_role(s, i);
+    else
+        correct_primary(s, i);
+    if (!info.is_primary) watch_reconfiguration(s, i);
+}
+
+void sentinel_replied(struct sentinel *s, struct sentinel_link *link, enum sentinel_request_kind kind,
+                      const char *group_name, const struct sentinel_answer *answer, int64_t now_ms) {
+    machine_time(s, now_ms);
+    struct instance *i = link->instance;
+    switch (kind) {
+    case REQUEST_PING: ping_answered(s, link, answer); break;
+    case REQUEST_INFO:
+        if (i->info_pending) i->info_pending--;
+        if (answer->error) break;
+        info_received(s, i, answer->text);
+        /* A failover need not wait for the next tick. */
+        if (!s->tilt && group_of(i)->flags & INSTANCE_FAILOVER_IN_PROGRESS) failover_step(s, group_of(i));
+        break;
+    case REQUEST_HELLO:
+        if (!answer->error) i->published_ms = s->now_ms;
+        break;
+    case REQUEST_ASK: {
+        struct instance *group = sentinel_find_group(s, slice_of(group_name));
+        if (!group) break;
+        each_instance(&group->sentinels, other) {
+            if (other->link != link) continue;
+            ask_answered(s, other, answer);
+            /* Votes are counted at once. Failovers start at ticks only, which come at random times. */
+            if (!s->tilt && group->flags & INSTANCE_FAILOVER_IN_PROGRESS) failover_step(s, group);
+            break;
+        }
+        break;
+    }
+    default: break;
+    }
+}

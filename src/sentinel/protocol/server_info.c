@@ -1,0 +1,105 @@
+/* server_info.c: see server_info.h. */
+#include "sentinel/protocol/server_info.h"
+#include "lib/text/number.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool take_port(struct slice text, int *port) {
+    int64_t value;
+    if (!parse_int64(text, &value) || value < 0 || value > 65535) return false;
+    *port = (int)value;
+    return true;
+}
+static bool take_text(struct slice text, char *to, size_t size) {
+    if (text.len >= size || memchr(text.data, 0, text.len)) return false;
+    if (text.len) memcpy(to, text.data, text.len);
+    to[text.len] = 0;
+    return true;
+}
+/* Splits off the part before `mark`. */
+static struct slice part(struct slice *rest, char mark) {
+    const char *at = rest->len ? memchr(rest->data, mark, rest->len) : NULL;
+    struct slice before = {rest->data, at ? (size_t)(at - rest->data) : rest->len};
+    size_t skip = before.len + (at != NULL);
+    rest->data += skip, rest->len -= skip;
+    return before;
+}
+
+/* "ip=10.0.0.2,port=6380,state=online,...", or "10.0.0.2,6380,online" of old servers. */
+static void read_replica(struct slice text, void (*replica)(void *context, const char *host, int port), void *context) {
+    char host[INFO_HOST_MAX] = "";
+    int port = 0;
+    if (memchr(text.data, '=', text.len)) {
+        while (text.len) {
+            struct slice value = part(&text, ','), key = part(&value, '=');
+            if (slice_equal(key, SLICE("ip")) && !take_text(value, host, sizeof host)) return;
+            if (slice_equal(key, SLICE("port")) && !take_port(value, &port)) return;
+        }
+    } else if (!take_text(part(&text, ','), host, sizeof host) || !take_port(part(&text, ','), &port)) {
+        return;
+    }
+    if (*host && port) replica(context, host, port);
+}
+
+/* "name=rdma,bind=0.0.0.0,port=6379" */
+static void read_listener(struct slice text, struct server_info *info) {
+    bool rdma = false;
+    int port = 0;
+    while (text.len) {
+        struct slice value = part(&text, ','), key = part(&value, '=');
+        if (slice_equal(key, SLICE("name"))) rdma = slice_equal(value, SLICE("rdma"));
+        if (slice_equal(key, SLICE("port"))) take_port(value, &port);
+    }
+    if (rdma && port && !info->rdma_port) info->rdma_port = port;
+}
+
+static bool is_numbered(struct slice key, const char *word) {
+    size_t len = strlen(word);
+    return key.len > len && memcmp(key.data, word, len) == 0 && key.data[len] >= '0' && key.data[len] <= '9';
+}
+
+void server_info_read(struct slice text, struct server_info *info,
+                      void (*replica)(void *context, const char *host, int port), void *context) {
+    *info = (struct server_info){.priority = 100, .announced = true};
+    while (text.len) {
+        struct slice value = part(&text, '\n');
+        if (value.len && value.data[value.len - 1] == '\r') value.len--;
+        struct slice key = part(&value, ':');
+        int64_t number;
+        bool is_number = parse_int64(value, &number);
+#define FIELD(name) slice_equal(key, SLICE(name))
+        if (FIELD("run_id")) {
+            if (value.len == 40) take_text(value, info->run_id, sizeof info->run_id);
+        } else if (FIELD("role")) {
+            info->has_role = slice_equal(value, SLICE("master")) || slice_equal(value, SLICE("slave"));
+            info->is_primary = slice_equal(value, SLICE("master"));
+        } else if (is_numbered(key, "slave")) {
+            if (replica && value.len) read_replica(value, replica, context);
+        } else if (is_numbered(key, "listener")) {
+            read_listener(value, info);
+        } else if (FIELD("master_host")) {
+            if (!take_text(value, info->primary_host, sizeof info->primary_host)) info->primary_host[0] = 0;
+        } else if (FIELD("master_port")) {
+            take_port(value, &info->primary_port);
+        } else if (FIELD("master_link_status")) {
+            info->primary_link_up = slice_is(value, "up");
+        } else if (FIELD("master_link_down_since_seconds")) {
+            if (is_number && number >= 0 && number < INT64_MAX / 1000) info->primary_link_down_ms = number * 1000;
+        } else if (FIELD("slave_priority")) {
+            if (is_number) info->priority = number;
+        } else if (FIELD("slave_repl_offset")) {
+            uint64_t offset;
+            if (parse_uint64(value, &offset)) info->offset = offset;
+        } else if (FIELD("replica_announced")) {
+            info->announced = !(is_number && number == 0);
+        } else if (FIELD("master_failover_state")) {
+            info->has_failover_state = true;
+            info->failover_in_progress = !slice_equal(value, SLICE("no-failover"));
+        } else if (FIELD("loading")) {
+            info->loading = is_number && number != 0;
+        } else if (FIELD("sync_eligible")) {
+            info->sync_ineligible = is_number && number == 0;
+        }
+#undef FIELD
+    }
+}

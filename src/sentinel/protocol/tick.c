@@ -1,0 +1,183 @@
+/* tick.c: what happens periodically: links, PING, INFO and hello messages, TILT, and whether an instance is down in
+ * this Sentinel's own view (S_DOWN).
+ *
+ * TILT: a tick that comes much too late means that this process was stopped or that the machine is overloaded, so that
+ * the silence of others says nothing. The Sentinel then goes on watching but decides nothing. The clock of the machine
+ * leaves out the time in which it was stopped, so nobody looks down because of it, and TILT can end as soon as ticks
+ * have come in time for a while (TILT_SANE_MS); tilt-period limits it. If the user has set tilt-period, TILT lasts
+ * exactly that long. */
+#include "sentinel/protocol/machine.h"
+#include <string.h>
+
+enum { TILT_SANE_MS = 3000 };
+
+void machine_time(struct sentinel *s, int64_t now_ms) {
+    int64_t now = now_ms - s->stopped_ms;
+    /* Ticks come every 100 ms; an event may be the first thing that is seen after a stop. */
+    if (now - s->tick_ms > SENTINEL_STOPPED_MS && s->tick_ms) {
+        int64_t skip = now - s->tick_ms - 100;
+        if (s->now_ms > now - skip) skip = now - s->now_ms;
+        if (skip > 0) s->stopped_ms += skip, now -= skip;
+    }
+    if (now > s->now_ms) s->now_ms = now;
+}
+
+/* --- TILT --- */
+
+static void check_tilt(struct sentinel *s, int64_t since_ms) {
+    const struct sentinel_timers *timers = &s->settings.timers;
+    if (since_ms < 0 || since_ms > timers->tilt_trigger) {
+        s->insane_ms = s->now_ms;
+        if (!s->tilt) s->tilts++;
+        s->tilt = true;
+        s->tilt_start_ms = s->now_ms;
+        event_text(s, EVENT_WARNING, "+tilt", NULL, "#tilt mode entered");
+        return;
+    }
+    if (!s->tilt) return;
+    bool over = s->now_ms - s->tilt_start_ms > timers->tilt_period;
+    if (!s->settings.tilt_period_set && s->now_ms - s->insane_ms > TILT_SANE_MS) over = true;
+    if (!over) return;
+    s->tilt = false;
+    event_text(s, EVENT_WARNING, "-tilt", NULL, "#tilt mode exited");
+}
+
+/* --- Links --- */
+
+static void ping_instance(struct sentinel *s, struct instance *i) {
+    if (!machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_PING})) return;
+    i->link->ping_ms = s->now_ms;
+    if (!i->link->unanswered_ms) i->link->unanswered_ms = s->now_ms;
+}
+
+static void reconnect(struct sentinel *s, struct instance *i) {
+    struct sentinel_link *link = i->link;
+    if (!link->disconnected || i->address.port == 0) return;
+    if (s->now_ms - link->dial_ms < s->settings.timers.ping_period && link->dial_ms) return;
+    link->dial_ms = s->now_ms;
+    /* A name may have another address by now. */
+    if (s->settings.resolve_hostnames && strcmp(i->address.host, i->address.ip) != 0) {
+        char ip[SENTINEL_IP_MAX];
+        if (s->effects->resolve(s->context, i->address.host, true, ip)) memcpy(i->address.ip, ip, sizeof ip);
+    }
+    if (!*i->address.ip) return;
+    for (int kind = 0; kind < (i->flags & INSTANCE_SENTINEL ? 1 : LINK_KINDS); kind++) {
+        if (link->half[kind].state != HALF_NONE) continue;
+        link->half[kind].state = HALF_DIALING;
+        link->half[kind].since_ms = s->now_ms;
+        if (kind == LINK_PUBSUB) link->heard_ms = s->now_ms;
+        if (!link->instance) link->instance = i;
+        s->effects->dial(s->context, link, (enum link_kind)kind);
+    }
+    link->disconnected = false;
+    ping_instance(s, i);
+}
+
+void sentinel_link_opened(struct sentinel *s, struct sentinel_link *link, enum link_kind kind, int64_t now_ms) {
+    machine_time(s, now_ms);
+    link->half[kind].state = HALF_OPEN;
+    if (kind == LINK_PUBSUB) link->heard_ms = s->now_ms;
+}
+void sentinel_link_closed(struct sentinel *s, struct sentinel_link *link, enum link_kind kind, const char *reason,
+                          int64_t now_ms) {
+    machine_time(s, now_ms);
+    strncpy(link->error, reason, sizeof link->error - 1);
+    link->half[kind] = (struct link_half){.state = HALF_NONE};
+    link->disconnected = true;
+    if (kind == LINK_COMMANDS) link->pending = 0;
+    if (kind == LINK_COMMANDS && link->instance) link->instance->info_pending = 0;
+}
+void sentinel_link_heard(struct sentinel *s, struct sentinel_link *link, int64_t now_ms) {
+    machine_time(s, now_ms);
+    link->heard_ms = s->now_ms;
+}
+
+/* A link on which nothing comes back is opened anew: the connection may be dead and its peer alive. */
+static void check_links(struct sentinel *s, struct instance *i) {
+    struct sentinel_link *link = i->link;
+    const struct sentinel_timers *timers = &s->settings.timers;
+    struct link_half *commands = &link->half[LINK_COMMANDS], *pubsub = &link->half[LINK_PUBSUB];
+    if (commands->state != HALF_NONE && s->now_ms - commands->since_ms > timers->min_link_reconnect &&
+        link->unanswered_ms && s->now_ms - link->unanswered_ms > i->down_after_ms / 2 &&
+        s->now_ms - link->pong_ms > i->down_after_ms / 2) {
+        close_half(s, link, LINK_COMMANDS);
+    }
+    if (pubsub->state != HALF_NONE && s->now_ms - pubsub->since_ms > timers->min_link_reconnect &&
+        s->now_ms - link->heard_ms > timers->publish_period * 3)
+        close_half(s, link, LINK_PUBSUB);
+}
+
+/* --- Periodic commands --- */
+
+void info_request(struct sentinel *s, struct instance *i) {
+    if (!machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_INFO})) return;
+    i->info_sent_ms = s->now_ms;
+    i->info_pending++;
+}
+
+static void send_periodically(struct sentinel *s, struct instance *i) {
+    struct sentinel_link *link = i->link;
+    const struct sentinel_timers *timers = &s->settings.timers;
+    if (link->half[LINK_COMMANDS].state == HALF_NONE || link->pending >= PENDING_MAX * link->refs) return;
+    bool urgent =
+        i->flags & INSTANCE_REPLICA && (i->primary->flags & (INSTANCE_O_DOWN | INSTANCE_FAILOVER_IN_PROGRESS) ||
+                                        i->reported.primary_link_down_ms != 0);
+    int64_t info_period = urgent ? 1000 : timers->info_period;
+    if (info_period > timers->info_period) info_period = timers->info_period;
+    int64_t ping_period = i->down_after_ms < timers->ping_period ? i->down_after_ms : timers->ping_period;
+    /* An INFO that is on its way need not be sent again at once. */
+    bool info_underway = i->info_pending && s->now_ms - i->info_sent_ms < 1000;
+    if (!(i->flags & INSTANCE_SENTINEL) && !info_underway && (!i->info_ms || s->now_ms - i->info_ms > info_period))
+        info_request(s, i);
+    if (s->now_ms - link->pong_ms > ping_period && s->now_ms - link->ping_ms > ping_period / 2) ping_instance(s, i);
+    if (s->now_ms - i->published_ms > timers->publish_period) hello_publish(s, i);
+}
+
+/* --- S_DOWN --- */
+
+static void check_s_down(struct sentinel *s, struct instance *i) {
+    const struct sentinel_link *link = i->link;
+    int64_t silence = 0;
+    if (link->unanswered_ms)
+        silence = s->now_ms - link->unanswered_ms;
+    else if (link->disconnected)
+        silence = s->now_ms - link->available_ms;
+    check_links(s, i);
+    bool wrong_role = i->flags & INSTANCE_PRIMARY && !i->reports_primary &&
+                      s->now_ms - i->role_ms > i->down_after_ms + s->settings.timers.info_period * 2;
+    bool rebooting = i->flags & INSTANCE_PRIMARY_REBOOT && s->now_ms - i->reboot_ms > i->reboot_down_after_ms;
+    bool down = silence > i->down_after_ms || wrong_role || rebooting;
+    if (down && !(i->flags & INSTANCE_S_DOWN)) {
+        i->s_down_ms = s->now_ms;
+        i->flags |= INSTANCE_S_DOWN;
+        event_about(s, EVENT_WARNING, "+sdown", i, "%s", "");
+    } else if (!down && i->flags & INSTANCE_S_DOWN) {
+        i->flags &= ~(unsigned)(INSTANCE_S_DOWN | INSTANCE_SCRIPT_KILL_SENT);
+        event_about(s, EVENT_WARNING, "-sdown", i, "%s", "");
+    }
+}
+
+static void tick_instance(struct sentinel *s, struct instance *i) {
+    reconnect(s, i);
+    send_periodically(s, i);
+    if (!s->tilt) check_s_down(s, i);
+}
+
+static void tick_group(struct sentinel *s, struct instance *group) {
+    tick_instance(s, group);
+    each_instance(&group->replicas, replica) tick_instance(s, replica);
+    each_instance(&group->sentinels, other) tick_instance(s, other);
+    if (s->tilt) return;
+    check_o_down(s, group);
+    if (failover_start_if_needed(s, group)) ask_others(s, group, true);
+    failover_step(s, group);
+    ask_others(s, group, false);
+}
+
+void sentinel_tick(struct sentinel *s, int64_t now_ms) {
+    int64_t before = s->tick_ms, since = now_ms - s->stopped_ms - before;
+    machine_time(s, now_ms);
+    s->tick_ms = s->now_ms;
+    check_tilt(s, before ? since : 0);
+    each_instance(&s->groups, group) tick_group(s, group);
+}

@@ -1,0 +1,22 @@
+/* sentinel_file.h: a Sentinel's configuration file: its `sentinel ...` directives, and their rewriting.
+ *
+ * At start the directives are executed in three steps: those that the others depend on (resolve-hostnames,
+ * announce-hostnames, announce-ip and others of the process), then `monitor`, then the rest.
+ *
+ * The file is rewritten whenever the state changes. It keeps comments and other lines, and each directive's place. A
+ * thread writes it beside its path, syncs it and renames it (lib/system/file_writer.h), so a crash leaves a whole file.
+ * What a peer may learn only when it is on disk waits for sentinel_file_settle(). */
+#ifndef SENTINEL_SENTINEL_FILE_H
+#define SENTINEL_SENTINEL_FILE_H
+#include "server/config/config.h"
+#include <stdbool.h>
+
+extern const struct config_directive sentinel_directives[];
+void sentinel_file_read(void);  /* executes the directives; exits with the reason at the first invalid one */
+void sentinel_file_start(void); /* starts the writer; makes the id if there is none, and saves */
+void sentinel_file_stop(void);
+void sentinel_file_save(bool durable); /* soon; durable: before the next settle() returns */
+void sentinel_file_settle(void);       /* waits until all durable saves are on disk */
+int sentinel_file_flush(void);         /* saves now and waits; 0 or -errno */
+void sentinel_file_turn(void);         /* at the end of a turn: starts to write what has changed */
+#endif

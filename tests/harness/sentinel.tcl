@@ -1,0 +1,125 @@
+# Groups of servers with Sentinels. Servers 0, 1 and 2 are a primary and its replicas at the beginning.
+#
+#   start_sentinels {servers 3 sentinels 3 config {"sentinel parallel-syncs group 2"}} { ... }
+#   s 0 sentinel masters            a command to Sentinel 0
+#   g 1 info replication            a command to server 1
+#   sentinel_field 0 flags          a field of the group's primary as Sentinel 0 shows it
+#
+# `down-after-milliseconds` is 1 second. The name of the group is "group".
+
+set ::sentinel_ids {}
+set ::sentinel_group {}
+
+proc sentinel_level {id} {expr {[lsearch -exact $::servers $id] - [llength $::servers] + 1}}
+proc s {i args} {r [sentinel_level [lindex $::sentinel_ids $i]] {*}$args}
+proc g {i args} {r [sentinel_level [lindex $::sentinel_group $i]] {*}$args}
+proc s_srv {i what} {srv [sentinel_level [lindex $::sentinel_ids $i]] $what}
+proc g_srv {i what} {srv [sentinel_level [lindex $::sentinel_group $i]] $what}
+
+proc sentinel_field {i name} {dict get [s $i sentinel primary group] $name}
+# The port of the primary that Sentinel i names.
+proc named_port {i} {lindex [s $i sentinel get-primary-addr-by-name group] 1}
+proc sentinels_running {} {
+    set running {}
+    for {set i 0} {$i < [llength $::sentinel_ids]} {incr i} {
+        if {[process_alive [s_srv $i pid]]} {lappend running $i}
+    }
+    return $running
+}
+# Waits until all running Sentinels name another port than this, and returns it.
+proc wait_for_switch {from {ms 30000}} {
+    wait_for_condition $ms {
+        [llength [lsort -unique [lmap i [sentinels_running] {named_port $i}]]] == 1 &&
+        [named_port [lindex [sentinels_running] 0]] != $from
+    } "the Sentinels do not agree on another primary than $from"
+    return [named_port [lindex [sentinels_running] 0]]
+}
+proc server_of_port {port} {
+    for {set i 0} {$i < [llength $::sentinel_group]} {incr i} {
+        if {[g_srv $i port] == $port} {return $i}
+    }
+    error "no server has port $port"
+}
+# All servers but the primary follow it.
+proc wait_for_followers {port {ms 30000}} {
+    for {set i 0} {$i < [llength $::sentinel_group]} {incr i} {
+        if {[g_srv $i port] == $port || ![process_alive [g_srv $i pid]]} continue
+        wait_for_condition $ms {
+            [string match "*master_port:$port\r\n*master_link_status:up*" [g $i info replication]]
+        } "server $i does not follow $port"
+    }
+}
+proc wait_for_known {replicas others {ms 30000}} {
+    foreach i [sentinels_running] {
+        wait_for_condition $ms {
+            [sentinel_field $i num-slaves] >= $replicas && [sentinel_field $i num-other-sentinels] >= $others
+        } "Sentinel $i does not know the group"
+        wait_for_condition $ms {
+            ![string match *disconnected* [s $i sentinel replicas group]]
+        } "Sentinel $i is not connected to the replicas"
+    }
+}
+proc kill_group_server {i {signal KILL}} {
+    set id [lindex $::sentinel_group $i]
+    reconnect_of $id
+    proxy_stop $id
+    set ::server($id,expect_exit) 1
+    kill_process $signal $::server($id,pid)
+    server_reap $id 20000
+}
+proc start_again {id} {
+    server_launch $id
+    if {![server_wait_up $id]} {error "a server did not come back: [string range [server_text $id] end-2000 end]"}
+    set ::server($id,expect_exit) 0
+}
+proc start_group_server {i} {start_again [lindex $::sentinel_group $i]}
+proc stop_sentinel {i {signal KILL}} {
+    set id [lindex $::sentinel_ids $i]
+    reconnect_of $id
+    proxy_stop $id
+    set ::server($id,expect_exit) 1
+    kill_process $signal $::server($id,pid)
+    server_reap $id 20000
+}
+proc start_sentinel {i} {start_again [lindex $::sentinel_ids $i]}
+
+proc start_sentinels {options body} {
+    if {![block_wanted $options $body]} {
+        count_unwanted $body
+        return
+    }
+    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tags {}} $options]
+    set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags]
+    lappend ::tags sentinel {*}[dict get $o tags]
+    set ids {}
+    set ::sentinel_ids {}
+    set ::sentinel_group {}
+    set code [catch {
+        for {set i 0} {$i < [dict get $o servers]} {incr i} {
+            set overrides [list repl-diskless-sync-delay 0 {*}[dict get $o overrides]]
+            if {$::opt(rdma)} {lappend overrides rdma-replication yes}
+            if {$i} {lappend overrides replicaof "127.0.0.1 $::server([lindex $ids 0],port)"}
+            lappend ids [server_start [list overrides $overrides]]
+            lappend ::servers [lindex $ids end]
+            lappend ::sentinel_group [lindex $ids end]
+        }
+        set port $::server([lindex $ids 0],port)
+        for {set i 0} {$i < [dict get $o sentinels]} {incr i} {
+            set config [list "sentinel monitor group 127.0.0.1 $port [dict get $o quorum]" \
+                "sentinel down-after-milliseconds group 1000" "sentinel failover-timeout group 10000" \
+                {*}[dict get $o config]]
+            lappend ids [server_start [list args --sentinel config $config]]
+            lappend ::servers [lindex $ids end]
+            lappend ::sentinel_ids [lindex $ids end]
+        }
+        wait_for_followers $port
+        wait_for_known [expr {[dict get $o servers] - 1}] [expr {[dict get $o sentinels] - 1}]
+        uplevel 1 $body
+    } result opts]
+    lassign $saved ::servers ::sentinel_ids ::sentinel_group ::tags
+    foreach c $::test_clients {catch {$c -close}}
+    set problem [string trim [join [lmap id [lreverse $ids] {server_stop $id}] " "]]
+    foreach id $ids {foreach report [server_reports $id] {append problem "; $report"}}
+    if {$problem ne ""} {unit_problem "servers of a group with Sentinels: $problem"}
+    if {$code} {return -options $opts $result}
+}

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Our Sentinels over our and genuine servers, and our and genuine Sentinels in one quorum: a group loses its primary in
+each way, and comes back. All Sentinels must agree, all servers must follow, and the data must be the same."""
+import sys
+import threading
+
+from common import Report, genuine, wait_for
+from sentinel_group import NAME, PATIENCE, Group, device, fields_of
+
+report = Report()
+MIXES = {
+    "ours alone": (["ours"] * 3, ["ours"] * 3, False),
+    "ours alone, over RDMA": (["ours"] * 3, ["ours"] * 3, True),
+    "our Sentinels, genuine servers": (["genuine"] * 3, ["ours"] * 3, False),
+    "both kinds of each": (["ours", "genuine", "ours"], ["ours", "genuine", "ours"], False),
+    "one of our Sentinels beside two genuine ones": (["genuine", "ours", "genuine"], ["genuine", "ours", "genuine"],
+                                                     False),
+}
+
+
+def same_epochs(group):
+    return len({fields_of(s.call("SENTINEL", "master", NAME))[b"config-epoch"] for s in group.running()}) == 1
+
+
+def watch(name, mix, results):
+    group = None
+    try:
+        group = Group(*mix)
+        for how in ("killed", "frozen", "failover", "coordinated"):
+            if how == "coordinated" and mix[0][0] != mix[0][1]:
+                continue
+            primary = group.wait_whole()
+            primary.call("SET", "key", how)
+            primary.call("WAIT", 2, 10000)
+            seconds, resume = group.fail(how)
+            new = group.wait_primary(primary)
+            value = new.call("GET", "key")
+            resume()
+            group.wait_whole()
+            wait_for("all have the same data", lambda: len({s.call("DEBUG", "DIGEST") for s in group.servers}) == 1,
+                     PATIENCE)
+            wait_for("all have the same epoch", lambda: same_epochs(group), PATIENCE)
+            results.append(("%s: %s (%.1f s)" % (name, how, seconds), value == how.encode(), value))
+    except Exception as error:  # a thread's exception would go unnoticed
+        results.append(["%s: a failover" % name, False, repr(error)])
+        for process in (group.sentinels + group.servers) if group else []:
+            results[-1][2] += "\n--- %s port %d\n%s" % (process.program[-1], process.port, process.output(2500))
+    finally:
+        if group:
+            group.end()
+
+
+def main():
+    results, threads = [], []
+    for name, mix in MIXES.items():
+        if len(sys.argv) > 1 and sys.argv[1] not in name:
+            continue
+        if "genuine" in mix[0] + mix[1] and not genuine("valkey-sentinel"):
+            report.missing(name, "there is no genuine Valkey")
+        elif mix[2] and not device():
+            report.missing(name, "the software RDMA device is not built")
+        else:
+            threads.append(threading.Thread(target=watch, args=(name, mix, results), daemon=True))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, ok, detail in results:
+        report.check(name, ok, detail[:20000] if isinstance(detail, str) else detail)
+    report.finish()
+
+
+main()
