@@ -100,7 +100,7 @@ struct job *job_with_slot(unsigned slot, bool is_import) {
     return NULL;
 }
 
-void jobs_trim(void) {
+static void jobs_trim(void) {
     int64_t kept = 0;
     list_each(&jobs, link) {
         struct job *job = job_of(link);

@@ -84,7 +84,6 @@ void job_end(struct job *job, enum job_state state, const char *message);
 /* The same at the end of the turn; from anywhere. The first one counts. `message` is static. */
 void job_fail_later(struct job *job, const char *message);
 void jobs_settle(void); /* ends those that are to fail */
-void jobs_trim(void);
 void jobs_forget_all(void);
 void job_describe(const struct job *job, struct reply *reply);
 

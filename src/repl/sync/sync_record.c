@@ -25,7 +25,7 @@ const struct sync_member *sync_members_find(const struct sync_members *members, 
 
 static const char HEX[] = "0123456789abcdef";
 
-bool sync_id_is_valid(struct slice id) {
+static bool sync_id_is_valid(struct slice id) {
     if (id.len != SYNC_ID_LEN) return false;
     for (size_t i = 0; i < id.len; i++)
         if (!id.data[i] || !strchr(HEX, id.data[i])) return false;

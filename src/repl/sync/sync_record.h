@@ -81,7 +81,6 @@ struct sync_vote {
 
 /* Text. A parser returns false for text that it could not have written; the result is then undefined. */
 bool sync_host_is_valid(struct slice host);
-bool sync_id_is_valid(struct slice id);
 void sync_state_print(struct output *out, const struct sync_state *state);
 bool sync_state_parse(struct slice text, struct sync_state *state);
 void sync_set_print(struct output *out, const struct sync_set *set);
