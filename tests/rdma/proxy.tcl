@@ -21,7 +21,7 @@ proc through {address args} {
 }
 proc cli_through {socket args} {
     set got [run [file join $::root src valkey-cli] -s $socket {*}$args]
-    return [string trim [dict get $got out]]
+    return [string trim [dict get $got err][dict get $got out]]
 }
 proc stop_proxy {id} {
     kill_process TERM [spawn_pid $id]
@@ -44,16 +44,16 @@ proc status_of {id} {
 start_server {} {
     test "clients reach the server over RDMA, from TCP and a Unix socket" -needs [list file $proxy] {
         set socket [file join $unit_dir proxy.socket]
-        lassign [start_proxy --listen 0 --listen $socket] id address
         unharmed {
+            lassign [start_proxy --listen 0 --listen $socket] id address
             set c [through $address]
             assert_equal OK [$c set through proxy]
             assert_match "*transport=rdma*" [$c client info]
             assert_equal proxy [cli_through $socket get through]
             $c -close
+            assert_match *700 [file attributes $socket -permissions]
+            stop_proxy $id
         }
-        assert_equal 0700 [file attributes $socket -permissions] "permissions"
-        stop_proxy $id
         assert_equal 0 [file exists $socket]
     }
 
@@ -69,9 +69,9 @@ start_server {} {
     }
 
     test "large values and pipelines pass in both directions, with threads" -needs [list file $proxy] {
-        lassign [start_proxy --listen 0 --threads 3 --buffer 65536] id address
         set value [numbered 8000000]
         unharmed {
+            lassign [start_proxy --listen 0 --threads 3 --buffer 65536] id address
             for {set i 0} {$i < 6} {incr i} {lappend clients [through $address]}
             foreach c $clients {$c -send set big:[incr n] $value}
             foreach c $clients {assert_equal OK [$c -read]}
@@ -85,9 +85,9 @@ start_server {} {
             assert_morethan [dict get $status bytes-to-clients] 48000000
             foreach c $clients {$c -close}
             wait_for_condition 5000 {[dict get [status_of $id] clients] == 0}
+            r flushall
+            stop_proxy $id
         }
-        r flushall
-        stop_proxy $id
     }
 
     test "a client that reads nothing does not fill the proxy's memory" -needs [list file $proxy] {
@@ -111,7 +111,7 @@ start_server {} {
         set channel [socket 127.0.0.1 [lindex [split $address :] end]]
         at_test_end [list catch [list close $channel]]
         fconfigure $channel -translation binary
-        puts -nonewline $channel "PING\r\nDEBUG SLEEP 0.2\r\nECHO last\r\n"
+        puts -nonewline $channel "PING\r\nDEBUG SLEEP 0.1\r\nECHO last\r\n"
         flush $channel
         chan close $channel write
         assert_equal "+PONG\r\n+OK\r\n\$4\r\nlast\r\n" [read $channel]
@@ -189,8 +189,8 @@ test "clients of a server that has gone get errors, and replies when it is back"
     file mkdir $dir
     set start [list spawn -in $dir {*}$::opt(launcher) [file join $root src valkey-server] --port $port \
         --rdma-port $port --rdma-bind $::opt(rdma_host) --save "" --loglevel warning]
-    set server [{*}$start]
-    at_test_end [list catch [list kill_process KILL [spawn_pid $server]]]
+    set process [{*}$start]
+    at_test_end [list catch [list kill_process KILL [spawn_pid $process]]]
     wait_for_condition 10000 {[answers $port]}
     lassign [start_proxy_to $port --listen 0 --threads 2] id address
     for {set round 0} {$round < 3} {incr round} {
@@ -198,8 +198,8 @@ test "clients of a server that has gone get errors, and replies when it is back"
         for {set i 0} {$i < 6} {incr i} {lappend clients [through $address]}
         foreach c $clients {assert_equal PONG [$c ping]}
         foreach c [lrange $clients 0 2] {for {set i 0} {$i < 20} {incr i} {$c -send echo [string repeat x 10000]}}
-        kill_process KILL [spawn_pid $server]
-        catch {spawn_wait $server}
+        kill_process KILL [spawn_pid $process]
+        catch {spawn_wait $process}
         foreach c [lrange $clients 3 5] {assert_closed $c}
         foreach c [lrange $clients 0 2] {
             set ended [catch {while 1 {$c -read}}]
@@ -208,8 +208,8 @@ test "clients of a server that has gone get errors, and replies when it is back"
         set c [through $address -deferring 1]
         assert_match "-ERR valkey-rdma-proxy: RDMA: cannot connect to *" [$c -readline]
         assert_closed $c
-        set server [{*}$start]
-        at_test_end [list catch [list kill_process KILL [spawn_pid $server]]]
+        set process [{*}$start]
+        at_test_end [list catch [list kill_process KILL [spawn_pid $process]]]
         wait_for_condition 10000 {[answers $port]}
         assert_equal PONG [[through $address] ping]
     }

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QUIET_US = 20 * 1000 };
+enum { QUIET_US = 200 * 1000, LOOK_US = 20 * 1000 };
 
 struct side {
     struct connection *conn; /* NULL: closed */
@@ -67,11 +67,12 @@ static void forward(struct side *side) {
         conn_consume(from, from->in_len);
         return;
     }
-    size_t pending = conn_pending(to), space = pending < proxy_options.buffer ? proxy_options.buffer - pending : 0;
-    struct slice input = conn_peek(from);
-    size_t len = input.len < space ? input.len : space;
-    if (len) {
-        output_write(&to->out, slice_make(input.data, len));
+    /* A flush may send all of it at once, and then nobody calls on_drained(): go on while there is space. */
+    while (from->in_len) {
+        size_t pending = conn_pending(to), len = from->in_len;
+        if (pending >= proxy_options.buffer) break;
+        if (len > proxy_options.buffer - pending) len = proxy_options.buffer - pending;
+        output_write(&to->out, slice_make(from->in, len));
         conn_consume(from, len);
         conn_flush(to);
         side->last_us = clock_mono();
@@ -107,7 +108,7 @@ static uint64_t waited_for_replies(struct event_timer *timer) {
     uint64_t now = clock_mono();
     bool replied = pair->server.last_us > pair->client.last_us;
     bool busy = pair->client.conn && conn_pending(pair->client.conn) > 0; /* it takes its replies */
-    if (now < pair->linger_until_us && (busy || !replied || now - pair->server.last_us < QUIET_US)) return QUIET_US;
+    if (now < pair->linger_until_us && (busy || !replied || now - pair->server.last_us < QUIET_US)) return LOOK_US;
     close_drained(&pair->server);
     close_drained(&pair->client);
     return 0;
@@ -129,7 +130,7 @@ static void finish_forwarding(struct side *side) {
     }
     if (!pair->linger_until_us) {
         pair->linger_until_us = clock_mono() + (uint64_t)proxy_options.linger_ms * 1000;
-        event_timer_set(pair->worker->loop, &pair->timer, QUIET_US, waited_for_replies);
+        event_timer_set(pair->worker->loop, &pair->timer, LOOK_US, waited_for_replies);
     }
 }
 
