@@ -89,7 +89,7 @@ start_server {overrides {keyspace-per-slot yes} tags {keys}} {
     test "MEMORY STATS and INFO count the tables" -needs {ours 1} {
         set db [dict get [r memory stats] db.0]
         assert_range [dict get $db overhead.hashtable.main] 500000 1000000
-        assert_range [dict get $db overhead.hashtable.expires] 100000 300000
+        assert_range [dict get $db overhead.hashtable.expires] 100000 450000
         r flushall sync
         assert {![dict exists [r memory stats] db.0]}
     }
