@@ -133,9 +133,10 @@ void replica_send_auth(struct connection *conn) {
 }
 
 int replica_listening_port(void) {
-    return replica_settings.announce_port ? replica_settings.announce_port
-           : tls_for_replication()        ? listeners_tls_port()
-                                          : listeners_port();
+    if (replica_settings.announce_port) return replica_settings.announce_port;
+    if (tls_for_replication()) return listeners_tls_port();
+    /* A server without a TCP port is reached over RDMA only: REPLICAOF and `sentinel rdma yes` use this port then. */
+    return listeners_port() ? listeners_port() : listeners_rdma_port();
 }
 
 static void expect(const char *what) {

@@ -108,7 +108,8 @@ static void is_down_run(struct call *call) {
     }
     bool down = sentinel_is_down(this_sentinel, call->argv[2], (int)port, (uint64_t)epoch, call->argv[5], &leader,
                                  &leader_epoch, sentinel_now());
-    sentinel_file_settle(); /* the vote is on disk before the answer leaves */
+    /* A vote is on disk before it is answered. One that cannot be written is not given. */
+    if (sentinel_file_settle()) leader = "", leader_epoch = 0;
     reply_array(call->reply, 3);
     reply_integer(call->reply, down);
     reply_bulk_text(call->reply, *leader ? leader : "*");

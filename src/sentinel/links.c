@@ -160,7 +160,7 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
     case REQUEST_HELLO:
         sentinel_file_settle();
         return ASK(half, to, REQUEST_HELLO, "PUBLISH", sentinel_hello_channel, request->text);
-    case REQUEST_ASK: sentinel_file_settle(); return send_ask(half, to, request);
+    case REQUEST_ASK: return sentinel_file_settle() == 0 && send_ask(half, to, request);
     case REQUEST_REPLICATE: sentinel_file_settle(); return send_replication(half, to, request);
     case REQUEST_COORDINATED: sentinel_file_settle(); return send_coordinated(half, to, request);
     case REQUEST_ABORT: return SEND(half, to, "FAILOVER", "ABORT") & SEND(half, to, "CLIENT", "UNPAUSE");

@@ -447,14 +447,15 @@ void sentinel_file_save(bool durable) {
     changed = true;
     durable_changed |= durable;
 }
-void sentinel_file_settle(void) {
-    if (!writer) return;
+int sentinel_file_settle(void) {
+    if (!writer) return 0;
     /* An earlier content may not be written yet: the file is read for the next one. */
-    if (durable_changed) {
+    if (durable_changed || last_error) {
         if (file_writer_last_ticket(writer)) file_writer_wait(writer, file_writer_last_ticket(writer));
         submit(true);
     }
     if (unsafe_ticket) file_writer_wait(writer, unsafe_ticket);
+    return last_error;
 }
 void sentinel_file_turn(void) {
     if (!writer || !changed || done_ticket < file_writer_last_ticket(writer)) return;
@@ -462,8 +463,7 @@ void sentinel_file_turn(void) {
 }
 int sentinel_file_flush(void) {
     sentinel_file_save(true);
-    sentinel_file_settle();
-    return last_error;
+    return sentinel_file_settle();
 }
 
 void sentinel_file_start(void) {

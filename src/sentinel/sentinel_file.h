@@ -16,7 +16,9 @@ void sentinel_file_read(void);  /* executes the directives; exits with the reaso
 void sentinel_file_start(void); /* starts the writer; makes the id if there is none, and saves */
 void sentinel_file_stop(void);
 void sentinel_file_save(bool durable); /* soon; durable: before the next settle() returns */
-void sentinel_file_settle(void);       /* waits until all durable saves are on disk */
-int sentinel_file_flush(void);         /* saves now and waits; 0 or -errno */
-void sentinel_file_turn(void);         /* at the end of a turn: starts to write what has changed */
+/* Waits until all durable saves are on disk. Returns 0, or -errno: the file could not be written, and what depends on
+ * it must not be said. The next call tries again. */
+int sentinel_file_settle(void);
+int sentinel_file_flush(void); /* saves now and waits; 0 or -errno */
+void sentinel_file_turn(void); /* at the end of a turn: starts to write what has changed */
 #endif

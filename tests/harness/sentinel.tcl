@@ -12,7 +12,14 @@ set ::sentinel_group {}
 
 proc sentinel_level {id} {expr {[lsearch -exact $::servers $id] - [llength $::servers] + 1}}
 proc s {i args} {r [sentinel_level [lindex $::sentinel_ids $i]] {*}$args}
-proc g {i args} {r [sentinel_level [lindex $::sentinel_group $i]] {*}$args}
+# A Sentinel closes the connections of clients to a server whose role it changes.
+proc g {i args} {
+    set id [lindex $::sentinel_group $i]
+    if {![catch {r [sentinel_level $id] {*}$args} reply options]} {return $reply}
+    if {![string match "*connection closed*" $reply]} {return -options $options $reply}
+    reconnect_of $id
+    r [sentinel_level $id] {*}$args
+}
 proc s_srv {i what} {srv [sentinel_level [lindex $::sentinel_ids $i]] $what}
 proc g_srv {i what} {srv [sentinel_level [lindex $::sentinel_group $i]] $what}
 

@@ -233,9 +233,10 @@ struct sentinel {
     struct instance_list groups;
     struct instance **by_name; /* a table of chains */
     size_t by_name_size;
-    int64_t now_ms; /* of the input that is being handled, without the time in which this process was stopped */
-    int64_t stopped_ms;
-    int64_t tick_ms; /* last tick */
+    int64_t now_ms;     /* of the input that is being handled, without the time in which this process was stopped */
+    int64_t stopped_ms; /* left out of now_ms, in total */
+    int64_t late_ms;    /* of it since the last tick */
+    int64_t tick_ms;    /* last tick */
     bool tilt;
     int64_t tilt_start_ms, insane_ms; /* start of TILT; last tick that was late */
     uint64_t tilts;

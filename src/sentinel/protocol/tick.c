@@ -17,7 +17,7 @@ void machine_time(struct sentinel *s, int64_t now_ms) {
     if (now - s->tick_ms > SENTINEL_STOPPED_MS && s->tick_ms) {
         int64_t skip = now - s->tick_ms - 100;
         if (s->now_ms > now - skip) skip = now - s->now_ms;
-        if (skip > 0) s->stopped_ms += skip, now -= skip;
+        if (skip > 0) s->stopped_ms += skip, s->late_ms += skip, now -= skip;
     }
     if (now > s->now_ms) s->now_ms = now;
 }
@@ -175,8 +175,9 @@ static void tick_group(struct sentinel *s, struct instance *group) {
 }
 
 void sentinel_tick(struct sentinel *s, int64_t now_ms) {
-    int64_t before = s->tick_ms, since = now_ms - s->stopped_ms - before;
+    int64_t before = s->tick_ms, since = now_ms - s->stopped_ms - before + s->late_ms;
     machine_time(s, now_ms);
+    s->late_ms = 0;
     s->tick_ms = s->now_ms;
     check_tilt(s, before ? since : 0);
     each_instance(&s->groups, group) tick_group(s, group);

@@ -44,7 +44,7 @@ static _Noreturn void finish(void) {
     }
     process_remove_files();
     if (script_hooks) log_notice("Module lua unloaded");
-    log_warning("Valkey is now ready to exit, bye bye...");
+    log_warning("%s is now ready to exit, bye bye...", strcmp(server.mode, "sentinel") == 0 ? "Sentinel" : "Valkey");
     if (finish_by) finish_by();
     exit(0);
 }

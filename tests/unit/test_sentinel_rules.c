@@ -1,0 +1,260 @@
+/* Rules of the Sentinel state machine that the simulation does not name: what INFO says, which replica is chosen, TILT,
+ * hello messages of any content. */
+#include "lib/system/memory.h"
+#include "sentinel/protocol/sentinel.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct sentinel *s;
+static struct instance *group;
+static char events[4096];
+static int64_t now;
+
+static uint64_t fixed(void *context) {
+    return 7;
+}
+static bool resolve(void *context, const char *host, bool names, char ip[static SENTINEL_IP_MAX]) {
+    if (host[0] < '0' || host[0] > '9') return false;
+    snprintf(ip, SENTINEL_IP_MAX, "%.45s", host);
+    return true;
+}
+static bool own_address(void *context, const struct sentinel_link *link, char host[static SENTINEL_HOST_MAX],
+                        int *port) {
+    snprintf(host, SENTINEL_HOST_MAX, "10.9.9.9");
+    *port = 26379;
+    return true;
+}
+static void dial(void *context, struct sentinel_link *link, enum link_kind kind) {}
+static void close_link_half(void *context, struct sentinel_link *link, enum link_kind kind) {}
+static bool send_request(void *context, struct sentinel_link *link, const struct instance *to,
+                         const struct sentinel_request *request) {
+    return true;
+}
+static void save(void *context, bool durable) {}
+static void write_log(void *context, enum log_level level, const char *text) {}
+static void note_event(void *context, enum log_level level, const char *type, const char *text,
+                       const struct instance *of) {
+    size_t at = strlen(events);
+    snprintf(events + at, sizeof events - at, "%s;", type);
+}
+static void script(void *context, const struct instance *of, const char *role, const char *state,
+                   const struct sentinel_address *from, const struct sentinel_address *to) {}
+static void crash(void *context) {}
+static const struct sentinel_effects effects = {.random = fixed,
+                                                .resolve = resolve,
+                                                .own_address = own_address,
+                                                .dial = dial,
+                                                .close = close_link_half,
+                                                .send = send_request,
+                                                .save = save,
+                                                .log = write_log,
+                                                .event = note_event,
+                                                .reconfig_script = script,
+                                                .crash = crash};
+
+#define ID    "1111111111111111111111111111111111111111"
+#define OTHER "2222222222222222222222222222222222222222"
+
+static int begin(void **state) {
+    now = 1000000;
+    *events = 0;
+    s = sentinel_new(ID, &effects, NULL, now);
+    assert_null(sentinel_monitor(s, SLICE("g"), SLICE("10.0.0.1"), 6379, 2, &group, now));
+    sentinel_set_down_after(group, 5000);
+    return 0;
+}
+static int finish(void **state) {
+    sentinel_free(s);
+    return 0;
+}
+static void advance(int64_t ms) {
+    for (int64_t end = now + ms; now < end;) {
+        now += 100;
+        sentinel_tick(s, now);
+    }
+}
+static void answer(struct instance *i, enum sentinel_request_kind kind, const char *text) {
+    struct sentinel_answer given = {.text = slice_of(text)};
+    sentinel_replied(s, i->link, kind, "g", &given, now);
+}
+
+static void info_is_read(void **state) {
+    struct server_info info;
+    server_info_read(
+        SLICE("role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up\r\n"
+              "slave_repl_offset:77\r\nslave_priority:5\r\nreplica_announced:0\r\nloading:1\r\n"
+              "sync_eligible:0\r\nlistener0:name=tcp,bind=*,port=1\r\nlistener1:name=rdma,bind=x,port=2\r\n"),
+        &info, NULL, NULL);
+    assert_true(info.has_role && !info.is_primary && info.primary_link_up && info.loading && info.sync_ineligible);
+    assert_string_equal(info.primary_host, "10.0.0.1");
+    assert_int_equal(info.offset, 77);
+    assert_int_equal(info.priority, 5);
+    assert_int_equal(info.rdma_port, 2);
+    assert_false(info.announced);
+    assert_false(info.has_failover_state);
+    server_info_read(SLICE("role\r\nmaster_port:99999\r\nslave_repl_offset:-1\r\nmaster_link_down_since_seconds:-1"),
+                     &info, NULL, NULL);
+    assert_false(info.has_role);
+    assert_int_equal(info.primary_port, 0);
+    assert_int_equal(info.primary_link_down_ms, 0);
+}
+
+static void replicas_come_from_the_primary(void **state) {
+    sentinel_tick(s, now);
+    answer(group, REQUEST_INFO,
+           "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online\r\nslave1:10.0.0.3,6379,online\r\n"
+           "slave2:ip=nowhere,port=1\r\nslave3:ip=10.0.0.4\r\nslave4:\r\n");
+    assert_int_equal(group->replicas.count, 2);
+    assert_string_equal(events, "+slave;+slave;");
+    answer(group, REQUEST_INFO, "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online\r\n");
+    assert_int_equal(group->replicas.count, 2); /* only RESET forgets one */
+}
+
+static struct instance *add(const char *host, const char *info) {
+    bool duplicate;
+    assert_null(sentinel_add_replica(s, group, slice_of(host), 6379, &duplicate));
+    struct instance *replica = group->replicas.items[group->replicas.count - 1];
+    sentinel_tick(s, now);
+    answer(replica, REQUEST_PING, "PONG");
+    answer(replica, REQUEST_INFO, info);
+    return replica;
+}
+static void the_best_replica_is_chosen(void **state) {
+    struct instance *a = add("10.0.0.2", "role:slave\r\nslave_priority:100\r\nslave_repl_offset:10\r\n");
+    assert_ptr_equal(sentinel_choose_replica(s, group), a);
+    struct instance *b = add("10.0.0.3", "role:slave\r\nslave_priority:100\r\nslave_repl_offset:11\r\n");
+    assert_ptr_equal(sentinel_choose_replica(s, group), b);
+    struct instance *c = add("10.0.0.4", "role:slave\r\nslave_priority:10\r\nslave_repl_offset:1\r\n");
+    assert_ptr_equal(sentinel_choose_replica(s, group), c);
+    answer(c, REQUEST_INFO, "role:slave\r\nslave_priority:0\r\nslave_repl_offset:100\r\n");
+    assert_ptr_equal(sentinel_choose_replica(s, group), b);
+    answer(b, REQUEST_INFO, "role:slave\r\nslave_priority:100\r\nslave_repl_offset:11\r\nloading:1\r\n");
+    assert_string_equal(sentinel_replica_unfit(s, b), "is loading a data set");
+    assert_ptr_equal(sentinel_choose_replica(s, group), a);
+    answer(a, REQUEST_INFO, "role:slave\r\nslave_priority:100\r\nslave_repl_offset:10\r\nsync_eligible:0\r\n");
+    assert_null(sentinel_choose_replica(s, group));
+    assert_string_equal(sentinel_failover(s, group, false, now), "NOGOODSLAVE No suitable replica to promote");
+}
+static void equal_replicas_are_chosen_by_run_id(void **state) {
+    add("10.0.0.2", "run_id:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\nrole:slave\r\n");
+    struct instance *a = add("10.0.0.3", "run_id:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nrole:slave\r\n");
+    add("10.0.0.4", "role:slave\r\n");
+    assert_ptr_equal(sentinel_choose_replica(s, group), a);
+}
+
+static void a_silent_primary_is_down_and_comes_back(void **state) {
+    advance(4000);
+    assert_false(group->flags & INSTANCE_S_DOWN);
+    advance(2000);
+    assert_true(group->flags & INSTANCE_S_DOWN);
+    answer(group, REQUEST_PING, "LOADING Valkey is loading the dataset in memory");
+    advance(100);
+    assert_false(group->flags & INSTANCE_S_DOWN);
+    assert_string_equal(events, "+sdown;-sdown;");
+}
+static void a_stopped_process_finds_nobody_down(void **state) {
+    advance(1000);
+    answer(group, REQUEST_PING, "PONG");
+    now += 60000; /* the process was stopped */
+    sentinel_tick(s, now);
+    assert_true(s->tilt);
+    assert_string_equal(events, "+tilt;");
+    advance(2000);
+    answer(group, REQUEST_PING, "PONG");
+    advance(2000);
+    assert_false(s->tilt);
+    assert_string_equal(events, "+tilt;-tilt;");
+    assert_false(group->flags & INSTANCE_S_DOWN);
+    /* An event comes before the first tick. */
+    now += 60000;
+    answer(group, REQUEST_PING, "PONG");
+    advance(100);
+    assert_string_equal(events, "+tilt;-tilt;+tilt;");
+    assert_false(group->flags & INSTANCE_S_DOWN);
+    advance(4000);
+    answer(group, REQUEST_PING, "PONG");
+    assert_false(s->tilt);
+    s->settings.tilt_period_set = true;
+    now += 3000;
+    sentinel_tick(s, now);
+    for (int i = 0; i < 29; i++) {
+        answer(group, REQUEST_PING, "PONG");
+        advance(1000);
+    }
+    assert_true(s->tilt); /* as long as tilt-period says */
+    answer(group, REQUEST_PING, "PONG");
+    advance(2000);
+    assert_false(s->tilt);
+}
+
+static void hello(const char *text) {
+    sentinel_hello(s, slice_of(text), now);
+}
+static void malformed_hello_messages_change_nothing(void **state) {
+    static const char *const texts[] = {"",
+                                        ",,,,,,,",
+                                        "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379",
+                                        "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379,",
+                                        "10.0.1.1,0," OTHER ",1,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379,short,1,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",-1,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",99999999999999999999,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",9223372036854775808,g,10.0.0.1,6379,0",
+                                        "nowhere,26379," OTHER ",1,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",1,h,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," ID ",1,g,10.0.0.1,6379,0"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hello(texts[i]);
+    assert_string_equal(events, "");
+    assert_int_equal(group->sentinels.count, 0);
+    assert_int_equal(s->current_epoch, 0);
+}
+static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
+    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0,more,fields");
+    assert_string_equal(events, "+sentinel;+new-epoch;");
+    hello("10.0.1.2,26379," OTHER ",5,g,10.0.0.1,6379,0");
+    assert_string_equal(events, "+sentinel;+new-epoch;+sentinel-address-switch;+sentinel-address-update;");
+    *events = 0;
+    hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.7,6379,6");
+    assert_string_equal(events, "+new-epoch;+config-update-from;+switch-master;+slave;");
+    assert_string_equal(group->address.ip, "10.0.0.7");
+    assert_int_equal(group->replicas.count, 1);            /* the old primary */
+    hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.8,6379,6"); /* not newer */
+    assert_string_equal(group->address.ip, "10.0.0.7");
+}
+static void a_vote_is_given_once(void **state) {
+    const char *leader;
+    uint64_t epoch;
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 3, SLICE(OTHER), &leader, &epoch, now);
+    assert_string_equal(leader, OTHER);
+    assert_int_equal(epoch, 3);
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 3, SLICE(ID), &leader, &epoch, now);
+    assert_string_equal(leader, OTHER);
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 2, SLICE(ID), &leader, &epoch, now);
+    assert_string_equal(leader, OTHER);
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 4, SLICE(ID), &leader, &epoch, now);
+    assert_string_equal(leader, ID);
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 9, SLICE("*"), &leader, &epoch, now);
+    assert_string_equal(leader, "");
+    assert_int_equal(s->current_epoch, 4);
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
+    const struct CMUnitTest tests[] = {
+        TEST(info_is_read),
+        TEST(replicas_come_from_the_primary),
+        TEST(the_best_replica_is_chosen),
+        TEST(equal_replicas_are_chosen_by_run_id),
+        TEST(a_silent_primary_is_down_and_comes_back),
+        TEST(a_stopped_process_finds_nobody_down),
+        TEST(malformed_hello_messages_change_nothing),
+        TEST(a_hello_brings_sentinels_epochs_and_the_primary),
+        TEST(a_vote_is_given_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
