@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""python3-redis of the distribution against our server."""
+"""python3-redis of the distribution against our server.
+
+    redis_py.py [PORT PASSWORD-PORT]    the ports of running servers, the second one with the password "secret"; without
+                                        them the program starts its own"""
+import sys
 import threading
 import time
 
@@ -13,6 +17,22 @@ except ImportError:
     report.finish()
 
 
+class Running:
+    """A server that runs already."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        pass
+
+    def alive(self):
+        return redis.Redis(port=self.port, password=None if self.port == int(sys.argv[1]) else "secret").ping()
+
+
 def raises(name, kind, call):
     try:
         got = call()
@@ -23,7 +43,7 @@ def raises(name, kind, call):
         report.check(name, False, repr(e))
 
 
-with Server(ours()) as server:
+with Running(int(sys.argv[1])) if sys.argv[1:] else Server(ours()) as server:
     r = redis.Redis(port=server.port, decode_responses=True)
     raw = redis.Redis(port=server.port)
     report.equal("ping", True, r.ping())
@@ -108,7 +128,7 @@ with Server(ours()) as server:
     report.equal("nothing is left", 0, db.dbsize())
     report.check("our server is alive", server.alive())
 
-with Server(ours(), "--requirepass", "secret") as server:
+with Running(int(sys.argv[2])) if sys.argv[1:] else Server(ours(), "--requirepass", "secret") as server:
     report.equal("password", True, redis.Redis(port=server.port, password="secret").ping())
     report.equal("user and password", True, redis.Redis(port=server.port, username="default", password="secret").ping())
     # Versions differ in what they make of WRONGPASS.
