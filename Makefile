@@ -417,4 +417,5 @@ help:
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
     $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(FUZZ) \
     tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
--include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) $(call objects,src/client/run/run_main.c))
+-include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) \
+    $(call objects,src/client/run/run_main.c))

@@ -1,5 +1,5 @@
-"""Groups with Sentinels under faults, in three mixes: our Sentinels and servers; our Sentinels over genuine servers; our
-and genuine Sentinels over both kinds of servers.
+"""Groups with Sentinels under faults, in three mixes: our Sentinels and servers; our Sentinels over genuine servers;
+our and genuine Sentinels over both kinds of servers.
 
     tests/crash/sentinel [ROUNDS] [--mix ours|genuine-servers|mixed|genuine] [--seed N]
 

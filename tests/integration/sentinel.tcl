@@ -127,5 +127,6 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
 }
 
 test "A Sentinel needs a file" {
-    assert_match "*Sentinel needs config file on disk to save state. Exiting...*" [catch {run_server --sentinel} text; set text]
+    catch {run_server --sentinel} text
+    assert_match "*Sentinel needs config file on disk to save state. Exiting...*" $text
 }
