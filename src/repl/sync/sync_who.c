@@ -375,6 +375,11 @@ static void candidate_tick(struct sync_who *who, int64_t now_ms) {
     who->next_ask_ms = now_ms + ASK_MS;
     own_vote(who, now_ms);
     if (!collects_votes(who)) return;
+    /* Its own promise first: otherwise it could stand for the same term again after a restart. */
+    if (!who->probing && who->saved < who->promise_ticket) {
+        who->next_ask_ms = now_ms;
+        return;
+    }
     ask_members(who, &who->state.set.now);
     ask_members(who, &who->state.set.before);
 }
