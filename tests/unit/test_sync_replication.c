@@ -716,6 +716,17 @@ static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
     assert_true(primary->committed > before);
 }
 
+static void a_server_that_is_promoted_again_and_again_leads(void **state) {
+    sim_begin(13, 3, 1);
+    node_crash(&sim.nodes[0], true);
+    node_start(&sim.nodes[0]); /* it has to copy its data, too */
+    for (int i = 0; i < 300 && sim.nodes[0].who.status != SYNC_LEADING; i++) {
+        sync_who_stand(&sim.nodes[0].who, sim.now);
+        run(20);
+    }
+    assert_int_equal(sim.nodes[0].who.status, SYNC_LEADING);
+}
+
 static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state) {
     sim_begin(12, 3, 1);
     promote(&sim.nodes[1]);
@@ -838,6 +849,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
         cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
         cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
+        cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),
         cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),

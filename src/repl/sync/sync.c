@@ -359,6 +359,7 @@ void sync_follow(void) {
 }
 
 void sync_stand(void) {
+    if (sync_who.status == SYNC_STANDING || sync_who.status == SYNC_CATCHING_UP) return;
     const char *reason = sync_who_stand(&sync_who, sync_now_ms());
     if (sync_who.status != SYNC_LEADING) repl_drop_link(false);
     if (reason)

@@ -179,7 +179,8 @@ static const char *cannot_stand(const struct sync_who *who) {
 }
 
 const char *sync_who_stand(struct sync_who *who, int64_t now_ms) {
-    if (who->status == SYNC_LEADING) return NULL;
+    /* Asked again, it goes on: an election that began anew each time might never end. */
+    if (who->status == SYNC_LEADING || who->status == SYNC_STANDING || who->status == SYNC_CATCHING_UP) return NULL;
     if (who->linked) {
         who->linked = who->said = false;
         who->effects->unfollow(who->context);
