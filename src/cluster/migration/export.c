@@ -389,11 +389,19 @@ static void pause_writes(struct job *job, int64_t ms) {
     clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, job->paused_until_ms);
 }
 
+/* See migration.h: this node may be about to take slots itself. */
+static bool awaits_grant(void) {
+    list_each(&jobs, link) {
+        if (job_of(link)->state == JOB_FAILOVER_REQUESTED) return true;
+    }
+    return false;
+}
+
 static void pause_if_ready(struct job *job) {
     if (!job->client) return;
     size_t left = job_output(job);
     bool enough = migration_settings.failover_bytes < 0 || left <= (uint64_t)migration_settings.failover_bytes;
-    if (migration_settings.prevent_pause || !enough) {
+    if (migration_settings.prevent_pause || !enough || awaits_grant()) {
         if (job->state == JOB_REPLICATING) job_set_state(job, JOB_WAITING_TO_PAUSE);
         return;
     }
@@ -426,14 +434,6 @@ static void check_owners(struct job *job) {
     } else {
         job_fail_later(job, "Slots are no longer owned by myself");
     }
-}
-
-/* See migration.h: this node may be about to take slots itself. */
-static bool awaits_grant(void) {
-    list_each(&jobs, link) {
-        if (job_of(link)->state == JOB_FAILOVER_REQUESTED) return true;
-    }
-    return false;
 }
 
 void export_step(struct job *job) {
