@@ -23,6 +23,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int port, closed_port;
@@ -444,6 +445,22 @@ static void fork_child_reads_first(void) {
     close(fd);
 }
 
+/* A child that waits sleeps. */
+static void fork_child_polls(void) {
+    int fd = opened();
+    pid_t child = fork();
+    if (child == 0) {
+        struct pollfd p = {fd, POLLIN, 0};
+        clock_t before = clock();
+        if (poll(&p, 1, 300) != 0) _exit(1);
+        if (clock() - before > CLOCKS_PER_SEC / 10) _exit(2);
+        _exit(put(fd, "PING\r\n") && wait_for(fd, POLLIN) && got(fd, "+PONG\r\n") ? 0 : 3);
+    }
+    EXPECT(child_is_good(child));
+    EXPECT(pings(fd));
+    close(fd);
+}
+
 static void fork_parent_closes(void) {
     int fd = opened(), pipes[2];
     EXPECT(pipe(pipes) == 0);
@@ -848,6 +865,7 @@ static const struct {
     CASE(duplicates),
     CASE(fork_child_uses),
     CASE(fork_child_reads_first),
+    CASE(fork_child_polls),
     CASE(fork_parent_closes),
     CASE(fork_child_connects),
     CASE(spawned_program),

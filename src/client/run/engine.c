@@ -165,7 +165,7 @@ void engine_turn(void) {
 void wait_begin(struct wait *wait, int64_t timeout_us) {
     wait->began_us = clock_monotonic_us();
     wait->deadline_us = timeout_us < 0 ? UINT64_MAX : wait->began_us + (uint64_t)timeout_us;
-    wait->spun = false;
+    wait->decided = wait->spun = false;
 }
 
 static void sleeper_leaves(struct sleeper *sleeper) {
@@ -260,7 +260,11 @@ int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, un
     uint64_t now = clock_monotonic_us();
     for (unsigned i = 0; i < count; i++) fds[i].revents = 0;
     if (now >= wait->deadline_us) return -ETIMEDOUT;
-    if (!wait->spun && now - wait->began_us < mapping_spin_us() && (now - wait->began_us > 1 || spin_is_worthwhile())) {
+    if (!wait->decided) {
+        wait->decided = true;
+        wait->spun = !spin_is_worthwhile();
+    }
+    if (!wait->spun && now - wait->began_us < mapping_spin_us()) {
         unlock();
         sched_yield();
         engine_lock();

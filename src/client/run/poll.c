@@ -1,5 +1,6 @@
 /* poll.c: poll and select on links and other descriptors together. See run.h. */
 #include "client/run/run.h"
+#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include <errno.h>
 #include <string.h>
@@ -19,9 +20,9 @@ static bool has_links(const struct pollfd *fds, nfds_t count) {
 static const short inputs = POLLIN | POLLRDNORM, outputs = POLLOUT | POLLWRNORM;
 
 /* The state of the links among them; `rest` gets the others. Returns the number of ready links. */
-static int look(struct pollfd *fds, nfds_t count, struct pollfd *rest, bool *others) {
+static int look(struct pollfd *fds, nfds_t count, struct pollfd *rest, bool *others, bool *links_left) {
     int ready = 0;
-    *others = false;
+    *others = *links_left = false;
     for (nfds_t i = 0; i < count; i++) {
         struct link *link =
             fd_is_link(fds[i].fd) ? atomic_load_explicit(&link_table[fds[i].fd], memory_order_relaxed) : NULL;
@@ -33,6 +34,7 @@ static int look(struct pollfd *fds, nfds_t count, struct pollfd *rest, bool *oth
             continue;
         }
         rest[i].fd = -1;
+        *links_left = true;
         short events = link_events(link);
         if (events & POLLIN) events |= inputs;
         if (events & POLLOUT) events |= outputs;
@@ -53,7 +55,7 @@ static int merge(struct pollfd *fds, nfds_t count, const struct pollfd *rest) {
 
 static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, const sigset_t *mask) {
     struct pollfd few[16], *rest = few;
-    bool others;
+    bool others, links_left;
     struct wait wait;
     int result = 0;
     if (count > 16 && !(rest = mem_try_alloc(count * sizeof *rest))) {
@@ -69,11 +71,12 @@ static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, cons
     wait_begin(&wait, timeout_us);
     for (bool first = true;; first = false) {
         /* A link that has input already is worth no turn. */
-        int ready = first ? look(fds, count, rest, &others) : 0;
+        int ready = first ? look(fds, count, rest, &others, &links_left) : 0;
         if (!ready) {
             engine_turn();
-            ready = look(fds, count, rest, &others);
+            ready = look(fds, count, rest, &others, &links_left);
         }
+        if (!links_left) break; /* all are relays, or closed */
         if (others && real_poll(rest, count, 0) > 0) ready = 1;
         if (ready) {
             result = merge(fds, count, rest);
@@ -92,6 +95,12 @@ static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, cons
         if (result == -EINTR) break;
     }
     engine_unlock();
+    if (result == 0 && !links_left) {
+        uint64_t now = clock_monotonic_us(), left = wait.deadline_us > now ? wait.deadline_us - now : 0;
+        struct timespec limit = {.tv_sec = (time_t)(left / 1000000), .tv_nsec = (long)(left % 1000000) * 1000};
+        result = real_ppoll(fds, count, timeout_us < 0 ? NULL : &limit, mask);
+        if (result < 0) result = -errno;
+    }
     if (rest != few) mem_free(rest);
     if (result >= 0) return result;
     errno = -result;

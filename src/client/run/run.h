@@ -237,7 +237,7 @@ int engine_high(int fd); /* moves a descriptor of ours out of the program's way 
 /* A wait, from its beginning. */
 struct wait {
     uint64_t began_us, deadline_us; /* UINT64_MAX: none */
-    bool spun;
+    bool decided, spun;             /* whether it spins; it does so no more */
 };
 void wait_begin(struct wait *wait, int64_t timeout_us); /* -1: no limit */
 /* With the lock, which it releases meanwhile: waits a little or until something has happened. `fds` are waited for as
