@@ -260,6 +260,7 @@ static void serve(struct client *client, int *busy) {
             (*busy)--;
         else if (client->left > 0)
             send_all(client->c, "PING\r\n");
+        if ((size_t)n < sizeof reply) return; /* it was all; a later reply is reported again */
     }
 }
 
