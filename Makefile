@@ -180,7 +180,8 @@ CLIENT := $(addprefix src/client/,connection.c context.c verbs.c)
 PIC := $(B)/pic
 pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
 PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
-PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden
+PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden \
+    -DLIBRARY_THAT_IS_LOADED
 
 # The launcher and the library that it preloads.
 RUN_LIBRARY := $(if $(filter yes,$(BUILD_RDMA)),src/client/run/libvalkey-rdma-run.so)

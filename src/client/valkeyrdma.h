@@ -15,42 +15,42 @@
  *
  * Results
  *   Functions that return an int or a ssize_t return 0 or a count on success and a negative errno on failure, as
- * -EAGAIN. valkeyrdma_error_text() has the reason why a connection failed.
+ *   -EAGAIN. valkeyrdma_error_text() has the reason why a connection failed.
  *
  * Timeouts
  *   `timeout_ms` is the longest time that a call waits: 0 does not wait, -1 waits without limit. A call that could do
  *   nothing returns -EAGAIN with timeout_ms 0, and -ETIMEDOUT when the time was over. A call that waits returns -EINTR
  *   when the thread handled a signal meanwhile, with or without SA_RESTART. After each of the three the connection is
- * as before and the call may be repeated.
+ *   as before and the call may be repeated.
  *
  * Contexts
  *   A connection belongs to a context, which owns the device's resources: completion queue, shared receive queue,
  *   registered memory. valkeyrdma_connect(NULL, …) gives the connection a context of its own, which costs about 3 MiB.
  *   A program with many connections creates a context with valkeyrdma_context_new() for each thread and opens the
- *   connections in it. They then share memory and one descriptor, and one call serves all of them.
- *   Work is done only inside calls of the library, which has no threads. A program that waits elsewhere (poll, epoll)
- *   follows the next paragraph, so that the peer's control messages are answered.
+ *   connections in it. They then share memory and one descriptor, and one call serves all of them. Work is done only
+ *   inside calls of the library, which has no threads. A program that waits elsewhere (poll, epoll) follows the next
+ *   paragraph, so that the peer's control messages are answered.
  *
  * Waiting elsewhere: the descriptor
  *   A context has one descriptor, valkeyrdma_context_fd(). Wait for it to become readable (POLLIN; level-triggered,
- * also when you wait to send) and then call valkeyrdma_context_process(). Timeouts make it readable, too: about four
- * times a second while there are connections. Call valkeyrdma_context_process() also once before you wait for the first
- *   time, and before you wait again after any other call of the library for that context: it arms the notifications.
- *   valkeyrdma_context_next() then returns each connection whose state has changed, and valkeyrdma_state() its state.
- *   A connection is reported once for each change (as with edge-triggered epoll): receive until -EAGAIN, or keep in
- * mind that there is more.
+ *   also when you wait to send) and then call valkeyrdma_context_process(). Timeouts make it readable, too: about four
+ *   times a second while there are connections. Call valkeyrdma_context_process() also once before you wait for the
+ *   first time, and before you wait again after any other call of the library for that context: it arms the
+ *   notifications. valkeyrdma_context_next() then returns each connection whose state has changed, and
+ *   valkeyrdma_state() its state. A connection is reported once for each change (as with edge-triggered epoll):
+ *   receive until -EAGAIN, or until a call returns less than it was asked for, or keep in mind that there is more.
  *
  * Threads
  *   Every function may be called from any thread, with these exceptions. Only one thread at a time receives from a
  *   connection (recv, recvv, peek, consume) and only one at a time sends to it (send, sendv); the receiving and the
  *   sending thread may be two. While valkeyrdma_close(), valkeyrdma_context_free() or valkeyrdma_context_next() runs,
- * no other thread may use that connection, any connection of that context, or call next on it, respectively. A context
- * has one lock, which is never held while a thread waits. Threads that use one context contend for it; give threads
- * contexts of their own where speed matters.
+ *   no other thread may use that connection, any connection of that context, or call next on it, respectively. A
+ *   context has one lock, which is never held while a thread sleeps. Threads that use one context contend for it; give
+ *   threads contexts of their own where speed matters.
  *
  * Fork
- *   Connections and contexts belong to the process that made them. In a forked child every function fails for them with
- *   -EPERM, and valkeyrdma_close() and valkeyrdma_context_free() release nothing and send nothing: the parent's
+ *   Connections and contexts belong to the process that made them. In a forked child every function fails for them
+ *   with -EPERM, and valkeyrdma_close() and valkeyrdma_context_free() release nothing and send nothing: the parent's
  *   connections go on. The child may create contexts of its own. fork() waits for calls of other threads that hold a
  *   context's lock, which is short.
  *
@@ -59,17 +59,17 @@
  *   are still received, then valkeyrdma_recv() returns 0 (orderly end) or a negative errno; sending returns -EPIPE.
  *   valkeyrdma_close() still delivers what was sent before, for 2 seconds at most, and then ends both directions:
  *   replies that were on their way are lost. To end in order, send QUIT or wait for the last reply, then close.
- *   valkeyrdma_flush() waits until the peer's device has received all output. That the peer's program has read it only
- * a reply proves.
+ *   valkeyrdma_flush() waits until the local device has all output. Only a reply proves that the server has read it.
  *
  * RDMA libraries
  *   libibverbs.so.1 and librdmacm.so.1 (rdma-core) are loaded when the first connection or context is made. A program
- *   linked with this library starts without them; connecting then fails with -ENOSYS and a text that names the library.
+ *   linked with this library starts without them; connecting then fails with -ENOSYS and a text that names the
+ *   library.
  *
  * Limits
  *   The library calls abort() when a small allocation (kilobytes) fails, like the rest of the project. Memory whose
- * size the peer or the caller determines is bounded by `receive_limit` and `send_limit`, and its failure is an error.
- *   SIGPIPE, standard output and the log are never used. */
+ *   size the peer or the caller determines is bounded by `receive_limit` and `send_limit`, and its failure is an
+ *   error. SIGPIPE, standard output and the log are never used. */
 #ifndef VALKEYRDMA_H
 #define VALKEYRDMA_H
 #include <stddef.h>
@@ -189,7 +189,8 @@ VALKEYRDMA_API void valkeyrdma_describe(const struct valkeyrdma *c, char *text, 
 VALKEYRDMA_API ssize_t valkeyrdma_send(struct valkeyrdma *c, const void *bytes, size_t len, int timeout_ms);
 /* The same for several pieces of memory, which leave in one message where they fit. */
 VALKEYRDMA_API ssize_t valkeyrdma_sendv(struct valkeyrdma *c, const struct iovec *pieces, int count, int timeout_ms);
-/* Waits until all output has been sent. 0, -EAGAIN, -ETIMEDOUT, -EINTR, or the failure. */
+/* Waits until no output is queued in this process: the device has all of it. 0, -EAGAIN, -ETIMEDOUT, -EINTR, or the
+ * failure. */
 VALKEYRDMA_API int valkeyrdma_flush(struct valkeyrdma *c, int timeout_ms);
 VALKEYRDMA_API size_t valkeyrdma_queued(const struct valkeyrdma *c); /* bytes of output that are not sent yet */
 

@@ -84,6 +84,27 @@ test "a program linked with libvalkeyrdma starts without rdma-core and learns wh
     assert_match "-19 no RDMA device was found*" [dict get $got out]
 }
 
+start_server {} {
+    test "libvalkeyrdma.so can be loaded by a running program, as bindings of other languages do" \
+        -needs {true {[auto_execok python3] ne "" && [file exists $::library]}} {
+        set program [file join $unit_dir binding.py]
+        write_file $program {import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.valkeyrdma_connect.restype = ctypes.c_void_p
+error = ctypes.create_string_buffer(512)
+c = library.valkeyrdma_connect(None, sys.argv[2].encode(), int(sys.argv[3]), None, 5000, error, 512)
+assert c, error.value
+c, reply = ctypes.c_void_p(c), ctypes.create_string_buffer(64)
+assert library.valkeyrdma_send(c, b'PING\r\n', ctypes.c_size_t(6), 5000) == 6
+assert library.valkeyrdma_recv(c, reply, ctypes.c_size_t(64), 5000) == 7
+print(reply.value.decode().strip())
+library.valkeyrdma_close(c)
+}
+        set got [run {*}$::opt(launcher) python3 $program $library $::opt(rdma_host) [srv port]]
+        assert_equal "0 +PONG" [list [dict get $got code] [string trim [dict get $got out]]] [dict get $got err]
+    }
+}
+
 test "the header of libvalkeyrdma compiles alone, as C11 and as C++" {
     set source [file join $unit_dir header.c]
     write_file $source "#include \"client/valkeyrdma.h\"\nint main(void) {return valkeyrdma_available(0, 0);}\n"

@@ -36,7 +36,11 @@ struct counter {
     _Atomic bool owned;   /* by a running thread */
 };
 static _Atomic(struct counter *) counters;
+#ifdef LIBRARY_THAT_IS_LOADED /* by dlopen(): static TLS is scarce, and one such variable takes all others along */
+static _Thread_local struct counter *my_counter;
+#else
 static _Thread_local struct counter *my_counter __attribute__((tls_model("initial-exec")));
+#endif
 static pthread_key_t counter_key;
 static pthread_once_t counter_once = PTHREAD_ONCE_INIT;
 

@@ -42,7 +42,12 @@ void rdma_values_start(void) {
     started = true;
     /* With these variables libibverbs hides all registered memory from children. */
     bool hidden = getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE");
+#ifdef LIBRARY_THAT_IS_LOADED
+    (void)hidden;
+    usable = false; /* it stores no values, and the arena reserves much of the program's address space */
+#else
     usable = !hidden && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED && value_arena_open();
+#endif
     rdma_values_changed();
 }
 
