@@ -210,8 +210,8 @@ class Benchmark(threading.Thread):
         self.start()
 
     def once(self):
-        code, out, err = run(*self.command, "-h", "127.0.0.1", "-p", self.port, "--cluster", "-n", "6000", "-c", "8",
-                             "-r", "100000", "-q", "-t", "set,get", timeout=30)
+        code, out, err = run(*self.command, "-h", "127.0.0.1", "-p", self.port, "--cluster", "-n", "2000", "-c", "8",
+                             "-r", "100000", "-q", "-t", "set,get", timeout=90)
         found = sorted(set(re.findall(r"(SET|GET): [0-9.]+ requests per second", out)))
         return "" if code == 0 and found == ["GET", "SET"] else "%s %s" % (code, (out + err)[-600:])
 
