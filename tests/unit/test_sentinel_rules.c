@@ -147,6 +147,25 @@ static void equal_replicas_are_chosen_by_run_id(void **state) {
     assert_ptr_equal(sentinel_choose_replica(s, group), a);
 }
 
+/* A primary dies 8 seconds after the last INFO: that of a replica would be too old, so it is asked again. */
+static void candidates_are_asked_when_one_is_chosen(void **state) {
+    group->quorum = 1;
+    struct instance *a = add("10.0.0.2", "role:slave\r\nslave_repl_offset:10\r\n");
+    struct instance *b = add("10.0.0.3", "role:slave\r\nslave_repl_offset:9\r\n");
+    for (int i = 0; i < 120 && !strstr(events, "+failover-state-select-slave;"); i++) {
+        if (i % 10 == 0) answer(a, REQUEST_PING, "PONG");
+        if (i % 10 == 0) answer(b, REQUEST_PING, "PONG");
+        if (i % 10 == 0 && i < 30) answer(group, REQUEST_PING, "PONG");
+        advance(100);
+    }
+    assert_non_null(strstr(events, "+failover-state-select-slave;"));
+    assert_null(strstr(events, "-failover-abort"));
+    answer(a, REQUEST_INFO, "role:slave\r\nslave_repl_offset:10\r\n");
+    assert_null(group->promoted);
+    answer(b, REQUEST_INFO, "role:slave\r\nslave_repl_offset:11\r\n");
+    assert_ptr_equal(group->promoted, b);
+}
+
 static void a_silent_primary_is_down_and_comes_back(void **state) {
     advance(4000);
     assert_false(group->flags & INSTANCE_S_DOWN);
@@ -250,6 +269,7 @@ int main(void) {
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
         TEST(equal_replicas_are_chosen_by_run_id),
+        TEST(candidates_are_asked_when_one_is_chosen),
         TEST(a_silent_primary_is_down_and_comes_back),
         TEST(a_stopped_process_finds_nobody_down),
         TEST(malformed_hello_messages_change_nothing),

@@ -98,15 +98,20 @@ static void wait_start(struct sentinel *s, struct instance *group) {
     event_about(s, EVENT_WARNING, "+failover-state-select-slave", group, "%s", "");
 }
 
-/* The offsets of the last INFO may be 10 seconds old: asks the candidates again. True: all have answered. */
+/* Could the replica be a candidate if its INFO were new? */
+static bool is_alive(const struct sentinel *s, const struct instance *replica) {
+    return !(replica->flags & INSTANCE_S_DOWN) && link_is_up(replica->link) &&
+           s->now_ms - replica->link->available_ms <= s->settings.timers.ping_period * 5;
+}
+/* The last INFO may be 10 seconds old, and be too old for a candidate: asks all again. True: they have answered, or do
+ * not in time. */
 static bool offsets_are_known(struct sentinel *s, struct instance *group) {
     if (!group->offsets_asked_ms) {
         group->offsets_asked_ms = s->now_ms;
-        each_instance(&group->replicas, replica) if (!sentinel_replica_unfit(s, replica)) info_request(s, replica);
+        each_instance(&group->replicas, replica) if (is_alive(s, replica)) info_request(s, replica);
     }
     if (s->now_ms - group->offsets_asked_ms >= OFFSETS_MS) return true;
-    each_instance(&group->replicas,
-                  replica) if (!sentinel_replica_unfit(s, replica) && replica->info_pending) return false;
+    each_instance(&group->replicas, replica) if (is_alive(s, replica) && replica->info_pending) return false;
     return true;
 }
 
