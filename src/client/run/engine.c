@@ -11,7 +11,8 @@
  * Spinning
  *   A round trip over RDMA is often shorter than falling asleep and waking. A thread therefore spins for --spin
  *   microseconds before it sleeps, yielding its CPU between two turns. After VAIN spins in a row that found nothing,
- *   only one wait in RETRY spins.
+ *   only one wait in RETRY spins. The same holds after a yield that took YIELD_LONG_US: other threads want the CPU, and
+ *   the scheduler prefers a thread that wakes up to one that yields.
  *
  * Signals
  *   A thread that sleeps wakes for events of the engine that the program does not see. A signal that arrives while it
@@ -32,7 +33,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10, VAIN = 8, RETRY = 32, HIGH_FD = 512 };
+enum { TICK_MS = 10, VAIN = 8, RETRY = 32, YIELD_LONG_US = 500, HIGH_FD = 512 };
 
 struct sleeper {
     struct list_link link;
@@ -268,6 +269,10 @@ int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, un
         unlock();
         sched_yield();
         engine_lock();
+        if (clock_monotonic_us() - now > YIELD_LONG_US) {
+            wait->spun = true;
+            vain = VAIN;
+        }
         return 0;
     }
     if (!wait->spun) {
