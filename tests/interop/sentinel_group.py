@@ -93,8 +93,11 @@ class Group:
 
     def wait_whole(self):
         """All servers and Sentinels run and agree; returns the primary."""
-        primary = self.wait_primary()
-        wait_for("all follow the primary", lambda: self.primary() is primary and self.follow(primary), PATIENCE)
+        # A busy machine may make the Sentinels fail over once more meanwhile.
+        def whole():
+            server = self.primary()
+            return server if server and self.follow(server) else None
+        primary = wait_for("all follow the primary", whole, PATIENCE)
         self.wait_known()
         return primary
 
