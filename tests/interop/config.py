@@ -30,8 +30,8 @@ OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms
        "rdma-traffic-class", "rdma-connect-timeout-ms", "rdma-features", "rdma-keepalive-ms", "rdma-max-clients",
        "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size", "rdma-send-memory",
        "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",
-       "replica-announce-rdma-port", "tls-handshake-timeout-ms", "metrics-port", "metrics-bind", "metrics-unixsocket",
-       "cluster-announce-rdma-port", "cluster-announce-client-rdma-port", "cluster-fast-failover",
+       "replica-announce-rdma-port", "tls-rdma", "tls-handshake-timeout-ms",
+       "metrics-port", "metrics-bind", "metrics-unixsocket", "cluster-announce-rdma-port", "cluster-announce-client-rdma-port", "cluster-fast-failover",
        "sync-replication", "min-sync-replicas", "sync-eligible", "sync-replication-fsync", "sync-replication-file"}
 # How the servers were started here.
 STARTED = {"port", "dir", "bind", "pidfile", "logfile", "save", "unixsocket"}
