@@ -31,7 +31,8 @@ OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms
        "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size", "rdma-send-memory",
        "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",
        "replica-announce-rdma-port", "tls-rdma", "tls-handshake-timeout-ms",
-       "metrics-port", "metrics-bind", "metrics-unixsocket", "cluster-announce-rdma-port", "cluster-announce-client-rdma-port", "cluster-fast-failover",
+       "metrics-port", "metrics-bind", "metrics-unixsocket",
+       "cluster-announce-rdma-port", "cluster-announce-client-rdma-port", "cluster-fast-failover",
        "sync-replication", "min-sync-replicas", "sync-eligible", "sync-replication-fsync", "sync-replication-file"}
 # How the servers were started here.
 STARTED = {"port", "dir", "bind", "pidfile", "logfile", "save", "unixsocket"}
