@@ -104,8 +104,12 @@ bool sentinel_mode_wanted(int argc, char **argv) {
 
 int sentinel_arguments(int argc, char **argv) {
     int kept = 0;
-    for (int i = 0; i < argc; i++)
-        if (i == 0 || strcmp(argv[i], "--sentinel") != 0) argv[kept++] = argv[i];
+    for (int i = 0; i < argc; i++) {
+        if (i == 0 || strcmp(argv[i], "--sentinel") != 0)
+            argv[kept++] = argv[i];
+        else
+            mem_free(argv[i]); /* a copy of process_keep_arguments() */
+    }
     argv[kept] = NULL;
     return kept;
 }
