@@ -551,6 +551,8 @@ class Round:
                         raise Wrong(f"{node.name} has keys in slot {slot}, which it does not own")
             if of is None:
                 self.check_reload(node)
+            else:  # it may be killed as a primary: what it loads then may lose nothing of the rounds before
+                node.call("SAVE")
         self.check_alive()
 
     def check_reload(self, node):
