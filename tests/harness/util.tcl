@@ -208,6 +208,8 @@ proc spawn_wait {id {ms 10000}} {
     }
     return [dict create code $code out [file_bytes [dict get $s out]] err $err]
 }
+# The programs are built with AddressSanitizer or ThreadSanitizer.
+proc has_sanitizer {} {expr {![catch {exec ldd $::opt(server)} libraries] && [regexp {lib[at]san} $libraries]}}
 # Runs a command until it exits, like exec, but does not raise an error if the command fails.
 proc run {args} {
     set ms 20000

@@ -1,8 +1,5 @@
 # The report of a crash is complete in any state of the process, and the process ends. seconds: 2
 
-# Sanitizers write their own reports instead.
-proc has_sanitizer {} {expr {![catch {exec ldd $::opt(server)} libraries] && [regexp {lib[at]san} $libraries]}}
-
 # A server that executes an endless script for a client whose connection belongs to an I/O thread: {process client}.
 proc start_busy_server {} {
     set port [free_port]
