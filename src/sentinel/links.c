@@ -154,6 +154,7 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
                          const struct sentinel_request *request) {
     struct half *half = link->half[LINK_COMMANDS].host;
     if (!half || !half->client) return false;
+    bool sent;
     switch (request->kind) {
     case REQUEST_PING: return ASK(half, to, REQUEST_PING, "PING");
     case REQUEST_INFO: return ASK(half, to, REQUEST_INFO, "INFO");
@@ -163,9 +164,12 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
     case REQUEST_ASK: return sentinel_file_settle() == 0 && send_ask(half, to, request);
     case REQUEST_REPLICATE: sentinel_file_settle(); return send_replication(half, to, request);
     case REQUEST_COORDINATED: sentinel_file_settle(); return send_coordinated(half, to, request);
-    case REQUEST_ABORT: return SEND(half, to, "FAILOVER", "ABORT") & SEND(half, to, "CLIENT", "UNPAUSE");
+    case REQUEST_ABORT:
+        sent = SEND(half, to, "FAILOVER", "ABORT");
+        return SEND(half, to, "CLIENT", "UNPAUSE") && sent;
     case REQUEST_KILL_CLIENTS:
-        return SEND(half, to, "CLIENT", "KILL", "TYPE", "normal") & SEND(half, to, "CLIENT", "KILL", "TYPE", "pubsub");
+        sent = SEND(half, to, "CLIENT", "KILL", "TYPE", "normal");
+        return SEND(half, to, "CLIENT", "KILL", "TYPE", "pubsub") && sent;
     case REQUEST_KILL_SCRIPT: return SEND(half, to, "SCRIPT", "KILL");
     }
     return false;
