@@ -28,7 +28,8 @@ OPTIMIZATION ?= -O3
 DEBUG_FLAGS ?= -g
 WERROR ?= no
 PKG_CONFIG ?= pkg-config
-OBJCOPY ?= objcopy
+# The programs that come with the compiler, also with one for another machine.
+of_compiler = $(shell $(CC) -print-prog-name=$(1))
 comma := ,
 
 ifeq ($(filter $(MALLOC),jemalloc libc),)
@@ -231,7 +232,7 @@ $(PIC)/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) $(PIC_FLAGS) -MMD -MP -c -o $@ $<
 $(PIC)/common.a: $(call pic_objects,$(PIC_COMMON))
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(call of_compiler,ar) rcs $@ $^
 $(CLIENT_LIBRARY): $(call pic_objects,$(CLIENT)) $(PIC)/common.a src/client/valkeyrdma.map build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(filter-out -rdynamic,$(LDFLAGS)) -shared -o $@ $(filter %.o %.a,$^) -Wl,-soname,$(@F) \
@@ -240,9 +241,9 @@ src/client/libvalkeyrdma.so: $(CLIENT_LIBRARY)
 	$(Q)ln -sf $(<F) $@
 src/client/libvalkeyrdma.a: $(call pic_objects,$(CLIENT)) $(PIC)/common.a build/variant
 	$(call say,AR,$@)
-	$(Q)$(LD) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
-	$(Q)$(OBJCOPY) --localize-hidden $(PIC)/valkeyrdma.o
-	$(Q)rm -f $@ && $(AR) rcs $@ $(PIC)/valkeyrdma.o
+	$(Q)$(call of_compiler,ld) -r -o $(PIC)/valkeyrdma.o $(filter %.o %.a,$^)
+	$(Q)$(call of_compiler,objcopy) --localize-hidden $(PIC)/valkeyrdma.o
+	$(Q)rm -f $@ && $(call of_compiler,ar) rcs $@ $(PIC)/valkeyrdma.o
 
 PROXY := $(wildcard src/client/proxy/*.c)
 src/valkey-rdma-proxy: $(call objects,$(COMMON) $(PROXY)) build/variant
