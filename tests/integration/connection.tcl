@@ -691,7 +691,7 @@ start_server {tags {connection}} {
         wait_for_condition 3000 {[info_field clients connected_clients] == $n}
     }
 
-    test "a thousand connections come and go" {
+    test "a thousand connections come and go" -timeout 240 {
         for {set i 0} {$i < 1000} {incr i} {
             set c [new_client]
             if {$i % 3} {$c ping}
