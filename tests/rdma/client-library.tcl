@@ -170,7 +170,7 @@ foreach {what rule} {
     }
 }
 
-test "waits end at their timeout while the server stands still, and go on after it" -needs $::on_software_device \
+test "waits end at their timeout while the server is frozen, and continue after it" -needs $::on_software_device \
     -timeout 300 {
     lassign [own_server] process port
     for {set round 0} {$round < $::rounds} {incr round} {

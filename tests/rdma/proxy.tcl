@@ -97,7 +97,7 @@ start_server {} {
         $c ping
         set before [process_memory [spawn_pid $id]]
         for {set i 0} {$i < 60} {incr i} {$c -send get big}
-        # It stands still when nothing more of the replies passes.
+        # The proxy is blocked when no more bytes of the replies pass.
         set passed -1
         wait_for_condition 10000 {$passed == [set passed [dict get [status_of $id] bytes-to-clients]]}
         assert_lessthan [expr {[process_memory [spawn_pid $id]] - $before}] 12000

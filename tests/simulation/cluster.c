@@ -6,7 +6,7 @@
  *     tests/simulation/run --pauses 10000             pauses and restarts with cluster-fast-failover: no election
  *     tests/simulation/run --deaths 1000              processes that die: how long a failover takes
  *     … --faults N      of a seed, instead of 30
- *     … --limit S       begins no seed after so many seconds
+ *     … --limit S       begins no seed after S seconds
  *
  * A violation prints its history and ends the program with 1. `make check` runs a few seeds of the same kind in
  * tests/unit/test_cluster_simulation.c. */

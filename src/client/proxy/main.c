@@ -53,7 +53,7 @@ static const char usage[] =
     "  --linger <ms>            A client that has ended its sending may wait this long for replies. Default: 1000.\n"
     "\n"
     "Output:\n"
-    "  --status <s>             Print the status every so many seconds. SIGUSR1 prints it at once.\n"
+    "  --status <s>             Print the status every <s> seconds. SIGUSR1 prints it, too.\n"
     "  --verbose                A line for each client.\n"
     "  --help                   Show this help.\n"
     "  --version                Show the version.\n"

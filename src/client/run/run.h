@@ -14,7 +14,7 @@
  * Fast path
  *   recv, send, poll, epoll_wait … on the descriptor go to the RDMA connection in the caller's thread. No byte passes
  *   through the socket pair, and the kernel is asked for the other descriptors only. All links of the process share one
- *   event loop under one lock (engine.h): whoever waits runs it.
+ *   event loop under one lock (engine.h): a waiting thread runs it.
  *
  * Relay
  *   Where the library cannot see all that happens to a descriptor, it falls back: a service thread copies between the

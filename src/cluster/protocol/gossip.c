@@ -18,7 +18,7 @@ enum {
     NEWS_MS = 15000,     /* how long a node is new */
     NEWS_ENTRIES = 40,   /* of new nodes in a message, besides the sample */
     NEWS_PUSH_MS = 3000, /* how long a node tells random others of what it has learnt last, */
-    NEWS_PEERS = 2       /* so many in each tick */
+    NEWS_PEERS = 2       /* peers in each tick */
 };
 
 static int64_t ping_interval(const struct cluster *cluster) {

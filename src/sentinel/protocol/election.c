@@ -1,8 +1,8 @@
 /* election.c: O_DOWN, votes and leaders.
  *
  * A Sentinel gives one vote for each epoch and group, to the first that asks. The vote is on disk before it is
- * answered. Whoever has the votes of a majority of all known Sentinels, and of at least `quorum`, leads the failover of
- * this epoch. So there are never two leaders of a group in one epoch. */
+ * answered. The Sentinel with the votes of a majority of all known Sentinels, and of at least `quorum`, leads the
+ * failover of this epoch. So there are never two leaders of a group in one epoch. */
 #include "lib/system/memory.h"
 #include "sentinel/protocol/machine.h"
 #include <stdio.h>

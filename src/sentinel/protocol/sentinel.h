@@ -211,7 +211,7 @@ struct sentinel_effects {
                         int *port);
     void (*dial)(void *context, struct sentinel_link *link, enum link_kind kind);
     void (*close)(void *context, struct sentinel_link *link, enum link_kind kind);
-    /* False: it could not be queued. `to`: who is asked on a shared link. */
+    /* False: it could not be queued. `to`: the instance, on a shared link. */
     bool (*send)(void *context, struct sentinel_link *link, const struct instance *to,
                  const struct sentinel_request *request);
     void (*save)(void *context, bool durable);
@@ -268,7 +268,7 @@ void sentinel_monitored(struct sentinel *sentinel, struct instance *group); /* t
 void sentinel_remove(struct sentinel *sentinel, struct instance *group, int64_t now_ms);
 void sentinel_reset(struct sentinel *sentinel, struct instance *group, int64_t now_ms);
 const char *sentinel_failover(struct sentinel *sentinel, struct instance *group, bool coordinated, int64_t now_ms);
-/* IS-MASTER-DOWN-BY-ADDR. *leader: "" or an id. `id`: "*" or who asks for the vote. */
+/* IS-MASTER-DOWN-BY-ADDR. *leader: "" or an id. `id`: "*" or the candidate. */
 bool sentinel_is_down(struct sentinel *sentinel, struct slice host, int port, uint64_t epoch, struct slice id,
                       const char **leader, uint64_t *leader_epoch, int64_t now_ms);
 /* Sentinels that can vote, this one included. *quorum, *majority: whether they suffice. */
