@@ -152,9 +152,9 @@ static void replies_come_in_the_order_of_the_requests(void **state) {
     request("FOUR", "4");
     expect_sent("$4\r\nFOUR\r\n");
     assert_int_equal(resp_client_pending(client), 4);
-    say("+first\r\n-ERR sec");
+    say("+first\r\n-ERR s");
     expect("opened;1;first;");
-    say("ond\r\n*3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n>2\r\n+x\r\n+pushed\r\n$-1\r\n");
+    say("econd\r\n*3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n>2\r\n+x\r\n+pushed\r\n$-1\r\n");
     expect("opened;1;first;2;ERR second;3;array;push;pushed;4;;");
     assert_int_equal(resp_client_pending(client), 0);
     send_in_callback = true;
