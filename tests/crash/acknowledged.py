@@ -1,0 +1,594 @@
+"""acknowledged.py: no acknowledged write is lost and no primary answers a stale read, whatever fails.
+
+    tests/crash/acknowledged [ROUNDS] [--seed N [--round K]] [--jobs N] [--limit SECONDS] [--faults NAME,…]
+                             [--server PATH] [--no-rdma] [--genuine DIRECTORY] [--keep DIR] [--verbose]
+    tests/crash/acknowledged --check FILE        a history that a failure has left
+
+Three servers with `sync-replication yes` and `min-sync-replicas 1` (acknowledged_group.py). Clients, on TCP and over
+RDMA where the software device is built, write unique values and read them, on the primary and on any server: with SET,
+transactions, scripts and pipelines. Subscribers on all servers get a message with each write of a transaction. Each
+round executes one fault of FAULTS. Then everything is repaired, and the round ends with these conditions:
+
+    the group acknowledges writes again, and no server has ended by itself
+    the history of each key is linearizable, and that of a counter (acknowledged_check.py): no acknowledged write is
+    lost, no read of a primary is stale, and nothing that a replica or a message has shown is lost
+    after the clients have paused, the three servers have the same DEBUG DIGEST
+
+A group lasts for 10 rounds. A seed determines options, faults and their order, not the interleaving of the processes;
+--seed N --round K repeats the group of that round up to it. A failure leaves the files, the logs and the history of
+its group.
+
+--genuine runs genuine servers, where clients send WAIT 1 with each write and take 1 as its acknowledgement. The replica
+with the most of the stream is promoted. The run reports what is lost and succeeds.
+
+The last line is "N passed, N failed" (rounds)."""
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+from acknowledged_check import INFINITE, READ, SEEN, WRITE, History, self_test  # noqa: E402
+from acknowledged_group import SERVERS, Group  # noqa: E402
+from resp import Client, Error  # noqa: E402
+from servers import rdma_device, until  # noqa: E402
+
+ERA, KEYS, CLIENTS, CLIENT_TIMEOUT, MENDED_WITHIN = 10, 6, 6, 8, 60
+SCRIPT = "server.call('set', KEYS[1], ARGV[1]) return server.call('get', KEYS[1])"
+BAD_LINES = ("BUG REPORT", "ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "Protocol error from")
+
+
+class Load(threading.Thread):
+    """A client. The odd ones follow the primary, the others stay for a while with any server that accepts them."""
+
+    def __init__(self, era, number):
+        super().__init__(daemon=True)
+        self.era, self.group, self.history, self.number = era, era.group, era.history, number
+        self.ending, self.pause, self.idle, self.trouble = False, threading.Event(), threading.Event(), None
+        self.rng, self.values = random.Random(f"{era.options.seed}/{era.number}/{number}"), 0
+
+    def run(self):
+        try:
+            while not self.ending:
+                if self.pause.is_set():
+                    self.idle.set()
+                    time.sleep(0.02)
+                    continue
+                self.idle.clear()
+                self.visit()
+        except Exception:
+            self.trouble = traceback.format_exc()
+        self.idle.set()
+
+    def visit(self):
+        target = self.group.primary if self.number % 2 else self.rng.randrange(SERVERS)
+        try:
+            with Client(self.group.client_port(target, self.number % 3 == 0), timeout=CLIENT_TIMEOUT) as client:
+                for _ in range(200):
+                    if self.ending or self.pause.is_set() or (self.number % 2 and target != self.group.primary):
+                        return
+                    if not self.operation(client):
+                        time.sleep(0.05)
+                        return
+                    time.sleep(0.002)
+        except OSError:
+            time.sleep(0.02)
+
+    def value(self):
+        self.values += 1
+        return f"{self.number}-{self.values}"
+
+    def operation(self, client):
+        """False: refused."""
+        key = f"key{self.rng.randrange(KEYS)}"
+        if self.rng.random() < 0.5:
+            return self.read(client, key)
+        if self.group.genuine:
+            return self.write_and_wait(client, key)
+        choice = self.rng.random()
+        if choice < 0.1:
+            begin = time.monotonic()
+            reply = client.call("INCR", "counter")
+            if not isinstance(reply, Error):
+                self.history.counted(reply, begin, time.monotonic())
+            return not isinstance(reply, Error)
+        if choice < 0.2:
+            keys = [f"key{number}" for number in self.rng.sample(range(KEYS), 3)]
+            return self.write(client, keys, lambda values: [("SET", k, v) for k, v in zip(keys, values)])
+        if choice < 0.4:
+            return self.write(client, [key], lambda values: [
+                ("MULTI",), ("SET", key, values[0]), ("PUBLISH", "written", f"{key} {values[0]}"), ("EXEC",)])
+        if choice < 0.5:
+            return self.write(client, [key], lambda values: [("EVAL", SCRIPT, 1, key, values[0])])
+        if choice < 0.6:
+            return self.write(client, [key], lambda values: [("SET", key, values[0], "GET")], previous=True)
+        return self.write(client, [key], lambda values: [("SET", key, values[0])])
+
+    def read(self, client, key):
+        begin = time.monotonic()
+        client.send(("MULTI",), ("ROLE",), ("GET", key), ("EXEC",))
+        reply = [client.read() for _ in range(4)][3]
+        end = time.monotonic()
+        if not isinstance(reply, list) or isinstance(reply[1], Error):
+            return False
+        value = reply[1] and reply[1].decode()
+        if reply[0][0] == b"master":
+            self.history.add(READ, key, value, begin, end)
+        elif value is not None and not self.group.genuine:
+            self.history.add(SEEN, key, value, begin, end)
+        return True
+
+    def write(self, client, keys, requests, previous=False):
+        """Values for these keys. Either one request for each key, or several requests for one, with one reply at the
+        end that counts."""
+        values = [self.value() for _ in keys]
+        begins = [self.history.begin(key, value) for key, value in zip(keys, values)]
+        requests, done = requests(values), 0
+        try:
+            client.send(*requests)
+            for _ in range(len(requests) - len(keys)):
+                client.read()
+            fine = True
+            for key, value, begin in zip(keys, values, begins):
+                reply = client.read()
+                end = time.monotonic()
+                done += 1
+                if isinstance(reply, Error) or (isinstance(reply, list) and isinstance(reply[0], Error)):
+                    self.history.refused(value)
+                    fine = False
+                    continue
+                self.history.add(WRITE, key, value, begin, end)
+                if previous:
+                    self.history.add(READ, key, reply and reply.decode(), begin, end)
+            return fine
+        except OSError:
+            for key, value, begin in list(zip(keys, values, begins))[done:]:
+                self.history.add(WRITE, key, value, begin, INFINITE)
+            raise
+
+    def write_and_wait(self, client, key):
+        value = self.value()
+        begin = self.history.begin(key, value)
+        try:
+            client.send(("SET", key, value), ("WAIT", 1, 3000))
+            reply, copies = client.read(), client.read()
+        except OSError:
+            self.history.add(WRITE, key, value, begin, INFINITE)
+            raise
+        if isinstance(reply, Error):
+            self.history.refused(value)
+            return False
+        acknowledged = not isinstance(copies, Error) and copies >= 1
+        self.history.add(WRITE, key, value, begin, time.monotonic() if acknowledged else INFINITE)
+        return True
+
+
+class Subscriber(threading.Thread):
+    """Gets the messages of one server."""
+
+    def __init__(self, era, number):
+        super().__init__(daemon=True)
+        self.era, self.number, self.ending = era, number, False
+
+    def run(self):
+        while not self.ending:
+            try:
+                with Client(self.era.group.client_port(self.number, self.number == 0), timeout=2) as client:
+                    client.call("SUBSCRIBE", "written")
+                    while not self.ending:
+                        message = client.read()
+                        now = time.monotonic()
+                        if message[0] == b"message":
+                            key, value = message[2].decode().split()
+                            self.era.history.add(SEEN, key, value, now, now)
+            except (OSError, TypeError):
+                time.sleep(0.05)
+
+
+# --- Faults. Each gets the group and random numbers.
+
+def hold(rng):
+    time.sleep(rng.choice([0, 0.1, 0.4, 1.2, 2.5]))
+
+
+def successor(group, rng):
+    return group.best_replica() if group.genuine else rng.choice(
+        [number for number in group.others() if group.servers[number].alive()])
+
+
+def kill_primary(group, rng):
+    primary = group.primary
+    group.kill(primary)
+    group.promote(successor(group, rng))
+    group.start(primary)
+
+
+def freeze_primary(group, rng):
+    primary = group.primary
+    group.freeze(primary)
+    hold(rng)
+    group.promote(successor(group, rng))
+    if rng.random() < 0.7:
+        group.follow()
+    hold(rng)
+    group.thaw(primary)
+
+
+def cut_primary(group, rng):
+    if not group.links:
+        return freeze_primary(group, rng)
+    group.separate(group.primary, rng.choice(["stalled", "refused", "deaf", "mute"]))
+    hold(rng)
+    group.promote(successor(group, rng))
+    if rng.random() < 0.7:
+        group.follow()
+    hold(rng)
+    return group.join_again(rng.random() < 0.5)
+
+
+def cut_replica(group, rng):
+    if not group.links:
+        return freeze_replica(group, rng)
+    group.separate(rng.choice(group.others()), rng.choice(["stalled", "refused", "deaf", "mute"]))
+    hold(rng)
+    hold(rng)
+    return group.join_again(rng.random() < 0.5)
+
+
+def promote(group, rng):
+    group.promote(successor(group, rng))
+
+
+def promote_both(group, rng):
+    """Two candidates at the same time."""
+    threads = [threading.Thread(target=group.try_call, args=(number, "REPLICAOF", "NO", "ONE"))
+               for number in group.others()]
+    group.note(f"servers {group.others()} are promoted at the same time")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    hold(rng)
+
+
+def fenced_twice(group, rng):
+    """The old primary is told twice to be the primary."""
+    primary = group.primary
+    group.promote(successor(group, rng))
+    for _ in range(2):
+        group.note(f"server {primary} is promoted again")
+        group.try_call(primary, "REPLICAOF", "NO", "ONE")
+        hold(rng)
+
+
+def failover(group, rng):
+    chosen = successor(group, rng)
+    words = ["FAILOVER", "TO", "127.0.0.1", group.link_port(chosen)]
+    if rng.random() < 0.3:
+        words += ["FORCE"]
+    words += ["TIMEOUT", rng.choice([300, 5000])]
+    group.note(f"{words} at server {group.primary}")
+    group.try_call(group.primary, *words)
+    if rng.random() < 0.5:
+        until(lambda: group.leads(chosen), 6)
+    else:
+        hold(rng)
+
+
+def failover_killed(group, rng):
+    """One of the two servers of a FAILOVER is killed meanwhile."""
+    chosen, primary = successor(group, rng), group.primary
+    group.try_call(primary, "FAILOVER", "TO", "127.0.0.1", group.link_port(chosen), "TIMEOUT", 3000)
+    time.sleep(rng.uniform(0, 1.5))
+    victim = rng.choice([chosen, primary])
+    group.note(f"FAILOVER from {primary} to {chosen}")
+    group.kill(victim)
+    hold(rng)
+    group.start(victim)
+
+
+def restart_primary(group, rng):
+    primary = group.primary
+    if rng.random() < 0.3:
+        group.note(f"server {primary} is shut down")
+        group.servers[primary].stop()
+    else:
+        group.kill(primary)
+    if rng.random() < 0.3:
+        group.note("its data are removed")
+        group.lose_data(primary)
+    hold(rng)
+    group.start(primary)
+
+
+def kill_replica(group, rng):
+    victim = rng.choice(group.others())
+    group.kill(victim)
+    hold(rng)
+    group.start(victim)
+    if rng.random() < 0.5:
+        group.follow()
+
+
+def freeze_replica(group, rng):
+    victim = rng.choice(group.others())
+    group.freeze(victim)
+    hold(rng)
+    hold(rng)
+    group.thaw(victim)
+
+
+def old_replica(group, rng):
+    """A replica that has missed writes is promoted after the primary is gone."""
+    primary = group.primary
+    old = rng.choice(group.others())
+    group.freeze(old)
+    time.sleep(rng.uniform(0.3, 2))
+    group.kill(primary)
+    group.thaw(old)
+    group.promote(group.best_replica() if group.genuine else old)
+    group.start(primary)
+
+
+def new_replica(group, rng):
+    """A replica is replaced by a new server, which may be promoted before it has its copy."""
+    victim = rng.choice(group.others())
+    group.kill(victim)
+    group.wipe(victim)
+    group.start(victim)
+    group.follow()
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0, 0.5))
+        group.note(f"server {victim} is promoted")
+        group.try_call(victim, "REPLICAOF", "NO", "ONE")
+        hold(rng)
+
+
+def moved_directory(group, rng):
+    """CONFIG SET dir must not move what a server has promised."""
+    primary = group.primary
+    for number in range(SERVERS):
+        place = os.path.join(group.servers[number].dir, "moved")
+        os.makedirs(place, exist_ok=True)
+        group.try_call(number, "CONFIG", "SET", "dir", place)
+    group.promote(successor(group, rng))
+    group.kill(primary)
+    hold(rng)
+    group.start(primary)
+
+
+def two_faults(group, rng):
+    """A replica is killed while the primary is frozen or cut off, and comes back."""
+    primary, victim = group.primary, rng.choice(group.others())
+    if group.links and rng.random() < 0.5:
+        group.separate(primary, rng.choice(["stalled", "deaf", "mute"]))
+    else:
+        group.freeze(primary)
+    hold(rng)
+    group.kill(victim)
+    other = next(number for number in group.others() if number != victim)
+    group.promote(other, 3)
+    group.start(victim)
+    group.follow()
+    until(lambda: group.leads(other), 3)
+    if group.links:
+        group.join_again(rng.random() < 0.5)
+    group.thaw(primary)
+
+
+FAULTS = {  # with their weights
+    "kill-primary": (3, kill_primary), "freeze-primary": (3, freeze_primary), "cut-primary": (4, cut_primary),
+    "cut-replica": (1, cut_replica), "promote": (1, promote), "promote-both": (2, promote_both),
+    "fenced-twice": (1, fenced_twice), "failover": (3, failover), "failover-killed": (2, failover_killed),
+    "restart-primary": (3, restart_primary), "kill-replica": (1, kill_replica), "freeze-replica": (1, freeze_replica),
+    "old-replica": (3, old_replica), "new-replica": (2, new_replica), "moved-directory": (1, moved_directory),
+    "two-faults": (3, two_faults),
+}
+FOR_GENUINE = {"kill-primary", "freeze-primary", "cut-primary", "promote", "failover", "old-replica"}
+
+
+class Era:
+    """A group, its clients and its history."""
+
+    def __init__(self, options, number):
+        self.options, self.number, self.notes, self.known = options, number, [], set()
+        self.started, self.history, self.loads, self.lost = time.monotonic(), History(), [], 0
+        if options.keep:
+            os.makedirs(options.keep, exist_ok=True)
+        self.directory = tempfile.mkdtemp(prefix=f"valkey-acknowledged-{options.seed}-{number}.", dir=options.keep)
+        self.faults = {}
+
+    def note(self, text):
+        self.notes.append(f"{time.monotonic() - self.started:8.3f} {time.strftime('%H:%M:%S')} "
+                          f"{time.monotonic():.3f} {text}")
+        if self.options.verbose:
+            print(self.notes[-1], flush=True)
+
+    def run(self, numbers):
+        """Returns the number of rounds that passed, and whether all passed."""
+        passed, failure, number = 0, None, numbers[0]
+        rng = random.Random(f"{self.options.seed}/era {self.number}")
+        self.group = None
+        try:
+            self.group = Group(self.options, rng, self.directory, self.note)
+            if not self.group.form():
+                raise AssertionError("the group does not form")
+            self.loads = [Load(self, client) for client in range(CLIENTS)]
+            self.subscribers = [] if self.group.genuine else [Subscriber(self, server) for server in range(SERVERS)]
+            for thread in self.loads + self.subscribers:
+                thread.start()
+            for number in numbers:
+                self.round(number)
+                passed += 1
+        except AssertionError as error:
+            failure = str(error)
+        except Exception:  # whatever it is, the state of the servers is what matters
+            failure = traceback.format_exc()
+        if failure:
+            self.report(number, failure)
+        for thread in self.loads + (self.subscribers if self.loads else []):
+            thread.ending = True
+        for thread in self.loads:
+            thread.join(CLIENT_TIMEOUT)
+        if self.group:
+            self.group.stop()
+        if not failure and not self.options.keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        return passed, failure is None
+
+    def round(self, number):
+        rng = random.Random(f"{self.options.seed}/round {number}")
+        names = sorted(self.options.faults)
+        name = rng.choices(names, [FAULTS[name][0] for name in names])[0]
+        self.faults[name] = self.faults.get(name, 0) + 1
+        self.note(f"--- round {number}: {name}, the primary is server {self.group.primary}")
+        time.sleep(rng.uniform(0, 0.5))
+        before = self.history.total.get(WRITE, 0)
+        FAULTS[name][1](self.group, rng)
+        self.group.mend()
+        if not until(self.group.works, MENDED_WITHIN):
+            raise AssertionError(f"{name}: the group does not acknowledge writes again")
+        self.note(f"repaired, the primary is server {self.group.primary}")
+        if not until(lambda: self.history.total.get(WRITE, 0) > before + 20, 20):
+            raise AssertionError(f"{name}: clients get no acknowledgements")
+        time.sleep(rng.uniform(0, 0.4))
+        self.settle(name)
+
+    def settle(self, name):
+        for load in self.loads:
+            load.pause.set()
+        for load in self.loads:
+            if not load.idle.wait(CLIENT_TIMEOUT + 10):
+                raise AssertionError(f"{name}: a client waits for a reply")
+            if load.trouble:
+                raise AssertionError(load.trouble)
+        found = [text for text in self.history.violations() if text not in self.known]
+        if found and self.group.genuine:
+            self.lost += len(found)
+            self.known.update(found)
+            self.note(f"{len(found)} violations: {found[:3]}")
+        elif found:
+            raise AssertionError(f"{name}: " + "; ".join(found[:5]))
+        copies = []
+
+        def equal():
+            copies[:] = self.group.copies()
+            return len(set(copies)) == 1 and copies[0] is not None and not isinstance(copies[0], Error)
+        if not until(equal, 20):
+            raise AssertionError(f"{name}: the copies differ: {copies}")
+        for number, server in enumerate(self.group.servers):
+            for line in server.output(None).splitlines():
+                if any(bad in line for bad in BAD_LINES):
+                    raise AssertionError(f"{name}: server {number} logs: {line[:300]}")
+        for load in self.loads:
+            load.pause.clear()
+
+    def report(self, number, failure):
+        if self.group:
+            self.group.describe()
+        self.note("FAILED: " + failure)
+        self.history.save(os.path.join(self.directory, "history.json"))
+        with open(os.path.join(self.directory, "notes"), "w", encoding="utf-8") as file:
+            file.write("\n".join(self.notes) + "\n")
+        again = f"  repeat with --seed {self.options.seed} --round {number}" if number is not None else ""
+        print(f"[failed] round {number} of seed {self.options.seed}: {failure}\n" +
+              "\n".join("  " + line for line in self.notes[-40:]) + f"\n{again}; files: {self.directory}", flush=True)
+
+
+def add(totals, more):
+    for name, count in more.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+def work(options):
+    passed = failed = lost = 0
+    faults, operations, started = {}, {}, time.monotonic()
+    first, last = (options.round // ERA * ERA, options.round + 1) if options.round is not None else (0, options.rounds)
+    for number in range(first // ERA, (last + ERA - 1) // ERA):
+        if number % options.jobs != options.job and options.round is None:
+            continue
+        if options.limit and time.monotonic() - started > options.limit:
+            break
+        era = Era(options, number)
+        ok, well = era.run(range(number * ERA, min((number + 1) * ERA, last)))
+        passed, failed, lost = passed + ok, failed + (not well), lost + era.lost
+        add(faults, era.faults)
+        add(operations, era.history.total)
+        add(operations, {"count": len(era.history.counts)})
+    print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(faults.items())))
+    print("%d writes and %d increments acknowledged, %d reads of primaries, %d values seen on replicas and in messages"
+          % tuple(operations.get(name, 0) for name in (WRITE, "count", READ, SEEN)))
+    if options.genuine:
+        print(f"{lost} acknowledged writes lost, or stale reads of a primary")
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return failed or not operations.get(WRITE) or not operations.get(READ)
+
+
+def start_jobs(options):
+    jobs = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--seed", str(options.seed), "--job", str(job)],
+                             stdout=subprocess.PIPE, text=True) for job in range(options.jobs)]
+    totals, lock = [0, 0], threading.Lock()
+
+    def read(job):
+        for line in job.stdout:
+            words = line.split()
+            with lock:
+                if len(words) == 4 and words[1] == "passed," and words[3] == "failed":
+                    totals[0] += int(words[0])
+                    totals[1] += int(words[2])
+                else:
+                    print(line, end="", flush=True)
+        totals[1] += job.wait() not in (0, 1)
+    threads = [threading.Thread(target=read, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"{totals[0]} passed, {totals[1]} failed")
+    return totals[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Breaks a group with synchronous replication, and checks what it "
+                                                 "acknowledged.")
+    parser.add_argument("rounds", nargs="?", type=int, default=10)
+    parser.add_argument("--limit", type=float, help="start no group after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="groups at the same time")
+    parser.add_argument("--job", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--round", type=int, help="the group of this round, up to it")
+    parser.add_argument("--faults", help="only these, separated by commas: " + ", ".join(FAULTS))
+    parser.add_argument("--server", help="the program of our servers")
+    parser.add_argument("--no-rdma", dest="rdma", action="store_false")
+    parser.add_argument("--genuine", metavar="DIRECTORY", help="genuine servers, with WAIT 1")
+    parser.add_argument("--keep", help="keep the files of all groups below this directory")
+    parser.add_argument("--check", metavar="FILE", help="check a history")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    self_test()
+    if options.check:
+        found = History.load(options.check).violations()
+        print("\n".join(found) or "linearizable")
+        return int(bool(found))
+    options.genuine = options.genuine and os.path.join(os.path.abspath(options.genuine), "valkey-server")
+    options.faults = options.faults.split(",") if options.faults else \
+        [name for name in FAULTS if not options.genuine or name in FOR_GENUINE]
+    if not set(options.faults) <= set(FAULTS):
+        parser.error("no fault is named " + ", ".join(sorted(set(options.faults) - set(FAULTS))))
+    options.rdma = options.rdma and bool(rdma_device())
+    if options.job is None and options.jobs > 1 and options.round is None:
+        print(f"seed {options.seed}", flush=True)
+        return int(start_jobs(options) > 0)
+    if options.job is None:
+        print(f"seed {options.seed}", flush=True)
+    options.job = options.job or 0
+    return int(bool(work(options)))
+
+
+sys.exit(main())

@@ -1,0 +1,318 @@
+"""acknowledged_group.py: three servers with synchronous replication for tests/crash/acknowledged, and the links between
+them.
+
+Clients connect to the servers themselves, over TCP or over RDMA (tests/programs/rdma-proxy). In groups whose links use
+TCP, the servers connect to each other through proxies: one before each server, which knows the other end by its address
+(bind-source-addr 127.0.0.2 for the first server, and so on), so each pair can be separated in each direction. In other
+groups the links use RDMA and cannot be cut, only frozen with their servers."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+
+from resp import Client
+from servers import ROOT, Server, info_fields, ours, rdma_device, until
+
+SERVERS = 3
+FILES = {
+    "none": [],
+    "everysec": ["--appendonly", "yes", "--appendfsync", "everysec"],
+    "always": ["--appendonly", "yes", "--appendfsync", "always"],
+    "fsync": ["--appendonly", "yes", "--appendfsync", "always", "--sync-replication-fsync", "yes"],
+}
+
+
+class Links:
+    """A proxy before one server. `stalled` and `refused` have the numbers of the servers whose bytes wait, or whose
+    connections are closed. `stalled_back`: bytes to these servers wait."""
+
+    def __init__(self, target):
+        self.target, self.lock = target, threading.Condition()
+        self.stalled, self.stalled_back, self.refused, self.pairs, self.closing = set(), set(), set(), [], False
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=50)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, address = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.connect, args=(near, int(address[0].split(".")[3]) - 2), daemon=True).start()
+
+    def connect(self, near, number):
+        far = None
+        try:
+            if number not in self.refused:
+                far = socket.create_connection(("127.0.0.1", self.target()), timeout=5)
+        except OSError:
+            pass
+        if not far:
+            near.close()
+            return
+        far.settimeout(None)
+        with self.lock:
+            self.pairs.append((near, far, number))
+        for source, sink, waits in ((near, far, self.stalled), (far, near, self.stalled_back)):
+            threading.Thread(target=self.pump, args=(source, sink, number, waits), daemon=True).start()
+
+    def pump(self, source, sink, number, waits):
+        try:
+            while data := source.recv(65536):
+                with self.lock:
+                    self.lock.wait_for(lambda: number not in waits or self.closing)
+                sink.sendall(data)
+        except OSError:
+            pass
+        self.shut(source, sink)
+
+    @staticmethod
+    def shut(*sockets):
+        for one in sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def stall(self, numbers, back):
+        with self.lock:
+            (self.stalled_back if back else self.stalled).update(numbers)
+
+    def refuse(self, numbers):
+        self.refused.update(numbers)
+        self.break_off(numbers)
+
+    def break_off(self, numbers):
+        """Ends the connections of these servers. What waits in them is lost."""
+        with self.lock:
+            ended = [pair for pair in self.pairs if pair[2] in numbers]
+            self.pairs = [pair for pair in self.pairs if pair[2] not in numbers]
+        for near, far, _ in ended:
+            self.shut(near, far)
+
+    def restore(self):
+        with self.lock:
+            self.stalled.clear()
+            self.stalled_back.clear()
+            self.refused.clear()
+            self.lock.notify_all()
+
+    def close(self):
+        self.closing = True
+        self.shut(self.listener)
+        self.listener.close()
+        self.restore()
+        self.break_off(range(SERVERS))
+
+
+class Group:
+    """Three servers and the number of the one that leads, or led last."""
+
+    def __init__(self, options, rng, directory, note):
+        self.genuine, self.note, self.primary, self.identity = options.genuine, note, 0, None
+        self.rdma = options.rdma and not self.genuine
+        self.rdma_links = self.rdma and rng.random() < 0.4
+        self.files = rng.choice(sorted(FILES if not self.genuine else ["none", "everysec", "always"]))
+        arguments = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "4", "--repl-ping-replica-period", "1",
+                     "--enable-debug-command", "yes", "--enable-protected-configs", "yes", *FILES[self.files]]
+        if not self.genuine:
+            arguments += ["--sync-replication", "yes", "--min-sync-replicas", "1"]
+        if self.rdma_links:
+            arguments += ["--rdma-replication", "yes"]
+        note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
+        self.servers, self.links, self.gates = [], [], []
+        for number in range(SERVERS):
+            own = list(arguments)
+            if not self.rdma_links:
+                self.links.append(Links(lambda number=number: self.servers[number].port))
+                own += ["--replica-announce-port", self.links[-1].port, "--bind-source-addr", f"127.0.0.{number + 2}"]
+            place = os.path.join(directory, f"server{number}")
+            os.mkdir(place)
+            self.servers.append(Server(self.genuine or options.server or ours(), *own, rdma=self.rdma,
+                                       directory=place))
+            if self.rdma:
+                self.open_gate(number)
+
+    def open_gate(self, number):
+        gate = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+                                 "--rdma-host", "127.0.0.1", "--rdma-port", str(self.servers[number].port)],
+                                stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.gates.append((gate, int(gate.stdout.readline().split()[1])))
+
+    def stop(self):
+        for server in self.servers:
+            if server.alive():
+                server.signal(signal.SIGCONT)
+                server.kill()
+            server.stop()
+        for gate, _ in self.gates:
+            gate.kill()
+            gate.wait()
+        for links in self.links:
+            links.close()
+
+    # --- Asking
+
+    def client_port(self, number, rdma):
+        return self.gates[number][1] if rdma and self.gates else self.servers[number].port
+
+    def link_port(self, number):
+        return self.links[number].port if self.links else self.servers[number].port
+
+    def try_call(self, number, *words, timeout=2):
+        try:
+            return self.servers[number].call(*words, timeout=timeout)
+        except OSError:
+            return None
+
+    def fields(self, number):
+        try:
+            with Client(self.servers[number].port, timeout=2) as client:
+                return info_fields(client.call("INFO", "replication"))
+        except OSError:
+            return {}
+
+    def leads(self, number):
+        fields = self.fields(number)
+        if self.genuine:
+            return fields.get("role") == "master"
+        return fields.get("sync_replication") == "leading" and fields.get("sync_group") == self.identity
+
+    def others(self):
+        return [number for number in range(SERVERS) if number != self.primary]
+
+    def describe(self):
+        names = ["role", "master_link_status", "master_port", "master_repl_offset"] if self.genuine else \
+            ["role", "sync_replication", "sync_obstacle", "master_link_status", "master_port", "sync_term",
+             "sync_promised_term", "sync_data_is_current", "sync_in_sync_replicas", "sync_set_version", "sync_members",
+             "sync_prepared_offset", "sync_committed_offset"]
+        for number in range(SERVERS):
+            fields = self.fields(number)
+            self.note(f"server {number}: " + " ".join(f"{name}={fields[name]}" for name in names if name in fields))
+
+    # --- Repairing
+
+    def follow(self):
+        for number in self.others():
+            fields, port = self.fields(number), self.link_port(self.primary)
+            if fields.get("role") == "slave" and fields.get("master_port") == str(port) and \
+                    fields.get("sync_replication", "following") == "following":
+                continue
+            self.try_call(number, "REPLICAOF", "127.0.0.1", port)
+
+    def works(self):
+        """All servers are there, and the group acknowledges writes."""
+        leaders = [number for number in range(SERVERS) if self.leads(number)]
+        if self.primary not in leaders:
+            if not leaders:
+                self.try_call(self.primary, "REPLICAOF", "NO", "ONE")
+                return False
+            self.primary = leaders[-1]
+        self.follow()
+        if any(self.fields(number).get("master_link_status") != "up" for number in self.others()):
+            return False
+        if self.genuine:
+            return True
+        fields = self.fields(self.primary)
+        return fields.get("sync_in_sync_replicas") == "2" and fields.get("sync_writable") == "1" and \
+            all(self.fields(number).get("sync_data_is_current") == "1" for number in self.others())
+
+    def form(self):
+        if not self.genuine:
+            self.identity = self.fields(0)["sync_group"]
+        return until(self.works, 60)
+
+    def mend(self):
+        for links in self.links:
+            links.restore()
+        for number, server in enumerate(self.servers):
+            if not server.alive():
+                self.note(f"server {number} starts")
+                server.start()
+            else:
+                server.signal(signal.SIGCONT)
+
+    def copies(self):
+        """The digests of the data of all servers."""
+        return [self.try_call(number, "DEBUG", "DIGEST", timeout=10) for number in range(SERVERS)]
+
+    # --- What may fail
+
+    def kill(self, number):
+        self.note(f"server {number} is killed")
+        self.servers[number].kill()
+
+    def start(self, number):
+        self.note(f"server {number} starts")
+        self.servers[number].start()
+
+    def wipe(self, number):
+        """Removes all files of a server that does not run. It is a new server then."""
+        place = self.servers[number].dir
+        for name in os.listdir(place):
+            path = os.path.join(place, name)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            elif name != "log":
+                os.remove(path)
+
+    def lose_data(self, number):
+        """Removes the data, not the promises, of a server that does not run."""
+        place = self.servers[number].dir
+        for name in ("appendonlydir", "dump.rdb"):
+            path = os.path.join(place, name)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            elif os.path.exists(path):
+                os.remove(path)
+
+    def freeze(self, number):
+        self.note(f"server {number} is frozen")
+        self.servers[number].signal(signal.SIGSTOP)
+
+    def thaw(self, number):
+        self.note(f"server {number} continues")
+        self.servers[number].signal(signal.SIGCONT)
+
+    def promote(self, number, seconds=8):
+        self.note(f"server {number} is promoted")
+        self.try_call(number, "REPLICAOF", "NO", "ONE")
+        if until(lambda: self.leads(number), seconds):
+            self.note(f"server {number} leads")
+            self.primary = number
+            return True
+        return False
+
+    def best_replica(self):
+        """The replica with the most of the stream, as Sentinel chooses."""
+        alive = [number for number in self.others() if self.servers[number].alive()]
+        return max(alive, key=lambda number: int(self.fields(number).get("slave_repl_offset", 0) or 0))
+
+    def separate(self, number, how):
+        """Cuts the links between this server and the others; its clients still reach it."""
+        self.note(f"server {number} is cut off: {how}")
+        others = [other for other in range(SERVERS) if other != number]
+        if how == "refused":
+            self.links[number].refuse(others)
+            for other in others:
+                self.links[other].refuse([number])
+            return
+        if how in ("stalled", "deaf"):  # what comes from the others waits
+            self.links[number].stall(others, False)
+            for other in others:
+                self.links[other].stall([number], True)
+        if how in ("stalled", "mute"):  # what goes to the others waits
+            self.links[number].stall(others, True)
+            for other in others:
+                self.links[other].stall([number], False)
+
+    def join_again(self, lossy):
+        if lossy:
+            for links in self.links:
+                links.break_off(range(SERVERS))
+        for links in self.links:
+            links.restore()
+        self.note("all links work" + (", what waited is lost" if lossy else ""))
