@@ -74,10 +74,9 @@ int conn_socket_for_child(struct connection *conn) {
 void *conn_take_input(struct connection *conn) {
     if (conn_is_remote(conn) || !conn->transport->io) return NULL;
     struct socket_connection *stream = container_of(conn, struct socket_connection, conn);
-    void *own = stream->own;
+    void *own = stream->input.own;
     if (!own || stream->showing) return NULL;
-    stream->own = NULL;
-    stream->own_size = 0;
+    stream->input = (struct input_buffer){0};
     conn->in = NULL;
     conn->in_len = 0;
     return own;

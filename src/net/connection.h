@@ -211,6 +211,14 @@ static inline void conn_consume(struct connection *conn, size_t len) {
  * A large argument is thus received directly into its final memory. `readable` is called on progress; conn->sink_len is
  * the number of bytes still missing. `memory` must live until it is 0 or until conn_close(). */
 void conn_receive_into(struct connection *conn, char *memory, size_t len);
+/* For transports: `len` bytes were received, to the sink if there is one. Returns how many of them it took. */
+static inline size_t conn_fill_sink(struct connection *conn, size_t len) {
+    if (!conn->sink) return 0;
+    size_t part = len < conn->sink_len ? len : conn->sink_len;
+    conn->sink_len -= part;
+    conn->sink = conn->sink_len ? conn->sink + part : NULL;
+    return part;
+}
 void conn_set_reading(struct connection *conn, bool on); /* off: receive nothing; the peer has to wait */
 void conn_set_in_limit(struct connection *conn, size_t limit);
 /* Trusted: the peer is authenticated, or needs no authentication. An accepted connection starts untrusted, and the

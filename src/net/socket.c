@@ -13,9 +13,6 @@
 #include <unistd.h>
 
 enum {
-    JOIN_MAX = 16 * 1024,  /* leftovers up to this size are copied in front of the next read */
-    OWN_SPACE = 16 * 1024, /* minimum size of a read into private memory */
-    OWN_KEPT = 64 * 1024,  /* private memory up to this size may stay when it is empty */
     CHUNK_SMALL = 512,
     CHUNKS_KEPT = 64,
     PIECES_A_WRITE = 64,
@@ -320,112 +317,36 @@ void socket_consume(struct connection *conn, size_t len) {
     if (was_full) socket_update_interest(socket_of(conn));
 }
 
-/* Makes space behind the unconsumed bytes in private memory. */
-static void own_make_space(struct socket_connection *s) {
-    struct connection *conn = &s->conn;
-    size_t at = conn->in_len ? (size_t)(conn->in - s->own) : 0;
-    size_t space = conn->in_len > OWN_SPACE ? conn->in_len : OWN_SPACE;
-    if (s->own && s->own_size - at - conn->in_len >= OWN_SPACE) return;
-    if (s->own && at && s->own_size - conn->in_len >= space) {
-        memmove(s->own, conn->in, conn->in_len);
-        conn->in = s->own;
-        return;
-    }
-    char *grown = mem_alloc_usable(conn->in_len + space, &s->own_size);
-    if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
-    mem_free(s->own);
-    s->own = grown;
-    conn->in = grown;
-}
-
-static void own_free(struct socket_connection *s) {
-    mem_free(s->own);
-    s->own = NULL;
-    s->own_size = 0;
-}
-
 void socket_trim_input(struct connection *conn) {
     struct socket_connection *s = socket_of(conn);
-    size_t size;
-    if (!s->own || s->showing) return;
-    if (conn->in_len == 0) {
-        own_free(s);
-    } else if (s->own_size / 2 > conn->in_len) {
-        char *trimmed = mem_alloc_usable(conn->in_len, &size);
-        conn->in = memcpy(trimmed, conn->in, conn->in_len);
-        own_free(s);
-        s->own = trimmed;
-        s->own_size = size;
-    }
+    if (!s->showing) input_buffer_trim(&s->input, conn);
 }
 
-/* Call after a handler: moves what is left out of the shared buffer, and frees private memory that is empty,
- * unless the owner keeps it for the next part of a request. */
-static void settle(struct socket_connection *s, bool shared) {
-    struct connection *conn = &s->conn;
-    if (conn->in_len == 0) {
-        conn->in = NULL;
-        if (!conn->keeps_input || s->own_size > OWN_KEPT) own_free(s);
-    } else if (shared) {
-        if (s->own_size < conn->in_len) {
-            mem_free(s->own);
-            bool small = conn->keeps_input && conn->in_len < OWN_SPACE;
-            s->own = mem_alloc_usable(small ? OWN_SPACE : conn->in_len, &s->own_size);
-        }
-        memcpy(s->own, conn->in, conn->in_len);
-        conn->in = s->own;
-    }
-    socket_update_interest(s);
-}
-
-/* Adds `n` bytes that were read: the first of them to the sink, the others at conn->in + in_len. */
-static void take_in(struct connection *conn, size_t n) {
-    conn->bytes_in += n;
-    if (conn->sink) {
-        size_t part = n < conn->sink_len ? n : conn->sink_len;
-        conn->sink_len -= part;
-        conn->sink = conn->sink_len ? conn->sink + part : NULL;
-        n -= part;
-    }
-    conn->in_len += n;
+static void settle(struct socket_connection *s, const struct input_space *space) {
+    input_buffer_settle(&s->input, &s->conn, &s->pool->input, space);
+    if (s->conn.state != CONN_CLOSED) socket_update_interest(s);
 }
 
 static void read_input(struct socket_connection *s) {
     struct connection *conn = &s->conn;
-    struct socket_pool *pool = s->pool;
-    bool shared = !pool->lent && conn->in_len <= JOIN_MAX;
-    char *base;
-    size_t space;
-    if (shared) {
-        base = pool->shared + conn->in_len;
-        space = SHARED_SIZE - conn->in_len;
-    } else {
-        own_make_space(s);
-        base = s->own + (conn->in_len ? (size_t)(conn->in - s->own) : 0) + conn->in_len;
-        space = s->own_size - (size_t)(base - s->own);
-    }
-    if (conn->in_len < conn->in_limit && space > conn->in_limit - conn->in_len) space = conn->in_limit - conn->in_len;
-    struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, space}};
+    struct input_shared *shared = &s->pool->input;
+    struct input_space space = input_buffer_space(&s->input, conn, shared);
+    struct iovec parts[2] = {{conn->sink, conn->sink_len}, {space.at, space.size}};
     ssize_t n = conn->sink ? io_read(s, parts, 2) : io_read(s, parts + 1, 1);
     if (n <= 0) {
         int error = (int)-n;
-        if (conn->in_len == 0) settle(s, false);
+        space.shared = false;
+        if (conn->in_len == 0) settle(s, &space);
         if (error == EAGAIN || error == EINTR) return;
         end_now(s, error ? error : s->write_error);
         return;
     }
-    if (shared) {
-        if (conn->in_len) memcpy(pool->shared, conn->in, conn->in_len);
-        conn->in = pool->shared;
-    } else if (conn->in_len == 0)
-        conn->in = s->own;
-    take_in(conn, (size_t)n);
-    if (shared) pool->lent = true;
+    conn->bytes_in += (size_t)n;
+    input_buffer_take(&s->input, conn, shared, &space, (size_t)n - conn_fill_sink(conn, (size_t)n));
     s->showing = true;
     conn->events->readable(conn);
     s->showing = false;
-    if (shared) pool->lent = false;
-    if (conn->state != CONN_CLOSED) settle(s, shared);
+    settle(s, &space);
 }
 
 static void socket_ready(struct event_io *event, int mask) {
@@ -482,8 +403,7 @@ struct socket_connection *socket_new(struct event_loop *loop, const struct trans
 /* A closed connection: its owner no longer uses the input. One that lingers keeps no more than its socket. */
 void socket_free(struct event_deferred *deferred) {
     struct socket_connection *s = socket_of(container_of(deferred, struct connection, deferred));
-    mem_free(s->own);
-    s->own = NULL;
+    input_buffer_free(&s->input);
     if (s->fd >= 0) return;
     mem_free(s->arrival);
     mem_free(s->error_note);
@@ -527,7 +447,7 @@ bool socket_leave(struct connection *conn) {
     bool waits = s->blocked || s->wants_read || s->wants_write || s->timer.heap_index || s->showing;
     if (conn->state != CONN_OPEN || conn->error || s->write_error || waits || socket_pending(conn)) return false;
     leave_chunk(s);
-    if (conn->in_len == 0) own_free(s);
+    if (conn->in_len == 0) input_buffer_free(&s->input);
     conn->keeps_input = false;
     event_io_remove(conn->loop, &s->event);
     if (list_is_linked(&s->pool_link)) list_remove(&s->pool->has_input, &s->pool_link);

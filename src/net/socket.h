@@ -26,6 +26,7 @@
 #ifndef NET_SOCKET_H
 #define NET_SOCKET_H
 #include "net/connection.h"
+#include "net/input_buffer.h"
 #include "net/output_queue.h"
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -68,8 +69,7 @@ struct socket_connection {
     struct socket_dial *dial;         /* while connecting */
     struct socket_handshake *arrival; /* accepted, and the handshake is not complete */
     char *error_note;                 /* text of a failure that errno does not express, or NULL */
-    char *own;                        /* private receive memory: unconsumed bytes between two reads */
-    size_t own_size;
+    struct input_buffer input;
     struct output_queue output;
     size_t chunk_memory;        /* of the chunks that hold output */
     bool needs_certificate;     /* accepted: TLS verifies the peer, whatever the context says */
@@ -94,11 +94,10 @@ struct socket_chunk {
 struct socket_pool {
     struct event_attachment attachment;
     struct event_loop *loop;
-    bool lent; /* a handler on the stack uses `shared` */
     unsigned free_count;
     unsigned used_count; /* chunks that connections hold */
     struct socket_chunk *free;
-    char *shared;
+    struct input_shared input;
     struct list handshakes; /* accepted connections whose handshake is not complete, the oldest first */
     struct list has_input;  /* connections that can be read although their socket may not be readable */
     struct list lingering;  /* closed connections, the oldest first */

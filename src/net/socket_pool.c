@@ -16,7 +16,7 @@ static void pool_free(struct event_attachment *attachment) {
         pool->free = chunk->next_free;
         mem_free(chunk);
     }
-    mem_free(pool->shared);
+    mem_free(pool->input.data);
     mem_free(pool);
 }
 
@@ -25,7 +25,7 @@ struct socket_pool *socket_pool_of(struct event_loop *loop) {
     if (attachment) return container_of(attachment, struct socket_pool, attachment);
     struct socket_pool *pool = mem_calloc(1, sizeof *pool);
     pool->loop = loop;
-    pool->shared = mem_alloc(SHARED_SIZE);
+    pool->input.data = mem_alloc(INPUT_SHARED_SIZE);
     list_init(&pool->handshakes);
     list_init(&pool->has_input);
     list_init(&pool->lingering);
@@ -43,7 +43,8 @@ size_t socket_idle_memory(struct event_loop *loop) {
 size_t socket_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct socket_connection *s = ((const struct socket_connection *)conn);
     const struct output_queue *q = &s->output;
-    size_t in = s->own_size, out = s->chunk_memory + q->queued_blobs + q->segments.len * sizeof(struct output_segment);
+    size_t in = s->input.own_size,
+           out = s->chunk_memory + q->queued_blobs + q->segments.len * sizeof(struct output_segment);
     if (input) *input = in;
     if (output) *output = out;
     return sizeof *s + in + out + (s->session ? s->io->memory(s) : 0);

@@ -5,7 +5,6 @@
 #include "net/socket.h"
 
 enum {
-    SHARED_SIZE = 64 * 1024,
     CHUNK_SIZE = 16 * 1024, /* header included */
     CHUNKS_STEADY = 2,      /* of them, that one client after the other needs */
 };

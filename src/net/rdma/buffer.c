@@ -86,11 +86,10 @@ void rdma_receive_show(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     size_t there = c->receive.received - c->receive.taken;
     if (conn->sink) {
-        size_t part = there < conn->sink_len ? there : conn->sink_len;
-        memcpy(conn->sink, c->receive.rx->data + c->receive.taken, part);
+        char *sink = conn->sink;
+        size_t part = conn_fill_sink(conn, there);
+        memcpy(sink, c->receive.rx->data + c->receive.taken, part);
         c->receive.taken += (uint32_t)part;
-        conn->sink_len -= part;
-        conn->sink = conn->sink_len ? conn->sink + part : NULL;
         there -= part;
         if (there == 0) return;
     }

@@ -11,10 +11,6 @@
 #include <string.h>
 
 enum {
-    SHARED_SIZE = 64 * 1024,        /* of a loop's buffer for plain text */
-    JOIN_MAX = 16 * 1024,           /* leftovers up to this size are copied in front of the next read */
-    OWN_SPACE = 16 * 1024,          /* minimum size of a read into private memory */
-    OWN_KEPT = 64 * 1024,           /* private memory up to this size may stay when it is empty */
     CHUNK_SIZE = TLS_RECORD_MAX,    /* plain text in a chunk: one record */
     CHUNKS_KEPT = 64,               /* free chunks of a loop */
     SEALED_MAX = 64 * 1024,         /* bytes of records that the carrier holds, at most */
@@ -99,7 +95,7 @@ static void pool_free(struct event_attachment *attachment) {
         mem_free(chunk);
     }
     event_timer_cancel(pool->loop, &pool->step_timer);
-    mem_free(pool->shared);
+    mem_free(pool->input.data);
     mem_free(pool);
 }
 
@@ -108,7 +104,7 @@ struct tls_pool *rdma_tls_pool_of(struct event_loop *loop) {
     if (attachment) return container_of(attachment, struct tls_pool, attachment);
     struct tls_pool *pool = mem_calloc(1, sizeof *pool);
     pool->loop = loop;
-    pool->shared = mem_alloc(SHARED_SIZE);
+    pool->input.data = mem_alloc(INPUT_SHARED_SIZE);
     list_init(&pool->handshakes);
     list_init(&pool->steps);
     pool->attachment.key = &pool_key;
@@ -339,48 +335,6 @@ static void rdma_tls_consume(struct connection *conn, size_t len) {
     if (was_full) update_reading(tls_of(conn));
 }
 
-static void own_free(struct rdma_tls *t) {
-    mem_free(t->own);
-    t->own = NULL;
-    t->own_size = 0;
-}
-
-/* Makes space behind the unconsumed bytes in private memory. */
-static void own_make_space(struct rdma_tls *t) {
-    struct connection *conn = &t->conn;
-    size_t at = t->own && conn->in_len ? (size_t)(conn->in - t->own) : 0;
-    size_t space = conn->in_len > OWN_SPACE ? conn->in_len : OWN_SPACE;
-    if (t->own && t->own_size - at - conn->in_len >= OWN_SPACE) return;
-    if (t->own && at && t->own_size - conn->in_len >= space) {
-        memmove(t->own, conn->in, conn->in_len);
-        conn->in = t->own;
-        return;
-    }
-    char *grown = mem_alloc_usable(conn->in_len + space, &t->own_size);
-    if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
-    mem_free(t->own);
-    t->own = grown;
-    conn->in = grown;
-}
-
-/* Call after a handler: moves what is left out of the shared buffer, and frees private memory that is empty, unless the
- * owner keeps it for the next part of a request. */
-static void settle(struct rdma_tls *t, bool shared) {
-    struct connection *conn = &t->conn;
-    if (conn->in_len == 0) {
-        conn->in = NULL;
-        if (!conn->keeps_input || t->own_size > OWN_KEPT) own_free(t);
-    } else if (shared) {
-        if (t->own_size < conn->in_len) {
-            mem_free(t->own);
-            bool small = conn->keeps_input && conn->in_len < OWN_SPACE;
-            t->own = mem_alloc_usable(small ? OWN_SPACE : conn->in_len, &t->own_size);
-        }
-        memcpy(t->own, conn->in, conn->in_len);
-        conn->in = t->own;
-    }
-}
-
 /* Decrypts up to `size` bytes. Fewer: *failure has the reason, as tls_session_failed() gives it. */
 static size_t read_part(struct rdma_tls *t, char *data, size_t size, int *failure) {
     size_t have = 0;
@@ -404,57 +358,34 @@ static size_t read_part(struct rdma_tls *t, char *data, size_t size, int *failur
 /* Reads once and calls `readable`. False: there is nothing to read now, or the connection is over. */
 static bool read_once(struct rdma_tls *t) {
     struct connection *conn = &t->conn;
-    struct tls_pool *pool = t->pool;
-    bool shared = !pool->lent && conn->in_len <= JOIN_MAX;
+    struct input_shared *shared = &t->pool->input;
+    struct input_space space = {0};
     int failure = 1;
     size_t n = 0, part = 0;
     ERR_clear_error();
     if (conn->sink) {
         part = read_part(t, conn->sink, conn->sink_len, &failure);
-        conn->sink_len -= part;
-        conn->sink = conn->sink_len ? conn->sink + part : NULL;
+        conn_fill_sink(conn, part);
     }
     if (failure > 0) {
-        char *base;
-        size_t space;
-        if (shared) {
-            base = pool->shared + conn->in_len;
-            space = SHARED_SIZE - conn->in_len;
-        } else {
-            own_make_space(t);
-            base = t->own + (conn->in_len ? (size_t)(conn->in - t->own) : 0) + conn->in_len;
-            space = t->own_size - (size_t)(base - t->own);
-        }
-        if (conn->in_len < conn->in_limit && space > conn->in_limit - conn->in_len)
-            space = conn->in_limit - conn->in_len;
-        n = read_part(t, base, space, &failure);
-        if (n && shared) {
-            if (conn->in_len) memcpy(pool->shared, conn->in, conn->in_len);
-            conn->in = pool->shared;
-        } else if (n && conn->in_len == 0)
-            conn->in = t->own;
-        else
-            shared = false;
-    } else
-        shared = false;
+        space = input_buffer_space(&t->input, conn, shared);
+        n = read_part(t, space.at, space.size, &failure);
+    }
+    conn->bytes_in += part + n;
+    input_buffer_take(&t->input, conn, shared, &space, n);
     t->more = failure != -EAGAIN;
     if (!part && !n) {
-        if (conn->in_len == 0) settle(t, false);
+        input_buffer_settle(&t->input, conn, shared, &space);
         if (failure == -EAGAIN) return false;
         conn_flush(t->raw); /* an alert */
         rdma_tls_end(t, failure ? -failure : t->raw_ended ? t->raw->error : 0);
         return false;
     }
-    conn->bytes_in += part + n;
-    conn->in_len += n;
-    if (shared) pool->lent = true;
     t->showing = true;
     conn->events->readable(conn);
     t->showing = false;
-    if (shared) pool->lent = false;
-    if (conn->state == CONN_CLOSED) return false;
-    settle(t, shared);
-    return t->more;
+    input_buffer_settle(&t->input, conn, shared, &space);
+    return conn->state != CONN_CLOSED && t->more;
 }
 
 void rdma_tls_input_run(struct rdma_tls *t) {
@@ -465,7 +396,7 @@ void rdma_tls_input_run(struct rdma_tls *t) {
 
 static void rdma_tls_trim(struct connection *conn) {
     struct rdma_tls *t = tls_of(conn);
-    if (conn->in_len == 0 && t->own && !t->showing) own_free(t);
+    if (!t->showing) input_buffer_trim(&t->input, conn);
     if (t->raw) conn_trim(t->raw);
 }
 
@@ -485,7 +416,7 @@ struct rdma_tls *rdma_tls_new(struct event_loop *loop) {
 static void tls_free(struct event_deferred *deferred) {
     struct rdma_tls *t = tls_of(container_of(deferred, struct connection, deferred));
     SSL_free(t->ssl);
-    mem_free(t->own);
+    input_buffer_free(&t->input);
     mem_free(t->names);
     mem_free(t->note);
     mem_free(t);
@@ -563,9 +494,9 @@ static size_t rdma_tls_memory(const struct connection *conn, size_t *input, size
     const struct rdma_tls *t = tls_of(conn);
     size_t in = 0, out = 0, below = t->raw ? conn_memory(t->raw, &in, &out) : 0;
     size_t own_out = t->chunk_memory + t->output.queued_blobs + t->output.segments.len * sizeof(struct output_segment);
-    if (input) *input = in + t->own_size;
+    if (input) *input = in + t->input.own_size;
     if (output) *output = out + own_out;
-    return below + sizeof *t + t->own_size + own_out + (t->ssl ? TLS_SESSION_MEMORY : 0);
+    return below + sizeof *t + t->input.own_size + own_out + (t->ssl ? TLS_SESSION_MEMORY : 0);
 }
 
 static size_t rdma_tls_shared(const struct connection *conn) {

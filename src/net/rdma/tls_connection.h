@@ -2,6 +2,7 @@
  * tls_handshake.c (handshakes of both ends, listening, and the carrier's events). See tls.h. */
 #ifndef NET_RDMA_TLS_CONNECTION_H
 #define NET_RDMA_TLS_CONNECTION_H
+#include "net/input_buffer.h"
 #include "net/output_queue.h"
 #include "net/rdma/tls.h"
 #include "net/tls_private.h"
@@ -20,8 +21,7 @@ enum stage {
 struct tls_pool {
     struct event_attachment attachment;
     struct event_loop *loop;
-    char *shared; /* plain text while `readable` runs */
-    bool lent;    /* a handler on the stack uses it */
+    struct input_shared input; /* plain text while `readable` runs */
     struct tls_chunk *free;
     unsigned free_count;
     struct list handshakes; /* accepted connections that are not reported yet, the oldest first */
@@ -50,8 +50,7 @@ struct rdma_tls {
     struct event_timer timer; /* of the handshake, of failing, and to read again */
     struct output_queue output;
     size_t chunk_memory;
-    char *own; /* plain text that was not consumed */
-    size_t own_size;
+    struct input_buffer input; /* plain text */
     char *names, *note;
 };
 

@@ -1,0 +1,95 @@
+/* input_buffer.c: see input_buffer.h. */
+#include "net/input_buffer.h"
+#include "lib/system/memory.h"
+#include <string.h>
+
+enum {
+    JOIN_MAX = 16 * 1024,  /* leftovers up to this size are copied in front of the next read */
+    OWN_SPACE = 16 * 1024, /* minimum size of a read into private memory */
+    OWN_KEPT = 64 * 1024,  /* private memory up to this size may stay when it is empty */
+};
+
+/* Makes space behind the unconsumed bytes in private memory. */
+static void make_space(struct input_buffer *b, struct connection *conn) {
+    size_t at = b->own && conn->in_len ? (size_t)(conn->in - b->own) : 0;
+    size_t space = conn->in_len > OWN_SPACE ? conn->in_len : OWN_SPACE;
+    if (b->own && b->own_size - at - conn->in_len >= OWN_SPACE) return;
+    if (b->own && at && b->own_size - conn->in_len >= space) {
+        memmove(b->own, conn->in, conn->in_len);
+        conn->in = b->own;
+        return;
+    }
+    char *grown = mem_alloc_usable(conn->in_len + space, &b->own_size);
+    if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
+    mem_free(b->own);
+    b->own = grown;
+    conn->in = grown;
+}
+
+struct input_space input_buffer_space(struct input_buffer *b, struct connection *conn,
+                                      const struct input_shared *shared) {
+    struct input_space space = {.shared = !shared->lent && conn->in_len <= JOIN_MAX};
+    if (space.shared) {
+        space.at = shared->data + conn->in_len;
+        space.size = INPUT_SHARED_SIZE - conn->in_len;
+    } else {
+        make_space(b, conn);
+        space.at = b->own + (conn->in_len ? (size_t)(conn->in - b->own) : 0) + conn->in_len;
+        space.size = b->own_size - (size_t)(space.at - b->own);
+    }
+    if (conn->in_len < conn->in_limit && space.size > conn->in_limit - conn->in_len)
+        space.size = conn->in_limit - conn->in_len;
+    return space;
+}
+
+void input_buffer_take(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
+                       struct input_space *space, size_t len) {
+    if (len == 0) {
+        space->shared = false;
+        return;
+    }
+    if (space->shared) {
+        if (conn->in_len) memcpy(shared->data, conn->in, conn->in_len);
+        conn->in = shared->data;
+        shared->lent = true;
+    } else if (conn->in_len == 0)
+        conn->in = b->own;
+    conn->in_len += len;
+}
+
+void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
+                         const struct input_space *space) {
+    if (space->shared) shared->lent = false;
+    if (conn->state == CONN_CLOSED) return;
+    if (conn->in_len == 0) {
+        conn->in = NULL;
+        if (!conn->keeps_input || b->own_size > OWN_KEPT) input_buffer_free(b);
+    } else if (space->shared) {
+        if (b->own_size < conn->in_len) {
+            mem_free(b->own);
+            bool small = conn->keeps_input && conn->in_len < OWN_SPACE;
+            b->own = mem_alloc_usable(small ? OWN_SPACE : conn->in_len, &b->own_size);
+        }
+        memcpy(b->own, conn->in, conn->in_len);
+        conn->in = b->own;
+    }
+}
+
+void input_buffer_trim(struct input_buffer *b, struct connection *conn) {
+    if (!b->own) return;
+    if (conn->in_len == 0) {
+        input_buffer_free(b);
+    } else if (b->own_size / 2 > conn->in_len) {
+        size_t size;
+        char *trimmed = mem_alloc_usable(conn->in_len, &size);
+        conn->in = memcpy(trimmed, conn->in, conn->in_len);
+        mem_free(b->own);
+        b->own = trimmed;
+        b->own_size = size;
+    }
+}
+
+void input_buffer_free(struct input_buffer *b) {
+    mem_free(b->own);
+    *b = (struct input_buffer){0};
+}
