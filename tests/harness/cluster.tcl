@@ -192,6 +192,9 @@ proc node_tls_port {i} {
     set id [node $i id]
     expr {[info exists ::server($id,tls_port)] ? $::server($id,tls_port) : 0}
 }
+# The port that other nodes and clients are redirected to, and that of the bus.
+proc node_shown_port {i} {expr {[node_tls_port $i] ? [node_tls_port $i] : [node $i port]}}
+proc node_bus_port {i} {expr {[node_shown_port $i] + 10000}}
 
 proc start_cluster {options body} {
     if {![block_wanted $options $body]} {
@@ -294,7 +297,7 @@ proc cluster_form {o} {
         n $i cluster addslotsrange [expr {16384 * $i / $primaries}] [expr {16384 * ($i + 1) / $primaries - 1}]
     }
     for {set i 1} {$i < $count} {incr i} {
-        n 0 cluster meet 127.0.0.1 [expr {$::opt(tls) ? [node_tls_port $i] : [node $i port]}]
+        n 0 cluster meet 127.0.0.1 [node_shown_port $i]
     }
     foreach i [nodes] {
         wait_for_condition 30000 {

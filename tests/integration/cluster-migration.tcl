@@ -114,13 +114,13 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             assert_equal 10 [n $i cluster countkeysinslot 5]
         }
         assert_equal [string repeat 0 40] [n 1 debug digest]
-        assert_equal "-MOVED 5 127.0.0.1:[node 0 port]" [n 1 -typed get [key_in 5 string]]
+        assert_equal "-MOVED 5 127.0.0.1:[node_shown_port 0]" [n 1 -typed get [key_in 5 string]]
         migration_ends success
         migration_is 1 success
         migration_is 3 success
         assert_equal "hello world" [n 1 get [key_in 5 string]]
         assert_equal $before [concat [digests 1 5] [digests 1 6]]
-        assert_equal "-MOVED 5 127.0.0.1:[node 1 port]" [n 0 -typed get [key_in 5 string]]
+        assert_equal "-MOVED 5 127.0.0.1:[node_shown_port 1]" [n 0 -typed get [key_in 5 string]]
         foreach i {0 2} {
             wait_for_condition 5000 {[n $i cluster countkeysinslot 5] == 0}
             assert_equal 1 [n $i dbsize]

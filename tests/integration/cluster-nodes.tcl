@@ -101,7 +101,7 @@ test "nodes.conf that is a directory" {
 
 # Sends bytes to the bus of a node and waits until it closes the connection.
 proc send_to_bus {i bytes} {
-    set s [socket 127.0.0.1 [expr {[node $i port] + 10000}]]
+    set s [socket 127.0.0.1 [node_bus_port $i]]
     fconfigure $s -translation binary -blocking 0 -buffering none
     puts -nonewline $s $bytes
     set end [resp::deadline 10000]
@@ -119,8 +119,8 @@ proc send_to_bus {i bytes} {
 
 start_cluster {primaries 3 form 0} {
     test "nodes that meet know each other, and a third one by gossip" {
-        assert_equal OK [n 0 cluster meet 127.0.0.1 [node 1 port]]
-        assert_equal OK [n 1 cluster meet 127.0.0.1 [node 2 port] [expr {[node 2 port] + 10000}]]
+        assert_equal OK [n 0 cluster meet 127.0.0.1 [node_shown_port 1]]
+        assert_equal OK [n 1 cluster meet 127.0.0.1 [node_shown_port 2] [node_bus_port 2]]
         foreach i [nodes] {
             set ids [lsort [lmap j [nodes] {node_id $j}]]
             wait_for_condition 20000 {[lsort [dict keys [cluster_view $i]]] eq $ids}
@@ -140,7 +140,7 @@ start_cluster {primaries 3 form 0} {
         # the other one, whose pings still name it as forgotten.
         proc meet_until_known {} {
             foreach i {0 1} {
-                if {[llength [cluster_opinion $i]] < 3} {n $i cluster meet 127.0.0.1 [node 2 port]}
+                if {[llength [cluster_opinion $i]] < 3} {n $i cluster meet 127.0.0.1 [node_shown_port 2]}
             }
             set opinions [lsort -unique [lmap i [nodes] {cluster_opinion $i}]]
             expr {[llength $opinions] == 1 && [llength [lindex $opinions 0]] == 3}
@@ -164,7 +164,7 @@ start_cluster {primaries 3 form 0} {
     }
 
     test "a node with another id at a known address is not taken for the known one" {
-        n 0 cluster meet 127.0.0.1 [node 2 port]
+        n 0 cluster meet 127.0.0.1 [node_shown_port 2]
         foreach i [nodes] {wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}}
         wait_for_cluster_agreement
         set id [node_id 2]
@@ -176,7 +176,7 @@ start_cluster {primaries 3 form 0} {
         unset ::server([node 2 id],node_id)
     }
 
-    test "bytes that are no message end the connection, and lengths beyond all limits, too" {
+    test "bytes that are no message end the connection, and lengths beyond all limits, too" -tags {tcp-only} {
         set from [node_log_size 0]
         assert_equal closed [send_to_bus 0 "GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
         wait_for_node_log 0 "Bad message length or signature received on the Cluster bus from 127.0.0.1:" $from
@@ -186,14 +186,14 @@ start_cluster {primaries 3 form 0} {
         assert_equal PONG [n 0 ping]
     }
 
-    test "a light message as the first one on a link ends it" {
+    test "a light message as the first one on a link ends it" -tags {tcp-only} {
         set from [node_log_size 0]
         assert_equal closed [send_to_bus 0 [binary format a4IuSuSuSuSuIuIua* RCmb 26 1 0 0x8004 0 1 1 cm]]
         wait_for_node_log 0 "sent a lightweight message of type publish as its first message on the link" $from
     }
 
-    test "connections that say nothing are closed after a while" {
-        set s [socket 127.0.0.1 [expr {[node 0 port] + 10000}]]
+    test "connections that say nothing are closed after a while" -tags {tcp-only} {
+        set s [socket 127.0.0.1 [node_bus_port 0]]
         fconfigure $s -blocking 0
         wait_for_condition 30000 {[read $s; eof $s]}
         close $s
@@ -201,11 +201,11 @@ start_cluster {primaries 3 form 0} {
 }
 
 start_cluster {primaries 2 form 0 overrides {maxclients 8}} {
-    test "connections of the bus count against maxclients, and the error says so" {
+    test "connections of the bus count against maxclients, and the error says so" -tags {tcp-only} {
         set clients {}
         for {set i 0} {$i < 6} {incr i} {lappend clients [new_client -level [node_level 0]]}
         foreach c $clients {assert_equal PONG [$c ping]}
-        n 0 cluster meet 127.0.0.1 [node 1 port]
+        n 0 cluster meet 127.0.0.1 [node_shown_port 1]
         wait_for_condition 20000 {[cluster_field 0 cluster_known_nodes] == 2}
         set c [new_client -level [node_level 0]]
         assert_equal "-ERR max number of clients + cluster connections reached" [$c -readline]

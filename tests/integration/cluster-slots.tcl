@@ -22,7 +22,7 @@ proc cluster_write {slot key value} {
 # Sends a command to the node that serves its first argument.
 proc routed {args} {
     set got [n 0 -typed {*}$args]
-    if {[string match "-MOVED *:[node 1 port]" $got]} {return [n 1 -typed {*}$args]}
+    if {[string match "-MOVED *:[node_shown_port 1]" $got]} {return [n 1 -typed {*}$args]}
     return $got
 }
 proc errors {i name} {
@@ -32,8 +32,8 @@ proc errors {i name} {
 
 start_cluster {primaries 2 replicas 1} {
     set slot 12222 ;# of y, at node 1
-    set port(0) [node 0 port]
-    set port(1) [node 1 port]
+    set port(0) [node_shown_port 0]
+    set port(1) [node_shown_port 1]
 
     test "keys of other nodes: MOVED, at the primary and at its replica" {
         assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 0 -typed get y]

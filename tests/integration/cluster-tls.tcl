@@ -14,7 +14,7 @@ start_cluster {primaries 1 replicas 1 tls 1 overrides {tls-auth-clients no}} {
         n 0 set $tag:k v
         wait_for_condition 10000 {[n 1 debug digest] eq [n 0 debug digest]}
         # CLUSTER NODES shows clients on TLS the ports of TLS; the bus is 10000 above that port.
-        assert_match "127.0.0.1:[node_tls_port 1]@[expr {[node_tls_port 1] + 10000}]*" \
+        assert_match "127.0.0.1:[node_tls_port 1]@[node_bus_port 1]*" \
             [dict get [cluster_view 0] [node_id 1] address]
     }
 
@@ -22,8 +22,8 @@ start_cluster {primaries 1 replicas 1 tls 1 overrides {tls-auth-clients no}} {
         set dir [certificates]
         foreach {port certificate connects} [list \
             [node_tls_port 0] {} 1 \
-            [expr {[node_tls_port 0] + 10000}] {} 0 \
-            [expr {[node_tls_port 0] + 10000}] [list -cert $dir/client.crt -key $dir/client.key] 1 \
+            [node_bus_port 0] {} 0 \
+            [node_bus_port 0] [list -cert $dir/client.crt -key $dir/client.key] 1 \
         ] {
             # What the bus refuses ends with an alert; the client port answers, the bus closes after bytes that are none
             # of its messages.
