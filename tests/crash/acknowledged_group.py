@@ -217,7 +217,9 @@ class Group:
         if self.genuine:
             return True
         fields = self.fields(self.primary)
+        # A replaced server counts as failed until it has left the set: another fault before that is the second one.
         return fields.get("sync_in_sync_replicas") == "2" and fields.get("sync_writable") == "1" and \
+            fields.get("sync_members") == str(SERVERS) and fields.get("sync_set_changes") == "0" and \
             all(self.fields(number).get("sync_data_is_current") == "1" for number in self.others())
 
     def form(self):

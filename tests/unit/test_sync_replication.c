@@ -661,6 +661,29 @@ static void a_dead_member_is_replaced_by_a_new_server(void **state) {
     assert_int_equal(sim.nodes[0].who.state.set.now.count, 3);
 }
 
+static void a_new_server_takes_the_place_of_an_absent_member_at_once(void **state) {
+    sim_begin(14, 3, 1);
+    const struct sync_members *members = &sim.nodes[0].who.state.set.now;
+    char id[SYNC_ID_LEN + 1];
+    memcpy(id, sim.nodes[2].who.state.id, sizeof id);
+    node_crash(&sim.nodes[2], false);
+    while (sim.nodes[0].peers[2].up) run(STEP_MS);
+    node_start(&sim.nodes[2]);
+    follow(&sim.nodes[2], 0);
+    for (int64_t end = sim.now + ABSENT - 500; sim.now < end && sync_members_find(members, id);) {
+        run(STEP_MS);
+        assert_int_equal(members->count, 3); /* with four, one of them dead, no other server could fail */
+    }
+    assert_null(sync_members_find(members, id));
+    assert_non_null(sync_members_find(members, sim.nodes[2].who.state.id));
+    run(1000);
+    assert_int_equal(sim.nodes[0].who.state.set.before.count, 0);
+    node_crash(&sim.nodes[0], true);
+    promote(&sim.nodes[1]);
+    run(3000);
+    assert_int_equal(sim.nodes[1].who.status, SYNC_LEADING);
+}
+
 static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **state) {
     sim_begin(9, 3, 1);
     struct node *voter = &sim.nodes[2];
@@ -846,6 +869,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_server_without_a_group_or_a_set_does_not_lead),
         cmocka_unit_test(a_server_that_is_not_eligible_does_not_lead),
         cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
+        cmocka_unit_test(a_new_server_takes_the_place_of_an_absent_member_at_once),
         cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
         cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
         cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ASK_MS = 100, PROBE_MS = 1000, POLITE_MS = 5000, COPY_MS = 10000, RETRY_MS = 250 };
+enum { ASK_MS = 100, PROBE_MS = 1000, POLITE_MS = 5000, COPY_MS = 10000, RETRY_MS = 250, REPLACE_MS = 500 };
 
 static bool is_me(const struct sync_who *who, const char *id) {
     return strcmp(who->state.id, id) == 0;
@@ -450,9 +450,18 @@ static bool may_join(const struct sync_who *who, const struct sync_peer *peer) {
            !sync_members_find(&who->state.set.now, peer->id);
 }
 
-static bool is_absent(const struct sync_who *who, const char *id, int64_t now_ms) {
+static bool is_absent(const struct sync_who *who, const char *id, int64_t now_ms, int64_t for_ms) {
     const struct sync_peer *peer = peer_find(who, id);
-    return !is_me(who, id) && peer && !peer->linked && now_ms - peer->since_ms > who->settings.absent_ms;
+    return !is_me(who, id) && peer && !peer->linked && now_ms - peer->since_ms > for_ms;
+}
+
+/* Whether a member has lost its link a moment ago: it is not known yet whether it will be replaced. */
+static bool may_be_leaving(const struct sync_who *who, const struct sync_members *members, int64_t now_ms) {
+    for (int i = 0; i < members->count; i++) {
+        const char *id = members->list[i].id;
+        if (is_absent(who, id, now_ms, -1) && !is_absent(who, id, now_ms, REPLACE_MS)) return true;
+    }
+    return false;
 }
 
 /* The members as they should be. False: as they are. */
@@ -470,9 +479,12 @@ static bool wanted_members(const struct sync_who *who, int64_t now_ms, struct sy
         memcpy(self->id, who->state.id, sizeof self->id);
         changed = true;
     }
+    int joining = 0;
     for (int i = 0; i < who->peer_count && wanted->count < SYNC_MEMBERS_MAX; i++) {
         if (!may_join(who, &who->peers[i])) continue;
+        if (wanted->count > 2 * wanted->replicas && may_be_leaving(who, wanted, now_ms)) break;
         wanted->list[wanted->count++] = who->peers[i].member;
+        joining++;
         changed = true;
     }
     for (int i = 0; i < wanted->count; i++) {
@@ -483,9 +495,12 @@ static bool wanted_members(const struct sync_who *who, int64_t now_ms, struct sy
             *member = peer->member;
             changed = true;
         }
-        if (wanted->count > 2 * wanted->replicas + 1 && is_absent(who, member->id, now_ms)) {
+        /* A server that joins takes the place of one that is absent: beside it the set would need more voters. */
+        int64_t absent_ms = joining && REPLACE_MS < who->settings.absent_ms ? REPLACE_MS : who->settings.absent_ms;
+        if (wanted->count > 2 * wanted->replicas + 1 && is_absent(who, member->id, now_ms, absent_ms)) {
             *member = wanted->list[--wanted->count];
             i--;
+            joining -= joining > 0;
             changed = true;
         }
     }

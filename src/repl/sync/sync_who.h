@@ -46,8 +46,10 @@
  * The primary changes the set by itself: it adds a replica that has caught up (and is sync-eligible), and it removes a
  * member that is absent for longer than `absent_ms`, if at least 2 N + 1 members remain: with fewer, the removal would
  * not help, because writes and elections need N + 1 and M - N members anyway, and it would make the return of the
- * others a condition. A member thus leaves the set only after the set without it is on the disks of N + 1 members, so
- * that it cannot be elected any more without finding one of them.
+ * others a condition. A server that joins takes the place of an absent member at once: beside it, the larger set would
+ * need one more voter while one of its members cannot vote, and no server could fail until `absent_ms` is over. A
+ * member leaves the set only after the set without it is on the disks of N + 1 members, so that it cannot be elected
+ * any more without finding one of them.
  *
  * A primary that starts or was deposed asks politely: a probe changes nothing at the voters, and they refuse it while
  * they have a primary. REPLICAOF NO ONE, Sentinel and FAILOVER stand at once. */
