@@ -1,4 +1,4 @@
-# sync-replication: a reply leaves when replicas have the write; who may become the primary. seconds: 25
+# sync-replication: a reply leaves when replicas have the write; who may become the primary. seconds: 48
 
 set sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5}
 
@@ -226,5 +226,32 @@ start_server {} {
             wait_for_log "does not follow the primary: ERR sync-replication is off" $at 5000
             assert_equal "-ERR sync-replication is off" [r -1 -typed replconf sync-force accept-loss]
         }
+    }
+}
+
+start_sentinels [list overrides $sync_options config {"sentinel down-after-milliseconds group 1500"}] {
+    test "Sentinel promotes a replica, which the group elects and which has all writes" -needs {ours 1} {
+        wait_for_condition 15000 {[regexp {sync_members:3.*} [g 0 info replication]]}
+        assert_equal OK [g 0 set before failover]
+        kill_group_server 0
+        set port [wait_for_switch [g_srv 0 port]]
+        set new [server_of_port $port]
+        wait_for_condition 15000 {![catch {g $new get before} got] && $got eq "failover"}
+        start_group_server 0
+        wait_for_followers $port
+        wait_for_condition 15000 {[regexp {sync_in_sync_replicas:2} [g $new info replication]]}
+        assert_equal failover [g $new get before]
+    }
+}
+
+start_sentinels [list servers 2 sentinels 1 quorum 1 overrides [dict merge $sync_options {sync-eligible no}] \
+    config {"sentinel down-after-milliseconds group 1500"}] {
+    test "Sentinel promotes no server that may lack acknowledged writes, and logs why" -needs {ours 1} {
+        assert_match "*sync_eligible:0*" [g 1 info replication]
+        set log [s_srv 0 log]
+        kill_group_server 0
+        set wanted "*cannot be promoted: it lacks acknowledged writes (sync_eligible:0)*-failover-abort-no-good-slave*"
+        wait_for_condition 20000 {[string match $wanted [file_bytes $log]]}
+        assert_match "*role:slave*" [g 1 info replication]
     }
 }
