@@ -66,9 +66,9 @@ static void info_cache_run(struct call *call) {
         for (int i = 2; i < call->argc; i++) wanted |= slice_equal(call->argv[i], slice_of(group->name));
         if (!wanted) continue;
         view_info_cache(call->reply, group);
-        count++;
+        count += 2;
     }
-    reply_deferred_end(call->reply, &deferred, REPLY_MAP, count);
+    reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, count); /* no map, also in RESP3 */
 }
 static void ckquorum_run(struct call *call) {
     struct instance *group = group_of_call(call);
@@ -98,15 +98,13 @@ static void is_down_run(struct call *call) {
     int64_t port, epoch;
     const char *leader;
     uint64_t leader_epoch;
-    if (!parse_int64(call->argv[3], &port) || port < INT32_MIN || port > INT32_MAX) {
+    if (!parse_int64(call->argv[3], &port) || !parse_int64(call->argv[4], &epoch)) {
         reply_not_integer(call->reply);
         return;
     }
-    if (!parse_int64(call->argv[4], &epoch) || epoch < 0) {
-        reply_not_integer(call->reply);
-        return;
-    }
-    bool down = sentinel_is_down(this_sentinel, call->argv[2], (int)port, (uint64_t)epoch, call->argv[5], &leader,
+    /* No epoch is negative: such a question gets no vote. */
+    bool down = sentinel_is_down(this_sentinel, call->argv[2], port < 0 || port > 65535 ? -1 : (int)port,
+                                 epoch < 0 ? 0 : (uint64_t)epoch, epoch < 0 ? SLICE("*") : call->argv[5], &leader,
                                  &leader_epoch, sentinel_now());
     /* A vote is on disk before it is answered. One that cannot be written is not given. */
     if (sentinel_file_settle()) leader = "", leader_epoch = 0;
@@ -176,12 +174,16 @@ static void reset_run(struct call *call) {
 }
 static void failover_run(struct call *call) {
     bool coordinated = call->argc > 3 && slice_is(call->argv[3], "coordinated");
-    if (call->argc > 4 || (call->argc == 4 && !coordinated)) {
-        reply_error(call->reply, "ERR Unknown failover option specified");
+    if (call->argc > 4) {
+        reply_error(call->reply, "ERR wrong number of arguments for 'sentinel|failover' command");
         return;
     }
     struct instance *group = group_of_call(call);
     if (!group) return;
+    if (call->argc == 4 && !coordinated) {
+        reply_error(call->reply, "ERR Unknown failover option specified");
+        return;
+    }
     const char *error = sentinel_failover(this_sentinel, group, coordinated, sentinel_now());
     if (error)
         reply_error(call->reply, error);
@@ -287,7 +289,7 @@ static void help_run(struct call *call) {
 
 #define ROW(name_, run_, arity_, since_, complexity_, summary_)                                                        \
     .name = (name_), .run = (run_), .arity = (arity_),                                                                 \
-    .flags = CMD_ADMIN | CMD_ONLY_SENTINEL | CMD_LOADING | CMD_STALE, .group = GROUP_SENTINEL, .since = (since_),      \
+    .flags = CMD_ADMIN | CMD_ONLY_SENTINEL, .group = GROUP_SENTINEL, .since = (since_),      \
     .complexity = (complexity_), .summary = (summary_)
 #define OLD(new_word, since_) .deprecated_since = (since_), .replaced_by = "`SENTINEL " new_word "`"
 #define OF_NAME               .syntax = "primary-name:string"

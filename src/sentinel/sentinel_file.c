@@ -124,7 +124,9 @@ static const char *read_global(int count, const struct slice *words, bool *taken
 
 static const char *read_monitor(int count, const struct slice *words) {
     if (count != 5) return "Unrecognized sentinel configuration statement.";
-    return sentinel_monitor(this_sentinel, words[1], words[2], number_of(words[3]), number_of(words[4]), NULL, 0);
+    int64_t port;
+    if (!parse_int64(words[3], &port)) return "Invalid port number.";
+    return sentinel_monitor(this_sentinel, words[1], words[2], port, number_of(words[4]), NULL, 0);
 }
 
 static const char *read_script(struct slice path, char **script, const char *reason) {

@@ -244,19 +244,8 @@ static const char *parameter_text(int parameter) {
 
 static void config_set(struct call *call) {
     bool seen[PARAMETERS] = {false};
-    if (call->argc % 2 == 0) { /* SENTINEL CONFIG SET and pairs are an odd number */
-        /* An option without its value is named, if it is one. */
-        struct slice last = call->argv[call->argc - 1];
-        int parameter = parameter_of(last);
-        if (parameter < PARAMETERS && call->argc > 4)
-            reply_error_format(call->reply, "ERR Missing argument '%.*s' value", (int)last.len, last.data);
-        else
-            reply_error_format(call->reply, "ERR Invalid argument '%.*s' to SENTINEL CONFIG SET",
-                               (int)(call->argv[3].len > 128 ? 128 : call->argv[3].len), call->argv[3].data);
-        return;
-    }
-    for (int i = 3; i + 1 < call->argc; i += 2) {
-        struct slice name = call->argv[i], value = call->argv[i + 1];
+    for (int i = 3; i < call->argc; i += 2) {
+        struct slice name = call->argv[i], value = i + 1 < call->argc ? call->argv[i + 1] : SLICE("");
         int parameter = parameter_of(name), name_len = (int)(name.len > 128 ? 128 : name.len);
         if (parameter == PARAMETERS) {
             reply_error_format(call->reply, "ERR Invalid argument '%.*s' to SENTINEL CONFIG SET", name_len, name.data);
@@ -265,6 +254,10 @@ static void config_set(struct call *call) {
         if (seen[parameter]) {
             reply_error_format(call->reply, "ERR Duplicate argument '%.*s' to SENTINEL CONFIG SET", name_len,
                                name.data);
+            return;
+        }
+        if (i + 1 == call->argc) {
+            reply_error_format(call->reply, "ERR Missing argument '%.*s' value", name_len, name.data);
             return;
         }
         seen[parameter] = true;
@@ -284,14 +277,15 @@ static void config_get(struct call *call) {
     struct reply_deferred deferred;
     size_t count = 0;
     reply_deferred_begin(call->reply, &deferred);
-    for (int parameter = 0; parameter < PARAMETERS; parameter++) {
-        bool wanted = false;
-        for (int i = 3; i < call->argc; i++) wanted |= glob_match(call->argv[i], slice_of(parameters[parameter]), true);
-        if (!wanted) continue;
-        reply_bulk_text(call->reply, parameters[parameter]);
-        reply_bulk_text(call->reply, parameter_text(parameter));
-        count++;
-    }
+    bool given[PARAMETERS] = {false};
+    for (int i = 3; i < call->argc; i++)
+        for (int parameter = 0; parameter < PARAMETERS; parameter++) {
+            if (given[parameter] || !glob_match(call->argv[i], slice_of(parameters[parameter]), true)) continue;
+            given[parameter] = true;
+            reply_bulk_text(call->reply, parameters[parameter]);
+            reply_bulk_text(call->reply, parameter_text(parameter));
+            count++;
+        }
     reply_deferred_end(call->reply, &deferred, REPLY_MAP, count);
 }
 void sentinel_config_run(struct call *call) {

@@ -81,20 +81,32 @@ class Rounds:
 
 
 def play(mix, rounds, seed):
-    test = Rounds(mix, seed)
+    """Plays the rounds; after one that failed, with a new group. Returns how many failed."""
+    durations, failed, test = {}, 0, None
     try:
         for number in range(rounds):
-            test.round(number)
+            try:
+                if not test:
+                    test = Rounds(mix, seed + failed)
+                    test.durations = durations
+                test.round(number)
+            except Exception as error:
+                failed += 1
+                print("%s: round %d FAILED: %r" % (mix, number + 1, error))
+                for process in test.group.sentinels + test.group.servers if test else []:
+                    print("--- %s, port %d\n%s" % (process.program[-1], process.port, process.output(20000)))
+                if test:
+                    test.group.end()
+                test = None
             print("%s: round %d" % (mix, number + 1), end="\r", flush=True)
-    except BaseException:
-        for process in test.group.sentinels + test.group.servers:
-            print("--- %s, port %d\n%s" % (process.program[-1], process.port, process.output(4000)))
-        raise
     finally:
-        test.group.end()
-    for fault, seconds in sorted(test.durations.items()):
-        print("%s: %d rounds of %s, seconds until another primary is named: median %.2f, most %.2f" % (
-            mix, len(seconds), fault, statistics.median(seconds), max(seconds)))
+        if test:
+            test.group.end()
+        print("%s: %d rounds, %d failed" % (mix, number + 1, failed))
+        for fault, seconds in sorted(durations.items()):
+            print("%s: %d rounds of %s, seconds until another primary is named: median %.2f, most %.2f" % (
+                mix, len(seconds), fault, statistics.median(seconds), max(seconds)), flush=True)
+    return failed
 
 
 def main():
@@ -103,17 +115,14 @@ def main():
     parser.add_argument("--mix", choices=sorted(MIXES), action="append")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started
     failed = 0
     print("seed %d" % options.seed)
     for mix in options.mix or ["ours", "genuine-servers", "mixed"]:
         if "genuine" in sum(MIXES[mix], []) and not genuine("valkey-sentinel"):
             print("%s: skipped, there is no genuine Valkey" % mix)
             continue
-        try:
-            play(mix, options.rounds, options.seed)
-        except AssertionError as error:
-            failed += 1
-            print("%s: FAILED: %s" % (mix, error))
+        failed += play(mix, options.rounds, options.seed)
     sys.exit(failed != 0)
 
 

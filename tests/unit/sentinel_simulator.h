@@ -1,8 +1,8 @@
 /* sentinel_simulator.h: many Sentinels and the servers of a group in virtual time, with faults.
  *
- * Each Sentinel is the state machine of src/sentinel/protocol. Connections, servers and disks are simulated: bytes are
- * delayed, connections break, Sentinels and servers are partitioned, stopped, and crash; a crash of a Sentinel loses
- * what it has not settled on disk. A seed repeats a run.
+ * Each Sentinel is the state machine of src/sentinel/protocol. Connections, servers and disks are simulated:
+ * messages are delayed and lost, connections break, clocks differ by up to 5 % in speed, Sentinels and servers are
+ * partitioned, stopped, and crash; a crash of a Sentinel may lose what it has not settled on disk. A seed repeats a run.
  *
  * Always checked: a Sentinel never answers two votes for one epoch, not even across a crash; no epoch has two elected
  * leaders. At the end all faults are repaired, and all must agree on one primary that all replicas follow. */
@@ -38,7 +38,9 @@ struct sim_sentinel {
     struct sim_disk disk;
     bool unsettled;
     unsigned life;
-    int64_t skew; /* of its clock */
+    int64_t skew;   /* of its clock */
+    int drift_ppt; /* it runs faster by so many thousandths */
+    int64_t since; /* start of this life */
 };
 struct sim_conn {
     int from, to; /* nodes */
@@ -76,7 +78,8 @@ struct sim {
     int vote[SIM_SENTINELS][SIM_EPOCHS]; /* candidate + 1 */
     int leader[SIM_EPOCHS];              /* sentinel + 1 */
     unsigned failovers, elections, votes;
-    unsigned break_percent;
+    unsigned break_permille; /* of requests: the connection breaks */
+    unsigned loss_permille;  /* of messages in each direction: lost, the connection stays */
     bool verbose;
     char failure[256];
 };
@@ -146,7 +149,7 @@ static struct sim_event sim_pop(struct sim *sim) {
 /* --- Effects --- */
 
 static int64_t sim_clock(const struct sim_sentinel *of) {
-    return of->sim->now + of->skew;
+    return of->sim->now + of->skew + (of->sim->now - of->since) * of->drift_ppt / 1000;
 }
 static bool sim_reachable(const struct sim *sim, int a, int b) {
     return !sim->cut[a][b];
@@ -156,6 +159,9 @@ static bool sim_is_up(const struct sim *sim, int node) {
 }
 static bool sim_is_stopped(const struct sim *sim, int node) {
     return node < SIM_SENTINELS ? sim->sentinel[node].stopped : sim->server[node - SIM_SENTINELS].stopped;
+}
+static bool sim_loses(struct sim *sim) {
+    return sim->loss_permille && sim_below(sim, 1000) < sim->loss_permille;
 }
 static int64_t sim_delay(struct sim *sim) {
     return 1 + (int64_t)sim_below(sim, 20) + (sim_below(sim, 50) == 0 ? (int64_t)sim_below(sim, 400) : 0);
@@ -224,8 +230,8 @@ static bool sim_send(void *context, struct sentinel_link *link, const struct ins
         request->kind == REQUEST_COORDINATED)
         sim_settle(from);
     link->pending++;
-    if (!sim_reachable(sim, conn->from, conn->to)) return true; /* lost */
-    if (sim_below(sim, 1000) < sim->break_percent) {
+    if (!sim_reachable(sim, conn->from, conn->to) || sim_loses(sim)) return true; /* lost */
+    if (sim_below(sim, 1000) < sim->break_permille) {
         sim_push(sim, sim_add(sim, sim_delay(sim), SIM_BREAK, conn));
         return true;
     }
@@ -241,7 +247,6 @@ static bool sim_send(void *context, struct sentinel_link *link, const struct ins
 static void sim_save(void *context, bool durable) {
     struct sim_sentinel *of = context;
     of->unsettled = true;
-    /* Other saves reach the disk some time later, or are lost: here they go with the next durable one. */
 }
 static void sim_log(void *context, enum log_level level, const char *text) {
     struct sim_sentinel *of = context;
@@ -287,6 +292,8 @@ static void sim_start_sentinel(struct sim *sim, int index) {
     of->stopped = false;
     of->life++;
     of->skew = (int64_t)sim_below(sim, 100000);
+    of->drift_ppt = (int)sim_below(sim, 101) - 50;
+    of->since = sim->now;
     of->machine = sentinel_new(disk->id, &sim_effects, of, sim_clock(of));
     of->machine->settings.timers.info_period = 2000;
     snprintf(host, sizeof host, "10.0.0.%d", disk->primary);
@@ -325,6 +332,8 @@ static void sim_crash_sentinel(struct sim *sim, int index) {
     struct sim_sentinel *of = &sim->sentinel[index];
     if (!of->up) return;
     of->up = false;
+    /* What was not settled may have reached the disk, or is lost. */
+    if (sim_below(sim, 2)) sim_settle(of);
     sim_break_of(sim, index);
     sentinel_free(of->machine);
     of->machine = NULL;
@@ -352,7 +361,7 @@ static void sim_info(struct sim *sim, int index, char *text, size_t size) {
 static void sim_publish(struct sim *sim, int server, const char *text) {
     for (struct sim_conn *conn = sim->conns; conn; conn = conn->next) {
         if (conn->closed || !conn->open || conn->kind != LINK_PUBSUB || conn->to != sim_server_node(server)) continue;
-        if (!sim_reachable(sim, conn->from, conn->to)) continue;
+        if (!sim_reachable(sim, conn->from, conn->to) || sim_loses(sim)) continue;
         struct sim_event *event = sim_add(sim, sim_delay(sim), SIM_PUSH, conn);
         event->text = mem_strdup(text);
         sim_push(sim, event);
@@ -361,7 +370,7 @@ static void sim_publish(struct sim *sim, int server, const char *text) {
 
 static void sim_answer(struct sim *sim, struct sim_event *request, const char *text, bool down, uint64_t epoch) {
     struct sim_conn *conn = request->conn;
-    if (!sim_reachable(sim, conn->from, conn->to)) return;
+    if (!sim_reachable(sim, conn->from, conn->to) || sim_loses(sim)) return;
     struct sim_event *event = sim_add(sim, sim_delay(sim), SIM_REPLY, conn);
     event->request = request->request;
     event->text = mem_strdup(text);
@@ -504,7 +513,8 @@ static struct sim *sim_new(uint64_t seed) {
     sim->now = 1000000;
     sim->sentinels = 3 + (int)sim_below(sim, seed % 4 == 0 ? 13 : 3);
     sim->servers = 2 + (int)sim_below(sim, 4);
-    sim->break_percent = (unsigned)sim_below(sim, 4);
+    sim->break_permille = (unsigned)sim_below(sim, 4);
+    sim->loss_permille = sim_below(sim, 2) ? (unsigned)sim_below(sim, 200) : 0;
     for (int i = 0; i < sim->servers; i++)
         sim->server[i] = (struct sim_server){.up = true, .primary = i ? 0 : -1, .offset = (uint64_t)i};
     for (int i = 0; i < sim->sentinels; i++) {
@@ -613,7 +623,7 @@ static bool sim_play(uint64_t seed, char failure[static 320], bool verbose, unsi
         sim_run(sim, (int64_t)sim_below(sim, 4000));
     }
     sim_repair(sim);
-    sim->break_percent = 0;
+    sim->break_permille = sim->loss_permille = 0;
     for (int i = 0; i < 120 && !*sim->failure && sim_agreed(sim) < 0; i++) sim_run(sim, 1000);
     if (!*sim->failure && sim_agreed(sim) < 0) sim_fail(sim, "no agreement two minutes after the repair", 0, 0);
     snprintf(failure, 320, "seed %llu %s", (unsigned long long)seed, sim->failure);

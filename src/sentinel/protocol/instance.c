@@ -326,8 +326,10 @@ const char *sentinel_monitor(struct sentinel *s, struct slice name, struct slice
     if (now_ms) machine_time(s, now_ms);
     if (quorum <= 0 || quorum > INT32_MAX) return "Quorum must be 1 or greater.";
     if (name.len >= SENTINEL_NAME_MAX || memchr(name.data, 0, name.len)) return "Invalid master name.";
-    const char *reason = set_address(s, &address, host, port, true);
+    /* Valkey accepts port 0: a group that is never connected. */
+    const char *reason = set_address(s, &address, host, port ? port : 1, true);
     if (reason) return reason;
+    address.port = (int)port;
     if (sentinel_find_group(s, name)) return "Duplicate master name.";
     char text[SENTINEL_NAME_MAX];
     snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
