@@ -288,9 +288,8 @@ static void help_run(struct call *call) {
 /* --- Tables --- */
 
 #define ROW(name_, run_, arity_, since_, complexity_, summary_)                                                        \
-    .name = (name_), .run = (run_), .arity = (arity_),                                                                 \
-    .flags = CMD_ADMIN | CMD_ONLY_SENTINEL, .group = GROUP_SENTINEL, .since = (since_),      \
-    .complexity = (complexity_), .summary = (summary_)
+    .name = (name_), .run = (run_), .arity = (arity_), .flags = CMD_ADMIN | CMD_ONLY_SENTINEL,                         \
+    .group = GROUP_SENTINEL, .since = (since_), .complexity = (complexity_), .summary = (summary_)
 #define OLD(new_word, since_) .deprecated_since = (since_), .replaced_by = "`SENTINEL " new_word "`"
 #define OF_NAME               .syntax = "primary-name:string"
 #define IS_DOWN_SYNTAX        .syntax = "ip:string port:integer current-epoch:integer runid:string"

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SCRIPTS_QUEUE = 256, SCRIPTS_RUNNING = 16, SCRIPTS_TRIES = 10, SCRIPT_ARGUMENTS = 8 };
+enum { SCRIPTS_QUEUE = 256, SCRIPTS_RUNNING = 16, SCRIPTS_TRIES = 10, SCRIPT_ARGUMENTS = 16 };
 /* argv[0] is the path; NULL ends it. Copies it. */
 void scripts_add(const char *const *argv);
 void scripts_tick(void);

@@ -124,7 +124,7 @@ void sentinel_set_run(struct call *call) {
     enum set_result result = SET_OK;
     int at = 3, used;
     struct slice bad = {"", 0};
-    bool changed = false;
+    bool changed = false, credentials = false;
     for (; at < call->argc && result == SET_OK; at += result == SET_OK ? used : 0) {
         struct slice option = call->argv[at];
         if (at + 1 >= call->argc) {
@@ -136,6 +136,7 @@ void sentinel_set_run(struct call *call) {
             set_option(group, option, call->argv[at + 1], has_more ? call->argv[at + 2] : bad, has_more, &used, &bad);
         if (result) break;
         changed = true;
+        credentials |= slice_is(option, "auth-pass") || slice_is(option, "auth-user");
         bool secret = slice_is(option, "auth-pass");
         if (secret) call_redact(call, at + 1);
         struct slice value = call->argv[at + 1];
@@ -148,6 +149,7 @@ void sentinel_set_run(struct call *call) {
             announce_set(group, "%.*s %.*s", (int)option.len, option.data, (int)value.len, value.data);
     }
     if (changed) sentinel_file_save(false);
+    if (credentials) sentinel_reconnect_servers(this_sentinel, group); /* connections authenticate when they open */
     struct slice option = at < call->argc ? call->argv[at] : bad;
     int option_len = (int)(option.len > 128 ? 128 : option.len), bad_len = (int)(bad.len > 128 ? 128 : bad.len);
     switch (result) {

@@ -2,7 +2,8 @@
  *
  * Each Sentinel is the state machine of src/sentinel/protocol. Connections, servers and disks are simulated:
  * messages are delayed and lost, connections break, clocks differ by up to 5 % in speed, Sentinels and servers are
- * partitioned, stopped, and crash; a crash of a Sentinel may lose what it has not settled on disk. A seed repeats a run.
+ * partitioned, stopped, and crash; a crash of a Sentinel may lose what it has not settled on disk. A seed repeats a
+ * run.
  *
  * Always checked: a Sentinel never answers two votes for one epoch, not even across a crash; no epoch has two elected
  * leaders. At the end all faults are repaired, and all must agree on one primary that all replicas follow. */
@@ -38,7 +39,7 @@ struct sim_sentinel {
     struct sim_disk disk;
     bool unsettled;
     unsigned life;
-    int64_t skew;   /* of its clock */
+    int64_t skew;  /* of its clock */
     int drift_ppt; /* it runs faster by so many thousandths */
     int64_t since; /* start of this life */
 };

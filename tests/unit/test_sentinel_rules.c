@@ -219,6 +219,7 @@ static void malformed_hello_messages_change_nothing(void **state) {
                                         ",,,,,,,",
                                         "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379",
                                         "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379,",
+                                        "10.0.1.1,26379," OTHER ",1,g,10.0.0.1,6379,0,more",
                                         "10.0.1.1,0," OTHER ",1,g,10.0.0.1,6379,0",
                                         "10.0.1.1,26379,short,1,g,10.0.0.1,6379,0",
                                         "10.0.1.1,26379," OTHER ",-1,g,10.0.0.1,6379,0",
@@ -233,10 +234,10 @@ static void malformed_hello_messages_change_nothing(void **state) {
     assert_int_equal(s->current_epoch, 0);
 }
 static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
-    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0,more,fields");
+    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0");
     assert_string_equal(events, "+sentinel;+new-epoch;");
     hello("10.0.1.2,26379," OTHER ",5,g,10.0.0.1,6379,0");
-    assert_string_equal(events, "+sentinel;+new-epoch;+sentinel-address-switch;+sentinel-address-update;");
+    assert_string_equal(events, "+sentinel;+new-epoch;+sentinel-address-switch;");
     *events = 0;
     hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.7,6379,6");
     assert_string_equal(events, "+new-epoch;+config-update-from;+switch-master;+slave;");
@@ -244,6 +245,26 @@ static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
     assert_int_equal(group->replicas.count, 1);            /* the old primary */
     hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.8,6379,6"); /* not newer */
     assert_string_equal(group->address.ip, "10.0.0.7");
+}
+static void a_sentinel_whose_address_another_takes_is_forgotten(void **state) {
+    struct instance *second;
+    assert_null(sentinel_monitor(s, SLICE("h"), SLICE("10.0.0.2"), 6379, 2, &second, now));
+    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.1,6379,0");
+    hello("10.0.1.1,26379," OTHER ",5,h,10.0.0.2,6379,0");
+    assert_int_equal(group->sentinels.count, 1);
+    assert_int_equal(second->sentinels.count, 1);
+    *events = 0;
+    /* It moves: its link is shared, so both groups follow. */
+    hello("10.0.1.9,26379," OTHER ",5,g,10.0.0.1,6379,0");
+    assert_string_equal(events, "+sentinel-address-switch;+sentinel-address-update;");
+    assert_string_equal(second->sentinels.items[0]->address.ip, "10.0.1.9");
+    *events = 0;
+    /* It was started anew, with another id. The old one must not count as a voter for ever. */
+    hello("10.0.1.9,26379,9999999999999999999999999999999999999999,5,g,10.0.0.1,6379,0");
+    assert_string_equal(events, "+sentinel-invalid-addr;+sentinel;");
+    assert_int_equal(group->sentinels.count, 1);
+    assert_int_equal(second->sentinels.count, 0);
+    sentinel_remove(s, second, now);
 }
 static void a_vote_is_given_once(void **state) {
     const char *leader;
@@ -274,6 +295,7 @@ int main(void) {
         TEST(a_stopped_process_finds_nobody_down),
         TEST(malformed_hello_messages_change_nothing),
         TEST(a_hello_brings_sentinels_epochs_and_the_primary),
+        TEST(a_sentinel_whose_address_another_takes_is_forgotten),
         TEST(a_vote_is_given_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

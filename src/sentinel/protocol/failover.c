@@ -128,8 +128,8 @@ static void log_unfit(struct sentinel *s, struct instance *group) {
 static void select_replica(struct sentinel *s, struct instance *group) {
     if (!offsets_are_known(s, group)) return;
     struct instance *chosen = sentinel_choose_replica(s, group);
+    log_unfit(s, group);
     if (!chosen) {
-        log_unfit(s, group);
         event_about(s, EVENT_WARNING, "-failover-abort-no-good-slave", group, "%s", "");
         failover_abort(s, group);
         return;

@@ -27,6 +27,14 @@ const char *sentinel_failover(struct sentinel *s, struct instance *group, bool c
     return NULL;
 }
 
+static void reconnect_soon(struct sentinel *s, struct instance *server) {
+    close_link(s, server->link);
+    server->link->dial_ms = 0; /* at the next tick */
+}
+void sentinel_reconnect_servers(struct sentinel *s, struct instance *group) {
+    reconnect_soon(s, group);
+    each_instance(&group->replicas, replica) reconnect_soon(s, replica);
+}
 void sentinel_reconnect(struct sentinel *s, unsigned kinds) {
     each_instance(&s->groups, group) {
         if (kinds & INSTANCE_PRIMARY) close_link(s, group->link);

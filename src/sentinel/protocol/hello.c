@@ -48,7 +48,7 @@ static bool hello_split(struct slice text, struct slice fields[static HELLO_FIEL
         if (!comma) return i == HELLO_FIELDS - 1 && len > 0;
         text.data += len + 1, text.len -= len + 1;
     }
-    return true; /* more fields of a later version */
+    return false; /* too many */
 }
 
 static struct instance *find_sentinel(const struct instance *group, const char *id) {
@@ -57,23 +57,36 @@ static struct instance *find_sentinel(const struct instance *group, const char *
 }
 
 /* A Sentinel with this id has moved: all groups that know it use the new address. */
-static void move_sentinel(struct sentinel *s, const char *id, const struct sentinel_address *address) {
-    each_instance(&s->groups, group) {
-        struct instance *other = find_sentinel(group, id);
+static void move_sentinel(struct sentinel *s, const struct instance *group, const char *id,
+                          const struct sentinel_address *address) {
+    const struct instance *first = NULL;
+    unsigned others = 0;
+    each_instance(&s->groups, any) {
+        struct instance *other = find_sentinel(any, id);
         if (!other) continue;
         other->address = *address;
         close_link(s, other->link);
-        if (other->primary == group && other->link->dial_ms) other->link->dial_ms = 0;
-        event_about(s, EVENT_NOTICE, "+sentinel-address-update", other, "%s", "");
+        other->link->dial_ms = 0;
+        if (!first) first = other;
+        others += any != group;
     }
+    if (others)
+        event_about(s, EVENT_NOTICE, "+sentinel-address-update", first, "%u additional matching instances", others);
 }
-/* Another Sentinel has this address now: the one that had it is somewhere else, or gone. */
-static void invalidate_address(struct sentinel *s, const char *id, const struct sentinel_address *address) {
-    each_instance(&s->groups, group) each_instance(&group->sentinels, other) {
-        if (strcmp(other->run_id, id) == 0 || !sentinel_address_equal(s, &other->address, address)) continue;
-        event_about(s, EVENT_NOTICE, "+sentinel-invalid-addr", other, "%s", "");
-        other->address.port = 0;
-        close_link(s, other->link);
+/* A new Sentinel has the address of another, which is gone, or has a new id: no group counts the old one any more. If
+ * it lives elsewhere, its hello messages bring it back. */
+static void forget_address(struct sentinel *s, const struct instance *group, const char *id,
+                           const struct sentinel_address *address) {
+    struct instance *old = NULL;
+    each_instance(&group->sentinels, other) if (strcmp(other->run_id, id) != 0 &&
+                                                sentinel_address_equal(s, &other->address, address)) old = other;
+    if (!old) return;
+    char gone[SENTINEL_ID_LEN + 1];
+    memcpy(gone, old->run_id, sizeof gone);
+    event_about(s, EVENT_NOTICE, "+sentinel-invalid-addr", old, "%s", "");
+    each_instance(&s->groups, any) {
+        struct instance *other = find_sentinel(any, gone);
+        if (other) remove_sentinel(s, any, other);
     }
 }
 
@@ -85,10 +98,10 @@ static struct instance *meet(struct sentinel *s, struct instance *group, const s
     if (moved)
         event_about(s, EVENT_NOTICE, "+sentinel-address-switch", group, "ip %s port %d for %s", hello->sender.host,
                     hello->sender.port, hello->id);
-    invalidate_address(s, hello->id, &hello->sender);
     if (moved) {
-        move_sentinel(s, hello->id, &hello->sender);
+        move_sentinel(s, group, hello->id, &hello->sender);
     } else {
+        forget_address(s, group, hello->id, &hello->sender);
         other = add_sentinel(s, group, &hello->sender, hello->id);
         event_about(s, EVENT_NOTICE, "+sentinel", other, "%s", "");
     }

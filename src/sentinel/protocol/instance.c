@@ -260,6 +260,11 @@ struct instance *add_sentinel(struct sentinel *s, struct instance *group, const 
     return other;
 }
 
+void remove_sentinel(struct sentinel *s, struct instance *group, struct instance *other) {
+    list_drop(&group->sentinels, other);
+    instance_free(s, other);
+}
+
 const char *sentinel_add_replica(struct sentinel *s, struct instance *group, struct slice host, int64_t port,
                                  bool *duplicate) {
     struct sentinel_address address;

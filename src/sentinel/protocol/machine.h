@@ -18,6 +18,7 @@ struct instance *find_replica(const struct sentinel *s, const struct instance *g
 struct instance *add_replica(struct sentinel *s, struct instance *group, const struct sentinel_address *address);
 struct instance *add_sentinel(struct sentinel *s, struct instance *group, const struct sentinel_address *address,
                               const char *id);
+void remove_sentinel(struct sentinel *s, struct instance *group, struct instance *other);
 void close_half(struct sentinel *s, struct sentinel_link *link, enum link_kind kind);
 void close_link(struct sentinel *s, struct sentinel_link *link);
 void group_reset(struct sentinel *s, struct instance *group, bool keep_sentinels);

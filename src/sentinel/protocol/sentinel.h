@@ -275,6 +275,7 @@ bool sentinel_is_down(struct sentinel *sentinel, struct slice host, int port, ui
 unsigned sentinel_usable(const struct sentinel *sentinel, const struct instance *group, bool *quorum, bool *majority);
 /* Opens the links to all instances of these kinds (INSTANCE_SENTINEL, ...) anew, with changed credentials. */
 void sentinel_reconnect(struct sentinel *sentinel, unsigned kinds);
+void sentinel_reconnect_servers(struct sentinel *sentinel, struct instance *group); /* those of one group */
 void sentinel_set_down_after(struct instance *group, int64_t ms);
 
 /* From the file. NULL, or the reason. *duplicate: it is known already, and nothing has happened. */

@@ -1,0 +1,103 @@
+# Passwords, scripts, host names and renamed commands of Sentinels.
+# seconds: 15
+
+proc link_answers {i} {
+    set fields [s $i sentinel primary group]
+    expr {[dict get $fields last-ok-ping-reply] < 1500 && ![string match *down* [dict get $fields flags]]}
+}
+proc other_sentinel_flags {i} {dict get [lindex [s $i sentinel sentinels group] 0] flags}
+proc write_script {path text} {
+    set file [open $path w]
+    puts $file "#!/bin/sh\n$text"
+    close $file
+    file attributes $path -permissions 0755
+}
+proc file_matches {path pattern} {expr {[file exists $path] && [string match $pattern [file_bytes $path]]}}
+
+start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-slaveof}} config {
+    "sentinel rename-command group slaveof moved-slaveof" "sentinel deny-scripts-reconfig no"
+}} {
+    set directory [file dirname [s_srv 0 conf]]
+
+    test "Commands that a server has renamed are sent by their new names" {
+        set port [named_port 0]
+        wait_for_condition 20000 {![catch {s 0 sentinel failover group}]} "no failover is possible"
+        wait_for_followers [wait_for_switch $port]
+    }
+
+    test "Sentinels use a password of the servers as soon as it is set" {
+        foreach i {0 1} {s $i sentinel set group down-after-milliseconds 60000}
+        set primary [server_of_port [named_port 0]]
+        g $primary config set requirepass secret
+        foreach type {normal pubsub} {g $primary client kill type $type}
+        wait_for_condition 10000 {[dict get [s 0 sentinel primary group] last-ok-ping-reply] > 2500} \
+            "the password did not keep the Sentinel out"
+        foreach i {0 1} {s $i sentinel set group auth-pass secret}
+        foreach i {0 1} {wait_for_condition 10000 {[link_answers $i]} "Sentinel $i does not use the password"}
+        foreach i {0 1} {s $i sentinel set group auth-user default}
+        foreach i {0 1} {wait_for_condition 10000 {[link_answers $i]} "Sentinel $i does not use the user"}
+        g $primary config set requirepass ""
+        foreach i {0 1} {s $i sentinel set group auth-user "" auth-pass "" down-after-milliseconds 1000}
+    }
+
+    test "Sentinels use the password of other Sentinels" {
+        s 1 acl setuser default resetpass >word
+        s 1 client kill type normal skipme yes
+        wait_for_condition 10000 {[string match *s_down* [other_sentinel_flags 0]]} "the password is not needed"
+        s 0 sentinel config set sentinel-pass word
+        wait_for_condition 10000 {![string match *down* [other_sentinel_flags 0]]} "the password is not used"
+        s 1 acl setuser other on >word2 ~* &* +@all
+        s 0 sentinel config set sentinel-user other sentinel-pass word2
+        wait_for_condition 10000 {[string match *user=other* [s 1 client list]]} "the user is not used"
+        s 1 acl setuser default nopass
+        s 0 sentinel config set sentinel-user "" sentinel-pass ""
+    }
+
+    test "A notification script is run again if it fails, and killed if it takes too long" {
+        s 0 sentinel debug script-retry-delay 100 script-max-runtime 300
+        write_script $directory/notify "test -e $directory/tried || { touch $directory/tried; exit 1; }
+            echo \"\$*\" >>$directory/notes"
+        assert_error_like "ERR Invalid argument*" {s 0 sentinel set group notification-script $directory/none}
+        s 0 sentinel set group notification-script $directory/notify
+        wait_for_condition 10000 {[file_matches $directory/notes "*+set master group*notification-script*"]} \
+            "the script did not run again"
+        write_script $directory/hangs "exec sleep 100"
+        set level [sentinel_level [lindex $::sentinel_ids 0]]
+        set from [log_size $level]
+        s 0 sentinel set group notification-script $directory/hangs
+        wait_for_log "*-script-timeout $directory/hangs *" $from 10000 $level
+        wait_for_condition 10000 {[string match "*retry-num 2*" [s 0 sentinel pending-scripts]]} \
+            "a killed script is not run again"
+        s 0 sentinel set group notification-script ""
+        write_script $directory/hangs "exit 2"
+        wait_for_log "*-script-error $directory/hangs 0 2*" $from 10000 $level
+        wait_for_condition 10000 {[s 0 sentinel pending-scripts] eq {}} "scripts remain"
+    }
+
+    test "The reconfiguration script is told both addresses" {
+        foreach i {0 1} {
+            write_script $directory/reconfigure$i "echo \"\$*\" >>$directory/changes$i"
+            s $i sentinel set group client-reconfig-script $directory/reconfigure$i
+        }
+        set port [named_port 0]
+        wait_for_condition 20000 {![catch {s 0 sentinel failover group}]} "no failover is possible"
+        set new [wait_for_switch $port]
+        foreach {i role} {0 leader 1 observer} {
+            wait_for_condition 10000 {
+                [file_matches $directory/changes$i "group $role start 127.0.0.1 $port 127.0.0.1 $new\n"]
+            } "Sentinel $i did not run the script"
+        }
+    }
+
+    test "Host names are resolved and announced if that is set" {
+        assert_error "ERR Invalid IP address or hostname specified" {s 0 sentinel monitor named localhost 1 1}
+        s 0 sentinel config set resolve-hostnames yes
+        s 0 sentinel monitor named localhost 1 1
+        assert_match {[1:]*} [lindex [s 0 sentinel get-primary-addr-by-name named] 0]
+        s 0 sentinel config set announce-hostnames yes
+        assert_equal {localhost 1} [s 0 sentinel get-primary-addr-by-name named]
+        s 0 sentinel flushconfig
+        assert_match "*sentinel monitor named localhost 1 1\n*" [file_bytes [s_srv 0 conf]]
+        s 0 sentinel remove named
+    }
+}
