@@ -165,6 +165,7 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
     case REQUEST_REPLICATE: sentinel_file_settle(); return send_replication(half, to, request);
     case REQUEST_COORDINATED: sentinel_file_settle(); return send_coordinated(half, to, request);
     case REQUEST_ABORT: sent = SEND(half, to, "FAILOVER", "ABORT"); return SEND(half, to, "CLIENT", "UNPAUSE") && sent;
+    case REQUEST_UNPAUSE: return SEND(half, to, "CLIENT", "UNPAUSE");
     case REQUEST_KILL_CLIENTS:
         sent = SEND(half, to, "CLIENT", "KILL", "TYPE", "normal");
         return SEND(half, to, "CLIENT", "KILL", "TYPE", "pubsub") && sent;

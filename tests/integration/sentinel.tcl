@@ -99,6 +99,9 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
             wait_for_condition 20000 {![catch {s 0 sentinel failover group {*}$how}]} "no failover is possible"
             set new [wait_for_switch $port]
             wait_for_followers $new
+            wait_for_condition 5000 {
+                [string match *paused_reason:none* [g [server_of_port $port] info clients]]
+            } "the old primary stays paused"
         }
         assert_error "ERR Unknown failover option specified" {s 0 sentinel failover group quickly}
     }

@@ -190,7 +190,11 @@ void failover_promoted(struct sentinel *s, struct instance *chosen) {
     if (s->settings.crash_after_promotion) s->effects->crash(s->context);
     event_about(s, EVENT_WARNING, "+failover-state-reconf-slaves", group, "%s", "");
     s->effects->reconfig_script(s->context, group, "leader", "start", &group->address, &chosen->address);
-    if (coordinated) { /* FAILOVER closes no client connections, SLAVEOF by a Sentinel does */
+    if (coordinated) {
+        /* The old primary, which is a replica now, would else hold back PUBLISH, and what follows it on the connection,
+         * until the failover timeout is over: it would look down. */
+        machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_UNPAUSE});
+        /* FAILOVER closes no client connections, SLAVEOF by a Sentinel does. */
         machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
         machine_send(s, chosen, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
     }

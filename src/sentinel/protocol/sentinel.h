@@ -181,6 +181,7 @@ enum sentinel_request_kind {
     REQUEST_REPLICATE,    /* host, port; host NULL: NO ONE. `abort`: abort its failover first */
     REQUEST_COORDINATED,  /* host, port, timeout_ms: CLIENT PAUSE and FAILOVER TO */
     REQUEST_ABORT,        /* FAILOVER ABORT, CLIENT UNPAUSE */
+    REQUEST_UNPAUSE,      /* CLIENT UNPAUSE */
     REQUEST_KILL_CLIENTS, /* CLIENT KILL TYPE normal and pubsub */
     REQUEST_KILL_SCRIPT
 };
