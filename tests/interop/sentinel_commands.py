@@ -2,7 +2,8 @@
 """SENTINEL and the other commands of a Sentinel, answered by ours and by a genuine one: every subcommand, the fields of
 its replies and their order, the texts of errors and events, the directives that reach the file.
 
-Both watch three genuine servers of their own. Ports, ids and times are replaced by names before replies are compared."""
+Both watch three genuine servers of their own. Ports, ids and times are replaced by names before replies are
+compared."""
 import os
 import re
 import sys
@@ -146,7 +147,8 @@ COMMANDS = [
         ("set", "group", "x", "y"), ("set", "group", "quorum", "0"), ("set", "group", "quorum", "-1"),
         ("set", "group", "quorum", "x"), ("set", "group", "quorum", "1"),
         ("set", "group", "quorum", ""), ("set", "group", "quorum", " 1"), ("set", "group", "quorum", "1.5"),
-        ("set", "group", "QUORUM", "2"), ("set", "group", "quorum", "1", "x", "y"), ("set", "group", "quorum", "1", "x"),
+        ("set", "group", "QUORUM", "2"), ("set", "group", "quorum", "1", "x", "y"), ("set", "group", "quorum", "1",
+        "x"),
         ("set", "group", "down-after-milliseconds", "0"), ("set", "group", "down-after-milliseconds", "-1"),
         ("set", "group", "down-after-milliseconds", "x"), ("set", "group", "down-after-milliseconds", "50000"),
         ("set", "group", "down-after-milliseconds", "60000", "quorum", "1"),
@@ -171,7 +173,8 @@ COMMANDS = [
         ("set", "group", "known-replica", "127.0.0.1", "1"), ("set", "group", "monitor", "x"),
         # CONFIG
         ("config",), ("config", "get"), ("config", "x", "y"), ("config", "set"), ("config", "set", "x"),
-        ("config", "set", "x", "y"), ("config", "set", "announce-ip"), ("config", "set", "announce-ip", "a", "announce-ip", "b"),
+        ("config", "set", "x", "y"), ("config", "set", "announce-ip"), ("config", "set", "announce-ip", "a",
+        "announce-ip", "b"),
         ("config", "set", "announce-ip", "a", "announce-port"), ("config", "set", "announce-ip", "a", "x"),
         ("config", "set", "x", "y", "z"), ("config", "set", "announce-ip", "a", "x", "y"),
         ("config", "set", "announce-port", "x"), ("config", "set", "announce-port", "-1"),
