@@ -338,7 +338,7 @@ $(B)/fuzz/fuzz_sentinel: $(call objects,$(wildcard src/sentinel/protocol/*.c))
 $(patsubst %,$(B)/fuzz/fuzz_%,cluster_bus cluster_machine nodes_file): \
 		$(call objects,$(wildcard src/cluster/protocol/*.c))
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
-$(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/formats/*.c))
+$(patsubst %,$(B)/fuzz/fuzz_%,restore rdb fragment aof): $(call objects,$(wildcard src/store/*.c src/formats/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -70,6 +70,8 @@ struct rdb_save_params {
  * (rdbchecksum). The databases must not change meanwhile. Returns 0 or a negative errno; -ENOTSUP: the requested
  * version cannot represent a value. */
 int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params);
+/* Writes the records of one key. */
+void rdb_write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version);
 
 struct rdb_load_params {
     bool relaxed_version; /* rdb-version-check relaxed: also try versions of other products and later versions */

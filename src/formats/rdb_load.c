@@ -1,4 +1,4 @@
-/* rdb_load.c: reads RDB files; see rdb_file.h.
+/* rdb_load.c: reads RDB files and fragments; see rdb_file.h and rdb_fragment.h.
  *
  * Keys are added to their databases through a `struct bulk` (store/bulk.h), which prefetches the buckets of the tables.
  * Tables are expanded to their final size before the first key. RESIZEDB announces it for a database, SLOT_INFO or the
@@ -7,7 +7,9 @@
  * towards its announced size as keys arrive. */
 #include "formats/rdb.h"
 #include "formats/rdb_file.h"
+#include "formats/rdb_fragment.h"
 #include "formats/rdb_opcodes.h"
+#include "lib/hash/crc32c.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
@@ -29,6 +31,7 @@ struct load {
     struct source *source;
     struct keyspace *keyspace;
     const struct rdb_load_params *params;
+    const struct rdb_fragment_params *fragment; /* NULL: a file is read */
     struct rdb_load_result *result;
     struct rdb_reader in;
     struct bulk bulk;
@@ -254,6 +257,8 @@ static bool read_key(struct load *load, uint8_t type) {
     struct slice key;
     bool attached;
     if (!rdb_read_string_kept(&load->in, &load->key, &key)) return false;
+    if (load->fragment && !load->fragment->key_belongs(load->fragment->context, key))
+        return source_fail(load->source, -EINVAL, "a key that does not belong here");
     if (type == RDB_HASH_EXPIRING && !prepare_key(load, key)) return false;
     struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
     if (load->source->failed) return false;
@@ -270,6 +275,8 @@ static bool read_key(struct load *load, uint8_t type) {
             entry_discard(entry);
     } else {
         set_access(load, entry);
+        if (load->fragment && load->fragment->key_read)
+            load->fragment->key_read(load->fragment->context, load->db, entry);
         if (!attached && !bulk_add(&load->bulk, load->db, entry))
             return fail_duplicate(load, entry_key(load->bulk.duplicate));
         key_arrived(load);
@@ -355,4 +362,64 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     if (good) return 0;
     snprintf(result->reason, sizeof result->reason, "%s", rdb_reason(source));
     return source->error ? source->error : -EINVAL;
+}
+
+/* --- Fragments --- */
+
+static bool read_fragment_record(struct load *load, uint8_t code) {
+    switch (code) {
+    case RDB_OPCODE_EXPIRETIME_MS: load->expire_at = rdb_read_time(&load->in); break;
+    case RDB_OPCODE_SELECTDB: return read_select(load);
+    case RDB_OPCODE_SLOT_INFO: return read_slot_sizes(load);
+    default:
+        if (code <= RDB_HASH_EXPIRING) return read_key(load, code);
+        return source_fail(load->source, -EINVAL, "record %u does not belong in a fragment", code);
+    }
+    return !load->source->failed;
+}
+
+static bool read_fragment(struct load *load, struct slice bytes) {
+    uint32_t sum;
+    uint8_t code;
+    if (bytes.len <= sizeof sum || bytes.len > RDB_FRAGMENT_MAX)
+        return source_fail(load->source, -EINVAL, "a fragment of %zu bytes", bytes.len);
+    memcpy(&sum, bytes.data + bytes.len - sizeof sum, sizeof sum);
+    if (le32toh(sum) != crc32c(0, bytes.data, bytes.len - sizeof sum))
+        return source_fail(load->source, -EILSEQ, "a fragment with a wrong checksum");
+    while (source_byte(load->source, &code)) {
+        if (code != RDB_OPCODE_EOF) {
+            if (!read_fragment_record(load, code)) return false;
+            continue;
+        }
+        if (!source_at_end(load->source))
+            return source_fail(load->source, -EINVAL, "bytes after the end of a fragment");
+        return flush(load);
+    }
+    return false;
+}
+
+int rdb_fragment_load(struct slice bytes, struct keyspace *keyspace, const struct rdb_fragment_params *params,
+                      struct rdb_load_result *result) {
+    static const struct rdb_load_params all = {.duplicates = RDB_DUPLICATE_REFUSED};
+    struct source source;
+    struct load load = {.source = &source, .keyspace = keyspace, .params = &all, .fragment = params, .result = result};
+    *result = (struct rdb_load_result){.version = RDB_VERSION};
+    load.expire_at = load.idle_seconds = load.frequency = -1;
+    load.db = keyspace_db(keyspace, 0);
+    size_t records = bytes.len > sizeof(uint32_t) ? bytes.len - sizeof(uint32_t) : 0;
+    source_init_memory(&source, slice_make(bytes.data, records));
+    load.slot_capacity = keys_left(&load);
+    rdb_reader_init(&load.in, &source);
+    bulk_init(&load.bulk, false);
+    bool good = read_fragment(&load, bytes);
+    if (!good) bulk_flush(&load.bulk);
+    bulk_free(&load.bulk);
+    rdb_reader_free(&load.in);
+    source_buffer_free(&load.key);
+    source_buffer_free(&load.value);
+    result->offset = source_offset(&source);
+    int error = good ? 0 : source.error ? source.error : -EINVAL;
+    if (!good) snprintf(result->reason, sizeof result->reason, "%s", rdb_reason(&source));
+    source_free(&source);
+    return error;
 }

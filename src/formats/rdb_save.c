@@ -57,7 +57,7 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     }
 }
 
-static void write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
+void rdb_write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
         write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
@@ -112,7 +112,7 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
             slot = (int)hash_slot(entry_key(entry));
             write_slot_info(out, db, (unsigned)slot);
         }
-        write_key(out, entry, params->access, writer->version);
+        rdb_write_key(out, entry, params->access, writer->version);
         if (params->key_saved) params->key_saved(params->context);
         if (++*writer->keys % PROGRESS_KEYS) continue;
         if (params->progress) params->progress(params->context, *writer->keys, sink_offset(writer->sink));

@@ -284,6 +284,8 @@ static bool can_continue(void) {
         give_up("The primary sent a command that this server cannot execute");
     else if (apply.client->reader.is_inline && apply.client->reader.argc)
         give_up("WARNING: Receiving inline protocol from primary, primary stream corruption?");
+    else if (!role->position.known)
+        give_up_other_data(); /* the command could not be executed as a whole */
     else
         return !(apply.client->flags & CLIENT_CLOSING);
     return false;

@@ -65,6 +65,7 @@ void repl_history_adopt(const struct stream_position *position) {
     repl_stream_free_backlog();
     /* Otherwise the stream would continue at the offset of its own last byte, not at the primary's. */
     assert(!repl_stream_active());
+    repl_own_commands_at = -1;
     second_clear();
     role_set_position(position);
 }

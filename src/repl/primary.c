@@ -156,6 +156,35 @@ void repl_disconnect_replicas(const char *reason) {
     full_sync_drop_main_channels();
 }
 
+/* --- Commands of our own servers --- */
+
+int64_t repl_own_commands_at = -1;
+
+static bool is_own(const struct replica *replica) {
+    return replica->capabilities & CAPA_SLOT_CHUNKS;
+}
+
+bool repl_replicas_are_own(void) {
+    list_each(&replicas, link) {
+        if (!is_own(replica_of(link))) return false;
+    }
+    return !full_sync_main_channels_awaited();
+}
+
+void repl_note_own_command(void) {
+    repl_stream_written();
+    /* A primary has written it: its last byte. A replica has not: its first. */
+    repl_own_commands_at = role->position.offset - !role_is_replica();
+    if (!role_is_replica() || repl_replicas_are_own()) return;
+    full_sync_drop_main_channels();
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (is_own(replica)) continue;
+        log_notice("Closing replica %s, which does not know a command of the primary", replica_name(replica));
+        replica_close(replica);
+    }
+}
+
 /* --- Names --- */
 
 struct slice replica_address(const struct replica *replica) {

@@ -33,7 +33,13 @@ enum replica_state {
     REPLICA_ONLINE,
     REPLICA_DONE /* has the RDB file that it asked for, or its error; the connection closes */
 };
-enum replica_capability { CAPA_EOF = 1, CAPA_PSYNC2 = 2, CAPA_DUAL_CHANNEL = 4, CAPA_RDMA_PULL = 8 };
+enum replica_capability {
+    CAPA_EOF = 1,
+    CAPA_PSYNC2 = 2,
+    CAPA_DUAL_CHANNEL = 4,
+    CAPA_RDMA_PULL = 8,
+    CAPA_SLOT_CHUNKS = 16
+};
 enum replica_filter { FILTER_NO_DATA = 1, FILTER_NO_FUNCTIONS = 2 }; /* REPLCONF rdb-filter-only */
 
 struct replica {

@@ -97,6 +97,7 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
         if (slice_is(value, "psync2")) replica->capabilities |= CAPA_PSYNC2;
         if (slice_is(value, "dual-channel")) replica->capabilities |= CAPA_DUAL_CHANNEL;
         if (slice_is(value, PULL_CAPABILITY)) replica->capabilities |= CAPA_RDMA_PULL;
+        if (slice_is(value, REPL_OWN_CAPABILITY)) replica->capabilities |= CAPA_SLOT_CHUNKS;
     } else if (slice_is(option, "version")) {
         if (parse_version(value, &replica->version)) {
             reply_error_format(reply, "ERR Unrecognized version format: %.*s", (int)(value.len > 128 ? 128 : value.len),
@@ -209,6 +210,11 @@ static bool stream_attach(struct replica *replica, int64_t offset) {
 static bool partial_sync(struct replica *replica, struct slice id, int64_t offset) {
     if (offset < 1 || !repl_history_has(id, offset - 1)) {
         log_refused_id(replica, id, offset);
+        return false;
+    }
+    if (!(replica->capabilities & CAPA_SLOT_CHUNKS) && offset - 1 <= repl_own_commands_at) {
+        log_notice("Partial resynchronization not accepted: Replica %s would receive commands that it does not know",
+                   replica_name(replica));
         return false;
     }
     if (!stream_attach(replica, offset)) {

@@ -86,6 +86,15 @@ static inline bool repl_offset_is_final(void) {
     return server.cluster_enabled && clients_paused_for(PAUSE_FAILOVER);
 }
 
+/* Commands in the stream that only servers of ours know (SYNCSLOTS CHUNK), which announce it with REPLCONF capa.
+ * repl_replicas_are_own(): all replicas do, and none is about to join that may not. repl_note_own_command(): the caller
+ * is about to propagate such a command, or executes one of its primary: it drops sub-replicas that do not know it. No
+ * partial synchronization gives such a command to a replica that does not know it. */
+#define REPL_OWN_CAPABILITY "slot-chunks"
+extern int64_t repl_own_commands_at; /* offset before which the last one begins, or at it; -1: there was none */
+bool repl_replicas_are_own(void);
+void repl_note_own_command(void);
+
 /* --- Roles (replica.c), for REPLICAOF --- */
 /* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */
 void repl_follow(struct slice host, int port, bool failover);

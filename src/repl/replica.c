@@ -61,7 +61,7 @@ static struct {
     struct stream_position copied; /* of the full copy, from +FULLRESYNC */
     uint64_t refused_us, retry_us; /* monotonic: when a stream last could not be executed; earliest next attempt */
     unsigned pulls_failed;         /* fetches by RDMA READ that failed in a row */
-    const char *answers[8];        /* PHASE_DESCRIBE: the subjects of the replies still to come, in order */
+    const char *answers[12];       /* PHASE_DESCRIBE: the subjects of the replies still to come, in order */
     int answers_count, answers_next;
 } link;
 
@@ -166,6 +166,10 @@ static void send_description(struct connection *conn) {
     if (pull_fetch_possible(conn) && link.pulls_failed < PULLS_FAILED_MAX) {
         replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE(PULL_CAPABILITY)});
         expect("capa " PULL_CAPABILITY);
+    }
+    if (server.cluster_enabled) {
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE(REPL_OWN_CAPABILITY)});
+        expect("capa " REPL_OWN_CAPABILITY);
     }
     struct slice capa = SLICE("capa"),
                  words[] = {SLICE("REPLCONF"), capa, SLICE("eof"), capa, SLICE("psync2"), capa, SLICE("dual-channel")};

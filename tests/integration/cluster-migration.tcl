@@ -40,6 +40,29 @@ proc digests {i slot} {
     }
 }
 
+proc node_info {i section} {
+    set fields {}
+    foreach line [split [n $i info $section] \n] {
+        if {[regexp {^([^:]+):(.*?)\r?$} $line -> name value]} {dict set fields $name $value}
+    }
+    return $fields
+}
+# A connection to node i that announces itself as a replica of another kind.
+proc replica_of_node {i args} {
+    set c [new_client -level [node_level $i]]
+    assert_equal OK [$c replconf capa eof capa psync2 version 9.1.2 {*}$args]
+    return $c
+}
+# A fragment: the records and their CRC-32C.
+proc with_checksum {bytes} {
+    set crc 0xffffffff
+    foreach byte [split $bytes {}] {
+        set crc [expr {$crc ^ [scan $byte %c]}]
+        for {set i 0} {$i < 8} {incr i} {set crc [expr {$crc & 1 ? ($crc >> 1) ^ 0x82f63b78 : $crc >> 1}]}
+    }
+    return $bytes[binary format i [expr {$crc ^ 0xffffffff}]]
+}
+
 start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 10000}} {
     wait_for_cluster_replicas
 
@@ -154,6 +177,133 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         wait_for_cluster_offset 2 0
         assert_equal [n 0 debug digest] [n 2 debug digest]
         assert_equal [n 1 debug digest] [n 3 debug digest]
+    }
+
+    test "between our nodes the keys travel in chunks, and large keys as commands" {
+        assert_match "*sends its snapshot in chunks, from the child to the target*" [log_text 0 [node_level 0]]
+        set keys [lmap name {list hash huge} {key_in 40 $name}]
+        lappend keys [key_in 41 v7]
+        n 0 debug populate 20000 [key_in 40 p] 60
+        n 0 rpush [lindex $keys 0] {*}[lrepeat 5000 element]
+        for {set i 0} {$i < 5000} {incr i} {lappend fields $i $i}
+        n 0 hset [lindex $keys 1] {*}$fields
+        n 0 set [lindex $keys 2] [string repeat 0123456789abcdef 100000]
+        for {set i 0} {$i < 40} {incr i} {n 0 set [key_in 41 v$i] [string repeat $i 16000] px 1000000}
+        set before [n 0 debug digest-value {*}$keys]
+        set ttl [n 0 pexpiretime [key_in 41 v7]]
+        migrate_and_wait 40 41
+        wait_for_cluster_offset 3 1
+        foreach i {1 3} {
+            assert_equal 20003 [n $i cluster countkeysinslot 40]
+            assert_equal 40 [n $i cluster countkeysinslot 41]
+        }
+        migration_ends success
+        migration_is 1 success
+        assert_equal $before [n 1 debug digest-value {*}$keys]
+        assert_equal $ttl [n 1 pexpiretime [key_in 41 v7]]
+        wait_for_cluster_offset 3 1
+        set whole [n 1 debug digest]
+        assert_equal $whole [n 3 debug digest]
+        foreach i {1 3} {
+            n $i debug loadaof
+            foreach file [glob [node $i dir]/appendonlydir/*.incr.aof] {
+                assert {[string first SYNCSLOTS\r\n\$5\r\nCHUNK [file_bytes $file]] < 0}
+            }
+        }
+        foreach i {1 3} {assert_equal $whole [n $i debug digest]}
+        wait_for_cluster_replicas
+        migrate 1 0 40 41
+        migration_is 1 success
+    }
+
+    test "a replica that does not know chunks gets no part of the stream that has them" {
+        set c [replica_of_node 1]
+        assert_match "+FULLRESYNC *" [replica_sync $c]
+        $c -close
+        n 1 set [key_in 16000 a] 1
+        set at [expr {[dict get [node_info 1 replication] master_repl_offset] + 1}]
+        set id [dict get [node_info 1 replication] master_replid]
+        migrate 0 1 40 40
+        migration_is 0 success
+        migration_is 1 success
+        set c [replica_of_node 1]
+        assert_match "+FULLRESYNC *" [replica_sync $c $id $at]
+        $c -close
+        set c [replica_of_node 1 capa slot-chunks]
+        assert_match "+CONTINUE*" [replica_sync $c $id $at]
+        $c -close
+        set at [expr {[dict get [node_info 1 replication] master_repl_offset] + 1}]
+        n 1 set [key_in 16000 a] 2
+        set c [replica_of_node 1]
+        assert_match "+CONTINUE*" [replica_sync $c $id $at]
+        $c -close
+        migrate 1 0 40 40
+        migration_is 1 success
+    }
+
+    test "a target refuses chunks that are damaged, or of other slots" {
+        foreach {reason bytes} [list "a fragment of 3 bytes" abc\
+            "a fragment with a wrong checksum" abcdefgh\
+            "record 250 does not belong in a fragment" [with_checksum [binary format H* fafe00ff]]\
+            "a key that does not belong here" [with_checksum [binary format H* fe0000036162630176ff]]\
+            "bytes after the end of a fragment" [with_checksum [binary format H* fe00ffff]]\
+            "Unexpected EOF reading RDB file" [with_checksum [binary format H* fe0000]]\
+            "wrong number of arguments" {}] {
+            set job [string repeat [expr {[incr number] % 10}] 40]
+            set from [node_log_size 1]
+            set c [new_client -level [node_level 1] -deferring 1]
+            $c cluster syncslots establish source [node_id 0] name $job slotsrange 40 41
+            assert_equal OK [$c -read]
+            $c -write [resp_command cluster syncslots ack]
+            $c -write [resp_command cluster syncslots chunk $job {*}[expr {$bytes eq "" ? {} : [list $bytes]}]]
+            wait_for_node_log 1 "*$reason*" $from
+            migration_is 1 failed
+            $c -close
+        }
+        foreach i {1 3} {assert_equal 0 [n $i cluster countkeysinslot 40]}
+        assert_error "ERR syntax error" {n 1 cluster syncslots chunk [string repeat 1 40] abc}
+    }
+
+    test "a replica that joins in the middle, a link that is cut, a cancelled job: no node diverges" {
+        n 0 debug populate 2000 [key_in 43 p] 60
+        n 0 config set rdb-key-save-delay 200
+        foreach how {join cut cancel} {
+            migrate 0 1 43 43
+            migration_is 0 snapshotting
+            wait_for_condition 10000 {[n 1 cluster countkeysinslot 43] > 200}
+            switch $how {
+                join {
+                    n 3 debug change-repl-id
+                    n 1 client kill type replica
+                    wait_for_condition 10000 {[dict get [node_info 3 replication] master_link_status] eq "up"}
+                    n 0 config set rdb-key-save-delay 0
+                    migration_is 0 success
+                    migration_is 1 success
+                }
+                cut {
+                    regexp {id=(\d+) [^\n]* flags=i } [n 1 client list] -> id
+                    n 1 client kill id $id
+                    migration_is 0 failed
+                    migration_is 1 failed
+                }
+                cancel {
+                    n 0 cluster cancelslotmigrations
+                    migration_is 0 cancelled
+                    migration_is 1 failed
+                }
+            }
+            wait_for_cluster_replicas
+            wait_for_cluster_offset 3 1
+            assert_equal [n 1 debug digest] [n 3 debug digest]
+            set left [expr {$how eq "join" ? 2000 : 0}]
+            foreach i {1 3} {assert_equal $left [n $i cluster countkeysinslot 43]}
+            if {$how ne "join"} continue
+            migrate 1 0 43 43
+            migration_is 1 success
+            n 0 config set rdb-key-save-delay 200
+        }
+        n 0 config set rdb-key-save-delay 0
+        assert_equal 2000 [n 0 cluster countkeysinslot 43]
     }
 
     test "a cancelled migration leaves no keys at the target" {

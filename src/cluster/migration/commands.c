@@ -384,6 +384,10 @@ void migration_syncslots_run(struct call *call) {
         import_message(call, job, name);
         return;
     }
+    if (slice_is(name, "chunk") && client_must_be_obeyed(call->client)) {
+        chunk_run(call, NULL);
+        return;
+    }
     for (size_t i = 0; i < sizeof of_a_job / sizeof *of_a_job; i++) {
         if (!slice_is(name, of_a_job[i])) continue;
         /* A primary that is Valkey passes on everything that came from the source. */

@@ -6,6 +6,7 @@
  * A listener of propagation sees every change. It finds the slot of a command by its keys, because a script or a
  * transaction may change several slots; the command then goes to the job that exports this slot. */
 #include "cluster/migration/jobs.h"
+#include "cluster/protocol/own_fields.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -27,7 +28,8 @@
 enum {
     ANSWER_MAX = 16 * 1024, /* bytes of a reply of the handshake */
     IN_LIMIT = 64 * 1024,
-    GRANTED_PAUSE_MS = 2000, /* the writes are held at least this long when the target may take the slots */
+    GRANTED_PAUSE_MS = 2000,   /* the writes are held at least this long when the target may take the slots */
+    CAPABILITY_WAIT_MS = 1000, /* the snapshot is sent as commands without an answer */
     KEYS_ON_STACK = 16
 };
 static const struct request_limits limits = {.multibulk_max = 16, .bulk_max = 1024};
@@ -152,7 +154,10 @@ static void received(struct job *job, int argc, const struct slice *argv) {
             job->failover_requested = true;
         else
             unexpected(job, "REQUEST-FAILOVER", "in the paused state");
-    } else if (!slice_is(argv[2], "capa")) {
+    } else if (slice_is(argv[2], "capa")) {
+        if (job->chunks_until_ms && argc > 3 && slice_is(argv[3], CHUNK_CAPABILITY)) job->chunks = true;
+        job->chunks_until_ms = 0;
+    } else {
         log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
                     job_text(job));
         job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
@@ -214,6 +219,14 @@ static void connected(struct connection *conn) {
 static struct user superuser = {.name = "(superuser)", .flags = USER_ENABLED | USER_ALL_RIGHTS};
 static const struct connection_events events;
 
+/* Asks a target whether it takes chunks, unless it is known not to. */
+static void ask_for_chunks(struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    if (!target || !(target->features & OWN_FEATURE_SLOT_CHUNKS)) return;
+    job_send_capability(job);
+    job->chunks_until_ms = (int64_t)(clock_mono() / 1000) + CAPABILITY_WAIT_MS;
+}
+
 /* The target has accepted: from here on the connection is a client's. */
 static void established(struct job *job) {
     struct connection *conn = job->conn;
@@ -233,6 +246,7 @@ static void established(struct job *job) {
     job_attach(job, client);
     job_heard(job);
     job_send(job, "ACK");
+    ask_for_chunks(job);
     job_set_state(job, JOB_WAITING_TO_SNAPSHOT);
 }
 
@@ -359,6 +373,8 @@ void export_end(struct job *job) {
 
 static void begin_snapshot(struct job *job) {
     if (!snapshot_possible()) return;
+    if (job->chunks_until_ms && (int64_t)(clock_mono() / 1000) < job->chunks_until_ms) return;
+    job->chunks_until_ms = 0;
     stream_begin(job); /* before the fork: no change is missed */
     if (!snapshot_export(job)) {
         stream_end(job);

@@ -140,7 +140,14 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
         unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
     } else if (slice_is(subcommand, "request-failover")) {
         unexpected(job, SLICE("REQUEST-FAILOVER"), "in the paused state");
-    } else if (!slice_is(subcommand, "capa")) {
+    } else if (slice_is(subcommand, "capa")) {
+        if (call->argc > 3 && slice_is(call->argv[3], CHUNK_CAPABILITY)) job_send_capability(job);
+    } else if (slice_is(subcommand, "chunk")) {
+        if (job->state == JOB_RECEIVING_SNAPSHOT)
+            chunk_run(call, job);
+        else
+            unexpected(job, SLICE("CHUNK"), "receiving a snapshot");
+    } else {
         log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
                     job_text(job));
         job_fail_later(job, "Unknown SYNCSLOTS subcommand used");

@@ -222,6 +222,10 @@ static void count_bytes(struct job *job) {
     job->counted_out = conn->bytes_out;
 }
 
+void jobs_count_exported(uint64_t bytes) {
+    bytes_exported += bytes;
+}
+
 static void client_gone(struct client *client) {
     struct job *job = client_state(client, &client_listener);
     if (!job) return;
@@ -261,18 +265,25 @@ struct job *job_of_client(const struct client *client) {
     return client_state(client, &client_listener);
 }
 
-void job_send(struct job *job, const char *subcommand) {
+static void send_words(struct job *job, int count, const struct slice *words) {
     static struct memory_output bytes;
     if (!job->client) return;
     if (!bytes.out.ops) memory_output_init(&bytes);
     memory_output_clear(&bytes);
-    request_write(&bytes.out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), slice_of(subcommand)});
+    request_write(&bytes.out, count, words);
     if (job->is_import) {
         client_push(job->client, memory_output_slice(&bytes));
     } else {
         output_write(&job->client->conn->out, memory_output_slice(&bytes));
         client_flush_later(job->client);
     }
+}
+
+void job_send(struct job *job, const char *subcommand) {
+    send_words(job, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), slice_of(subcommand)});
+}
+void job_send_capability(struct job *job) {
+    send_words(job, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY)});
 }
 
 /* --- Events --- */

@@ -62,6 +62,8 @@ struct job {
     int stream_db;                /* selected in the stream; -1: none */
     bool pause_requested, failover_requested;
     int64_t paused_until_ms; /* wall clock */
+    bool chunks;             /* the target takes chunks */
+    int64_t chunks_until_ms; /* monotonic: how long the answer to CAPA is waited for; 0: it is not */
 };
 
 extern struct list jobs;
@@ -92,6 +94,9 @@ void job_attach(struct job *job, struct client *client);
 void job_detach(struct job *job); /* closes the link */
 struct job *job_of_client(const struct client *client);
 void job_send(struct job *job, const char *subcommand); /* CLUSTER SYNCSLOTS subcommand */
+void job_send_capability(struct job *job);              /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPABILITY */
+void jobs_count_exported(uint64_t bytes);               /* that a child has sent on a link */
+#define CHUNK_CAPABILITY "slot-chunks"
 
 /* export.c */
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
@@ -105,6 +110,10 @@ void snapshot_cancel(const struct job *job); /* the job does not need it any mor
 void snapshot_step(void);                    /* reads on when the link has taken what was read */
 void export_snapshot_done(struct job *job, bool good); /* snapshot.c calls it */
 size_t job_output(const struct job *job);              /* bytes that wait for the peer */
+
+/* chunk.c */
+/* SYNCSLOTS CHUNK job bytes, from the source, the primary or a file. */
+void chunk_run(struct call *call, struct job *job);
 
 /* import.c */
 void import_establish(struct call *call, const struct cluster_node *source, struct slice name,

@@ -24,6 +24,13 @@
  * for each other would then wait for ever: of such nodes, one with a smaller id than its source's does not request. So
  * ids decrease from each node that waits for a grant to that which it waits for, and the last one grants.
  *
+ * Between our nodes the snapshot travels as fragments of an RDB file in place of commands. Before the snapshot the
+ * source sends SYNCSLOTS CAPA slot-chunks to a node that says on the cluster bus that it knows it
+ * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same. Then SYNCSLOTS CHUNK job bytes brings some keys at a
+ * time (formats/rdb_fragment.h); values too large for a chunk still come as commands. The target passes the chunk on to
+ * its replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of
+ * Valkey see none of this.
+ *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
  * job before the last step leaves the slots with the source; the target deletes the keys.
  *
@@ -34,7 +41,7 @@
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
  *     export.c    the source, with snapshot.c: the child process that writes the snapshot
- *     import.c    the target, and jobs that are tracked
+ *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     commands.c  the subcommands of CLUSTER and DEBUG
  *
  * Main thread only. */

@@ -1,9 +1,16 @@
 /* snapshot.c: the keys of the slots of a job, as a child process writes them.
  *
- * The child writes commands into a pipe. The server passes them to the link, as fast as the target takes them: while
- * much is waiting for the target, the pipe is not read, and the child waits. One child runs at a time in the server, so
- * other jobs wait for their turn. */
+ * The child writes commands that create the keys, or, for a target that takes them, fragments (formats/rdb_fragment.h)
+ * in commands SYNCSLOTS CHUNK. A key that is too large for a fragment is written as commands in either case, so that
+ * the target serves its clients in between.
+ *
+ * Chunks on a plain socket go straight from the child to the target (repl/direct_transfer.h): the server then sends
+ * nothing on the link, and learns from the child how much it has sent. Otherwise the child writes into a pipe, and the
+ * server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target, the pipe
+ * is not read, and the child waits. One child runs at a time in the server, so other jobs wait for their turn. */
 #include "cluster/migration/jobs.h"
+#include "formats/rdb.h"
+#include "formats/rdb_fragment.h"
 #include "formats/sink.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/log.h"
@@ -11,6 +18,8 @@
 #include "lib/text/number.h"
 #include "persistence/aof.h"
 #include "persistence/persistence.h"
+#include "repl/direct_transfer.h"
+#include "repl/repl_settings.h"
 #include "resp/request.h"
 #include "server/process/child.h"
 #include "server/server.h"
@@ -31,37 +40,86 @@ static struct {
     struct job *job; /* NULL: no child runs, or nobody needs it any more */
     struct slot_bitmap slots;
     struct event_io pipe;
-    int fd, child_fd; /* the ends of the pipe; -1: closed */
+    int fd, child_fds[2]; /* the ends of the pipe, and the socket of the link; -1: closed */
     bool runs, ended, good;
-} snapshot = {.fd = -1, .child_fd = -1, .pipe = {.fd = -1}};
+    bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
+    char name[JOB_NAME_LEN];
+    struct direct_writer writer;
+} snapshot = {.fd = -1, .child_fds = {-1, -1}, .pipe = {.fd = -1}};
 
 /* --- The child --- */
 
-static int run(struct child_job *child) {
+struct writer {
     struct sink sink;
-    uint64_t keys = 0;
-    sink_init_fd(&sink, snapshot.child_fd);
+    struct rdb_fragment fragment;
+    int selected; /* database of the commands; -1: none */
+    uint64_t keys;
+};
+
+static void write_chunk(struct writer *writer) {
+    if (!rdb_fragment_len(&writer->fragment)) return;
+    struct output *out = &writer->sink.out;
+    request_write_count(out, 5);
+    request_write_argument(out, SLICE("CLUSTER"));
+    request_write_argument(out, SLICE("SYNCSLOTS"));
+    request_write_argument(out, SLICE("CHUNK"));
+    request_write_argument(out, slice_make(snapshot.name, JOB_NAME_LEN));
+    request_write_blob(out, rdb_fragment_end(&writer->fragment));
+}
+
+static void write_commands(struct writer *writer, int db, const struct entry *entry) {
+    char number[NUMBER_TEXT_MAX];
+    struct output *out = &writer->sink.out;
+    if (writer->selected != db)
+        request_write(out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
+    writer->selected = db;
+    aof_write_entry(out, entry);
+}
+
+static void write_entry(struct writer *writer, int db, const struct entry *entry, unsigned slot,
+                        const struct db_slot_size *first) {
+    if (!snapshot.chunks) {
+        write_commands(writer, db, entry);
+        return;
+    }
+    if (!rdb_fragment_add(&writer->fragment, db, entry, slot, first)) write_commands(writer, db, entry);
+    if (rdb_fragment_len(&writer->fragment) >= RDB_FRAGMENT_FULL) write_chunk(writer);
+}
+
+static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
+    struct db_slot_size size = db_slot_size(db, slot), *first = &size;
+    struct db_iterator *it = db_iterate(db, (int)slot);
+    for (struct entry *entry; !sink_error(&writer->sink) && (entry = db_iterate_next(it)); first = NULL) {
+        write_entry(writer, db_id(db), entry, slot, first);
+        child_report(++writer->keys);
+        if (!persistence_settings.key_save_delay) continue;
+        write_chunk(writer);
+        sink_flush(&writer->sink);
+        persistence_delay(persistence_settings.key_save_delay);
+    }
+    db_iterate_end(it);
+}
+
+static int run(struct child_job *child) {
+    static struct writer writer = {.selected = -1};
+    struct sink *sink = &writer.sink;
+    rdb_settings.compression = false; /* the peer would have to undo it */
+    if (snapshot.direct)
+        direct_sink_init(sink, &snapshot.writer);
+    else
+        sink_init_fd(sink, snapshot.child_fds[0]);
+    rdb_fragment_init(&writer.fragment);
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
-        for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(&sink); slot++) {
-            if (!slot_bitmap_has(&snapshot.slots, slot) || !db_slot_size(db, slot).keys) continue;
-            char number[NUMBER_TEXT_MAX];
-            request_write(&sink.out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)id)}});
-            struct db_iterator *it = db_iterate(db, (int)slot);
-            for (struct entry *entry; !sink_error(&sink) && (entry = db_iterate_next(it));) {
-                aof_write_entry(&sink.out, entry);
-                child_report(++keys);
-                if (persistence_settings.key_save_delay) {
-                    sink_flush(&sink);
-                    persistence_delay(persistence_settings.key_save_delay);
-                }
-            }
-            db_iterate_end(it);
-        }
+        for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
+            if (slot_bitmap_has(&snapshot.slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
     }
-    request_write(&sink.out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
-    int error = sink_flush(&sink);
-    sink_free(&sink);
+    write_chunk(&writer);
+    request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
+    int error = sink_flush(sink);
+    if (snapshot.direct) direct_end(&snapshot.writer);
+    rdb_fragment_free(&writer.fragment);
+    sink_free(sink);
     if (error < 0) {
         log_warning("Write error sending the snapshot of a slot migration: %s", strerror(-error));
         return 1;
@@ -85,6 +143,21 @@ static void finish_if_done(void) {
     struct job *job = snapshot.job;
     snapshot.job = NULL;
     export_snapshot_done(job, snapshot.good);
+}
+
+/* False: the child has closed the pipe. */
+static bool read_reports(void) {
+    enum direct_event event;
+    uint64_t value;
+    while ((event = direct_read_report(snapshot.fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED)
+        if (event == DIRECT_SENT) jobs_count_exported(value);
+    return event != DIRECT_CLOSED;
+}
+
+static void reported(struct event_io *io, int mask) {
+    if (read_reports()) return;
+    pipe_close();
+    finish_if_done();
 }
 
 static bool link_is_full(void) {
@@ -121,8 +194,8 @@ static void ready(struct event_io *io, int mask) {
 }
 
 void snapshot_step(void) {
-    if (snapshot.fd < 0 || snapshot.pipe.mask || !snapshot.job || link_is_full()) return;
-    event_io_set(server.loop, &snapshot.pipe, snapshot.fd, EVENT_READ, ready);
+    if (snapshot.fd < 0 || snapshot.pipe.mask || !snapshot.job || (!snapshot.direct && link_is_full())) return;
+    event_io_set(server.loop, &snapshot.pipe, snapshot.fd, EVENT_READ, snapshot.direct ? reported : ready);
 }
 
 /* --- The life of the child --- */
@@ -137,6 +210,10 @@ static void done(struct child_job *child, int status, int signal) {
     else
         log_warning("Background SLOT MIGRATION transfer error");
     if (snapshot.job) snapshot.job->copied = child_last_cow();
+    if (snapshot.direct && snapshot.fd >= 0) {
+        read_reports();
+        pipe_close();
+    }
     if (!snapshot.good || !snapshot.job) pipe_close();
     finish_if_done();
 }
@@ -145,8 +222,22 @@ bool snapshot_possible(void) {
     return !child_active() && !snapshot.job && !snapshot.runs;
 }
 
+/* Whether the child can write to the socket of the link itself. */
+static bool direct_prepare(const struct job *job, int report_fd) {
+    int fd = job->chunks ? conn_socket_for_child(job->client->conn) : -1;
+    snapshot.child_fds[1] = fd;
+    if (fd < 0) return false;
+    fcntl(report_fd, F_SETFL, O_NONBLOCK);
+    snapshot.writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd},
+                                             .count = 1,
+                                             .report_fd = report_fd,
+                                             .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
+    return true;
+}
+
 bool snapshot_export(struct job *job) {
     int ends[2];
+    if (!job->client) return false;
     log_notice("Beginning snapshot of slot migration %s.", job_text(job));
     if (pipe2(ends, O_CLOEXEC) < 0) {
         log_warning("Can't create a pipe for slot migration %s: %s", job_text(job), strerror(errno));
@@ -155,18 +246,21 @@ bool snapshot_export(struct job *job) {
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
-    snapshot.child_fd = ends[1];
+    snapshot.child_fds[0] = ends[1];
     snapshot.slots = job->slots;
+    snapshot.chunks = job->chunks;
+    memcpy(snapshot.name, job->name, JOB_NAME_LEN);
+    snapshot.direct = direct_prepare(job, ends[1]);
     snapshot.child = (struct child_job){.kind = CHILD_SLOTS,
                                         .title = "valkey-slot-migration",
                                         .log_name = "Slot migration",
-                                        .keep = &snapshot.child_fd,
-                                        .keep_count = 1,
+                                        .keep = snapshot.child_fds,
+                                        .keep_count = snapshot.direct ? 2 : 1,
                                         .run = run,
                                         .done = done};
     pid_t pid = child_start(&snapshot.child);
     close(ends[1]);
-    snapshot.child_fd = -1;
+    snapshot.child_fds[0] = snapshot.child_fds[1] = -1;
     if (pid < 0) {
         close(ends[0]);
         log_warning("Can't start a child for slot migration %s: %s", job_text(job), strerror((int)-pid));
@@ -174,6 +268,9 @@ bool snapshot_export(struct job *job) {
         return false;
     }
     log_notice("Started child process %d for slot migration %s", (int)pid, job_text(job));
+    if (job->chunks)
+        log_notice("Slot migration %s sends its snapshot in chunks, %s", job_text(job),
+                   snapshot.direct ? "from the child to the target" : "through this process");
     snapshot.fd = ends[0];
     snapshot.job = job;
     snapshot.runs = true;

@@ -1,0 +1,106 @@
+/* chunk.c: SYNCSLOTS CHUNK: keys that arrive as a fragment (formats/rdb_fragment.h).
+ *
+ * The target loads a fragment into the hidden slots. It passes the same bytes to its replicas if all of them know the
+ * command; the append-only file, and replicas that may not know it, get commands that create the keys, since other
+ * servers must be able to read what this one writes.
+ *
+ * A fragment that is refused ends the migration at the target, which deletes what it has of the slots. A replica that
+ * cannot load what its primary has loaded no longer has the same data: it asks for a full synchronization. */
+#include "cluster/migration/jobs.h"
+#include "formats/rdb_fragment.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/system/log.h"
+#include "persistence/aof.h"
+#include "repl/repl.h"
+#include "resp/request.h"
+#include "server/command/propagate.h"
+#include "server/role.h"
+#include "server/server.h"
+#include <stdio.h>
+
+/* Where the keys of a fragment are propagated as commands. */
+struct loading {
+    const struct job *job;
+    bool commands; /* to anybody */
+    int targets;   /* enum propagation_target */
+};
+
+static bool key_belongs(void *context, struct slice key) {
+    const struct loading *loading = context;
+    return slot_bitmap_has(&loading->job->slots, hash_slot(key));
+}
+
+static void propagate_as_commands(void *context, struct db *db, const struct entry *entry) {
+    static const struct request_limits limits = {.multibulk_max = INT32_MAX, .bulk_max = INT64_MAX / 4};
+    static struct memory_output commands;
+    static struct request_reader reader;
+    const struct loading *loading = context;
+    if (!commands.out.ops) {
+        memory_output_init(&commands);
+        request_reader_init(&reader);
+    }
+    memory_output_clear(&commands);
+    aof_write_entry(&commands.out, entry);
+    int before = propagation_set_targets(loading->targets);
+    struct slice bytes = memory_output_slice(&commands);
+    while (bytes.len && request_read(&reader, bytes, &limits) == REQUEST_READY) {
+        propagate(db_id(db), reader.argc, reader.argv, NULL);
+        bytes = slice_make(bytes.data + reader.size, bytes.len - reader.size);
+        request_done(&reader);
+    }
+    propagation_set_targets(before);
+}
+
+static void propagate_to_replicas(struct call *call) {
+    struct blob *blobs[5] = {NULL};
+    for (int i = 0; i < call->argc; i++) blobs[i] = request_find_blob(&call->client->reader, call->argv[i]);
+    int before = propagation_set_targets(PROPAGATE_REPLICAS);
+    propagate(0, call->argc, call->argv, blobs);
+    propagation_set_targets(before);
+    repl_note_own_command();
+}
+
+/* The newest import of this name, if it is in progress. */
+static struct job *job_named(struct slice name) {
+    struct job *job = job_find(name);
+    return job && job->is_import && !job_is_over(job) ? job : NULL;
+}
+
+static void refuse(struct call *call, struct job *job, const char *reason) {
+    log_warning("A chunk of slot migration %s is refused: %s", job ? job_text(job) : "(unknown)", reason);
+    if (call->client->flags & CLIENT_MIGRATION) {
+        job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
+        return;
+    }
+    if (call->client->flags & CLIENT_PRIMARY) role_set_position_known(false);
+    reply_error_format(call->reply, "ERR A chunk of a slot migration is refused: %s", reason);
+}
+
+void chunk_run(struct call *call, struct job *job) {
+    if (call->argc != 5) {
+        refuse(call, job, "wrong number of arguments");
+        return;
+    }
+    struct job *named = job_named(call->argv[3]);
+    if (!named || (job && named != job)) {
+        refuse(call, job, "it is of another migration");
+        return;
+    }
+    bool from_primary = call->client->flags & CLIENT_PRIMARY;
+    struct loading loading = {.job = named};
+    if (from_primary) repl_note_own_command();
+    bool raw = !from_primary && repl_replicas_are_own();
+    if (aof_is_configured()) loading.targets |= PROPAGATE_AOF;
+    if (!from_primary && !raw) loading.targets |= PROPAGATE_REPLICAS;
+    loading.commands = loading.targets && propagate_wanted();
+    struct rdb_fragment_params params = {
+        .key_belongs = key_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
+    struct rdb_load_result result;
+    int error = rdb_fragment_load(call->argv[4], server.keyspace, &params, &result);
+    server.dirty += result.keys;
+    if (error) {
+        refuse(call, named, result.reason);
+        return;
+    }
+    if (raw) propagate_to_replicas(call);
+}
