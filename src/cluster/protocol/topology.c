@@ -189,6 +189,23 @@ static void close_moved_slot(struct cluster *cluster, unsigned slot, struct clus
     }
 }
 
+/* Valkey logs a line for each slot. That takes much longer than dropping the slots, and clients wait meanwhile. */
+static void delete_dirty(struct cluster *cluster, const struct slot_bitmap *dirty) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(dirty, slot)) continue;
+        unsigned first = slot;
+        cluster->effects->delete_keys(cluster->context, slot);
+        for (; slot + 1 < HASH_SLOTS && slot_bitmap_has(dirty, slot + 1); slot++)
+            cluster->effects->delete_keys(cluster->context, slot + 1);
+        if (first == slot)
+            say_notice(cluster, "Deleting keys in dirty slot %u on node " NODE_FORMAT, slot,
+                       NODE_TEXT(cluster->myself));
+        else
+            say_notice(cluster, "Deleting keys in dirty slots %u-%u on node " NODE_FORMAT, first, slot,
+                       NODE_TEXT(cluster->myself));
+    }
+}
+
 static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
                           const struct slot_bitmap *slots) {
     struct cluster_node *myself = cluster->myself, *own_primary = cluster_shard_primary(cluster);
@@ -241,11 +258,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
                        "My last slot was migrated to node " NODE_FORMAT " in shard %.40s. I am now an empty primary.",
                        NODE_TEXT(sender), SHARD_TEXT(sender));
     }
-    for (unsigned slot = 0; any_dirty && slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&dirty, slot)) continue;
-        say_notice(cluster, "Deleting keys in dirty slot %u on node " NODE_FORMAT, slot, NODE_TEXT(myself));
-        cluster->effects->delete_keys(cluster->context, slot);
-    }
+    if (any_dirty) delete_dirty(cluster, &dirty);
 }
 
 /* False: the message is older than what we know, and nothing in it counts. */
