@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define PATIENCE_US 8000000ull
-
 _Noreturn void failed(const char *file, int line, const char *what, long long a, long long b, bool values) {
     int err = errno;
     if (values)

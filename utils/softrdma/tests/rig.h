@@ -18,6 +18,8 @@
 
 #include "../softrdma.h"
 
+#define PATIENCE_US 8000000ull /* how long a test waits for an event */
+
 struct test {
     const char *name;
     void (*run)(void);
