@@ -29,11 +29,15 @@ static bool own_address(void *context, const struct sentinel_link *link, char ho
     *port = 26379;
     return true;
 }
-static void dial(void *context, struct sentinel_link *link, enum link_kind kind) {}
+static int dials;
+static bool sends = true;
+static void dial(void *context, struct sentinel_link *link, enum link_kind kind) {
+    if (kind == LINK_COMMANDS) dials++;
+}
 static void close_link_half(void *context, struct sentinel_link *link, enum link_kind kind) {}
 static bool send_request(void *context, struct sentinel_link *link, const struct instance *to,
                          const struct sentinel_request *request) {
-    return true;
+    return sends;
 }
 static void save(void *context, bool durable) {}
 static void write_log(void *context, enum log_level level, const char *text) {}
@@ -283,9 +287,23 @@ static void a_vote_is_given_once(void **state) {
     assert_int_equal(s->current_epoch, 4);
 }
 
+/* Nothing comes back for a dial to a machine that is away, and the link may be so full that no PING waits for it. */
+static void a_dial_without_an_answer_is_repeated(void **state) {
+    sends = false;
+    dials = 0;
+    advance(200);
+    assert_int_equal(dials, 1);
+    group->link->unanswered_ms = 0;
+    advance(50000);
+    sends = true;
+    assert_in_range(dials, 3, 20);
+    assert_true(group->flags & INSTANCE_S_DOWN);
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
     const struct CMUnitTest tests[] = {
+        TEST(a_dial_without_an_answer_is_repeated),
         TEST(info_is_read),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),

@@ -97,11 +97,12 @@ static void check_links(struct sentinel *s, struct instance *i) {
     struct sentinel_link *link = i->link;
     const struct sentinel_timers *timers = &s->settings.timers;
     struct link_half *commands = &link->half[LINK_COMMANDS], *pubsub = &link->half[LINK_PUBSUB];
-    if (commands->state != HALF_NONE && s->now_ms - commands->since_ms > timers->min_link_reconnect &&
-        link->unanswered_ms && s->now_ms - link->unanswered_ms > i->down_after_ms / 2 &&
-        s->now_ms - link->pong_ms > i->down_after_ms / 2) {
+    int64_t age = s->now_ms - commands->since_ms, half = i->down_after_ms / 2;
+    bool silent = link->unanswered_ms && s->now_ms - link->unanswered_ms > half && s->now_ms - link->pong_ms > half;
+    /* An attempt to connect may get no answer at all, and the kernel repeats it ever more rarely. */
+    bool stuck = commands->state == HALF_DIALING && age > half;
+    if (commands->state != HALF_NONE && age > timers->min_link_reconnect && (silent || stuck))
         close_half(s, link, LINK_COMMANDS);
-    }
     if (pubsub->state != HALF_NONE && s->now_ms - pubsub->since_ms > timers->min_link_reconnect &&
         s->now_ms - link->heard_ms > timers->publish_period * 3)
         close_half(s, link, LINK_PUBSUB);
@@ -140,7 +141,7 @@ static void check_s_down(struct sentinel *s, struct instance *i) {
     int64_t silence = 0;
     if (link->unanswered_ms)
         silence = s->now_ms - link->unanswered_ms;
-    else if (link->disconnected)
+    else if (link->disconnected || link->half[LINK_COMMANDS].state != HALF_OPEN)
         silence = s->now_ms - link->available_ms;
     check_links(s, i);
     bool wrong_role = i->flags & INSTANCE_PRIMARY && !i->reports_primary &&
