@@ -17,7 +17,7 @@
 
 enum {
     RDB_FRAGMENT_MAX = 1024 * 1024,  /* bytes of a fragment that is written; a longer one is refused */
-    RDB_FRAGMENT_FULL = 256 * 1024,  /* with so many bytes, a writer sends it */
+    RDB_FRAGMENT_FULL = 256 * 1024,  /* a writer sends a fragment that has this size */
     RDB_FRAGMENT_STRING = 64 * 1024, /* longer strings do not belong in a fragment … */
     RDB_FRAGMENT_ITEMS = 4096        /* … nor values with more elements, which take long to load */
 };

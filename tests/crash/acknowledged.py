@@ -26,7 +26,6 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -37,6 +36,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from acknowledged_check import INFINITE, READ, SEEN, WRITE, History, self_test  # noqa: E402
 from acknowledged_group import SERVERS, Group  # noqa: E402
 from resp import Client, Error  # noqa: E402
+from jobs import start_jobs  # noqa: E402
 from servers import rdma_device, until  # noqa: E402
 
 ERA, KEYS, CLIENTS, CLIENT_TIMEOUT, MENDED_WITHIN = 10, 6, 6, 8, 60
@@ -530,30 +530,6 @@ def work(options):
     return failed or not operations.get(WRITE) or not operations.get(READ)
 
 
-def start_jobs(options):
-    jobs = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--seed", str(options.seed), "--job", str(job)],
-                             stdout=subprocess.PIPE, text=True) for job in range(options.jobs)]
-    totals, lock = [0, 0], threading.Lock()
-
-    def read(job):
-        for line in job.stdout:
-            words = line.split()
-            with lock:
-                if len(words) == 4 and words[1] == "passed," and words[3] == "failed":
-                    totals[0] += int(words[0])
-                    totals[1] += int(words[2])
-                else:
-                    print(line, end="", flush=True)
-        totals[1] += job.wait() not in (0, 1)
-    threads = [threading.Thread(target=read, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(f"{totals[0]} passed, {totals[1]} failed")
-    return totals[1]
-
-
 def main():
     parser = argparse.ArgumentParser(description="Breaks a group with synchronous replication, and checks what it "
                                                  "acknowledged.")
@@ -584,7 +560,7 @@ def main():
     options.rdma = options.rdma and bool(rdma_device())
     if options.job is None and options.jobs > 1 and options.round is None:
         print(f"seed {options.seed}", flush=True)
-        return int(start_jobs(options) > 0)
+        return int(start_jobs(__file__, options) > 0)
     if options.job is None:
         print(f"seed {options.seed}", flush=True)
     options.job = options.job or 0

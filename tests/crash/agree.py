@@ -27,7 +27,6 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -40,6 +39,7 @@ import agree_options  # noqa: E402
 from agree_faults import FAULTS  # noqa: E402
 from agree_group import Group, remove_certificates  # noqa: E402
 from agree_load import Generator, Ledger, Load  # noqa: E402
+from jobs import start_jobs  # noqa: E402
 from servers import genuine, ours, rdma_device  # noqa: E402
 
 ERA = 10
@@ -177,31 +177,6 @@ def work(options):
     return failed
 
 
-def start_jobs(options):
-    arguments = [argument for argument in sys.argv[1:]] + ["--seed", str(options.seed)]
-    jobs = [subprocess.Popen([sys.executable, __file__, *arguments, "--job", str(job)], stdout=subprocess.PIPE,
-                             text=True) for job in range(options.jobs)]
-    totals, lock = [0, 0], threading.Lock()
-
-    def read(job):
-        for line in job.stdout:
-            words = line.split()
-            with lock:
-                if len(words) == 4 and words[1] == "passed," and words[3] == "failed":
-                    totals[0] += int(words[0])
-                    totals[1] += int(words[2])
-                else:
-                    print(line, end="", flush=True)
-        totals[1] += job.wait() not in (0, 1)
-    threads = [threading.Thread(target=read, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(f"{totals[0]} passed, {totals[1]} failed")
-    return totals[1]
-
-
 def main():
     parser = argparse.ArgumentParser(description="Breaks a group of servers in every way, and compares their copies.")
     parser.add_argument("rounds", nargs="?", type=int, default=20)
@@ -232,7 +207,7 @@ def main():
     options.genuine = options.genuine and os.environ.get("GENUINE_VALKEY") and genuine("valkey-server")
     options.server = os.path.abspath(options.server)
     if options.job is None and options.jobs > 1 and options.round is None:
-        return int(start_jobs(options) > 0)
+        return int(start_jobs(__file__, options) > 0)
     options.job = options.job or 0
     print(f"seed {options.seed}", flush=True)
     return int(work(options) > 0)

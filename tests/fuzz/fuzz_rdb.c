@@ -5,24 +5,13 @@
 #include "fuzz.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
-#include "store/types.h"
+#include "small_values.h"
 
 enum { DATABASES = 4, MEMORY_BASE = 24 * 1024 * 1024, MEMORY_FACTOR = 512 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
-                                               .hash_listpack_value = 16,
-                                               .set_intset_entries = 8,
-                                               .set_listpack_entries = 8,
-                                               .set_listpack_value = 16,
-                                               .zset_listpack_entries = 8,
-                                               .zset_listpack_value = 16,
-                                               .list_listpack_size = 64,
-                                               .list_compress_depth = 1,
-                                               .stream_node_bytes = 256,
-                                               .stream_node_entries = 8};
+    small_values_init();
     clock_cache.wall_ms = INT64_C(1) << 40; /* between the expiry times of keys, so that some have expired */
-    store_types_register();
     return 0;
 }
 

@@ -5,27 +5,16 @@
 #include "fuzz.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "small_values.h"
 #include "store/hash.h"
 #include "store/stream_group.h"
-#include "store/types.h"
 
 static struct keyspace *keyspace;
 static const int64_t now = INT64_C(1) << 40; /* between the expiry times of fields, so that some have expired */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     static const struct store_hooks nobody;
-    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
-                                               .hash_listpack_value = 16,
-                                               .set_intset_entries = 8,
-                                               .set_listpack_entries = 8,
-                                               .set_listpack_value = 16,
-                                               .zset_listpack_entries = 8,
-                                               .zset_listpack_value = 16,
-                                               .list_listpack_size = 64,
-                                               .list_compress_depth = 1,
-                                               .stream_node_bytes = 256,
-                                               .stream_node_entries = 8};
+    small_values_init();
     clock_cache.wall_ms = now;
-    store_types_register();
     keyspace = keyspace_new(2, &nobody);
     return 0;
 }

@@ -40,7 +40,7 @@ struct sim_sentinel {
     bool unsettled;
     unsigned life;
     int64_t skew;  /* of its clock */
-    int drift_ppt; /* it runs faster by so many thousandths */
+    int drift_ppt; /* parts per thousand by which its clock is fast */
     int64_t since; /* start of this life */
 };
 struct sim_conn {

@@ -384,7 +384,7 @@ void migration_syncslots_run(struct call *call) {
         import_message(call, job, name);
         return;
     }
-    if (slice_is(name, "chunk") && client_must_be_obeyed(call->client)) {
+    if (slice_is(name, "chunk") && client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION)) {
         chunk_run(call, NULL);
         return;
     }
