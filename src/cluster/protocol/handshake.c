@@ -138,10 +138,10 @@ bool address_update(struct cluster *cluster, struct cluster_node *node, const st
     const char *address = header->address[0] ? header->address : link->peer;
     uint16_t port = cluster->settings.tls ? node->tls_port : node->port;
     uint16_t other_port = cluster->settings.tls ? node->port : node->tls_port;
-    if (strcmp(node->address, address) == 0 && port == header->port && other_port == header->other_port &&
-        node->bus_port == header->bus_port)
-        return false;
-    if (node->link && node->link != link) link_close(cluster, node->link);
+    bool same_bus = strcmp(node->address, address) == 0 && node->bus_port == header->bus_port;
+    if (same_bus && port == header->port && other_port == header->other_port) return false;
+    /* A node that is known by MEET tells its other ports later: its link is good. */
+    if (!same_bus && node->link && node->link != link) link_close(cluster, node->link);
     node->flags &= ~(unsigned)NODE_NOADDR;
     address_set(cluster, node, address, header->port, header->other_port, header->bus_port);
     say_notice(cluster, "Address updated for node " NODE_FORMAT ", now %s:%u", NODE_TEXT(node), node->address,
