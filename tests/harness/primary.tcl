@@ -1,8 +1,8 @@
 # A primary in Tcl: it accepts the connections of a replica and sends the bytes of the replication protocol that a test
-# chooses. Every wait ends with an error after 10 seconds.
+# chooses. Every wait ends with an error after 30 seconds.
 
 namespace eval primary {
-    variable listener "" accepted {} number 0
+    variable listener "" accepted {} tick 0
     variable S ;# bytes received and not read, for each channel
 }
 
@@ -24,15 +24,12 @@ proc primary::accept {chan host port} {
     lappend primary::accepted $chan
 }
 proc primary::await {what condition} {
-    set timer [after 10000 {set primary::number -1}]
-    set primary::number 0
+    set deadline [expr {[clock milliseconds] + 30000}]
     while {![uplevel 1 [list expr $condition]]} {
-        set tick [after 2 {incr primary::number}]
-        vwait primary::number
-        after cancel $tick
-        if {$primary::number < 0} {error "the scripted primary waited too long for $what"}
+        after 2 {set primary::tick 1}
+        vwait primary::tick
+        if {[clock milliseconds] > $deadline} {error "the scripted primary waited too long for $what"}
     }
-    after cancel $timer
 }
 # The next connection of the replica.
 proc primary_accept {} {
