@@ -133,8 +133,9 @@ struct transport {
     void (*trim)(struct connection *conn);           /* conn_trim(); NULL: nothing to free */
     size_t (*shared)(const struct connection *conn); /* bytes of pending() in shared blobs; NULL: always 0 */
     void (*describe)(const struct connection *conn, char *text,
-                     size_t size);                            /* conn_describe(); NULL: nothing to say */
-    const char *(*peer_names)(const struct connection *conn); /* conn_peer_names(); may be NULL */
+                     size_t size);                                /* conn_describe(); NULL: nothing to say */
+    const char *(*peer_names)(const struct connection *conn);     /* conn_peer_names(); may be NULL */
+    struct connection *(*carrier)(const struct connection *conn); /* conn_carrier(); may be NULL */
 };
 
 struct connect_options {
@@ -252,6 +253,10 @@ static inline bool conn_is_open(const struct connection *conn) {
 const char *conn_error_text(const struct connection *conn);
 static inline const char *conn_transport_name(const struct connection *conn) { /* struct transport: name */
     return conn->transport->name;
+}
+/* The connection that carries the records of this one (TLS over RDMA), NULL once it is closed; else this one. */
+static inline struct connection *conn_carrier(struct connection *conn) {
+    return conn->transport->carrier ? conn->transport->carrier(conn) : conn;
 }
 /* False: the address is unknown. */
 static inline bool conn_address(const struct connection *conn, bool peer, struct address *address) {

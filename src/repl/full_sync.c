@@ -637,7 +637,7 @@ static void start_snapshot(void) {
     struct replica *first = first_waiting();
     if (first && full_sync_pulls(first)) {
         repl_feed_select_again();
-        if (full_sync_pull_start()) return;
+        if (full_sync_pull_start(pull_needs_seal(first->client))) return;
         first = first_waiting();
     }
     if (!first || child_active()) return; /* the cron tries again */

@@ -13,7 +13,9 @@
 enum { VERSION_9 = 0x090000 };
 
 bool full_sync_pulls(const struct replica *replica) {
-    return replica->capabilities & CAPA_RDMA_PULL && !replica->pull_refused && replica->psync && !replica->rdb_only &&
+    if (!replica->client->conn) return false;
+    unsigned needed = pull_needs_seal(replica->client) ? CAPA_RDMA_PULL_SEALED : CAPA_RDMA_PULL;
+    return replica->capabilities & needed && !replica->pull_refused && replica->psync && !replica->rdb_only &&
            !replica->rdb_channel && !replica->filter && replica->version >= VERSION_9 && pull_possible(replica->client);
 }
 
@@ -85,12 +87,13 @@ static bool take_part(struct replica *replica, const struct repl_stream_reader *
     return true;
 }
 
-bool full_sync_pull_start(void) {
-    int result = pull_start(&events);
+bool full_sync_pull_start(bool sealed) {
+    int result = pull_start(&events, sealed);
     bool any = false;
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
         if (replica->state != REPLICA_WAITS || !full_sync_pulls(replica)) continue;
+        if (pull_needs_seal(replica->client) != sealed) continue; /* the next snapshot is for it */
         if (result < 0)
             replica->pull_refused = true;
         else
@@ -101,7 +104,7 @@ bool full_sync_pull_start(void) {
 }
 
 bool full_sync_pull_join(struct replica *replica) {
-    if (!pull_joinable()) return false;
+    if (!pull_joinable(pull_needs_seal(replica->client))) return false;
     list_each(&replicas, link) {
         const struct replica *other = replica_of(link);
         if (other->pull) return take_part(replica, &other->reader);

@@ -38,7 +38,8 @@ enum replica_capability {
     CAPA_PSYNC2 = 2,
     CAPA_DUAL_CHANNEL = 4,
     CAPA_RDMA_PULL = 8,
-    CAPA_SLOT_CHUNKS = 16
+    CAPA_SLOT_CHUNKS = 16,
+    CAPA_RDMA_PULL_SEALED = 32
 };
 enum replica_filter { FILTER_NO_DATA = 1, FILTER_NO_FUNCTIONS = 2 }; /* REPLCONF rdb-filter-only */
 
@@ -126,8 +127,9 @@ void full_sync_announce(struct replica *replica);
 /* --- full_sync_pull.c --- */
 /* Whether the replica can fetch a snapshot by RDMA READ. */
 bool full_sync_pulls(const struct replica *replica);
-/* Starts a snapshot for all waiting replicas that can fetch it. False: they need an ordinary copy. */
-bool full_sync_pull_start(void);
+/* Starts a snapshot for all waiting replicas that can fetch it, those with TLS or those without. False: they need an
+ * ordinary copy. */
+bool full_sync_pull_start(bool sealed);
 /* Adds the replica to the current snapshot. False: it must wait for the next one. */
 bool full_sync_pull_join(struct replica *replica);
 void full_sync_pulled(struct replica *replica, int64_t chunks); /* REPLCONF PULLED */

@@ -35,7 +35,9 @@ struct pull_arena {
     int filled_fd, released_fd; /* eventfds: a chunk was published; a chunk was released */
     /* The child's state */
     uint64_t number; /* of the chunk that is being filled */
-    uint32_t used;   /* bytes of it */
+    uint32_t used;   /* bytes of its text */
+    struct pull_seal *seal;
+    char *text; /* sealed: of the chunk, in private memory */
     const struct pull_writer *writer;
 };
 
@@ -44,7 +46,7 @@ static void *map_shared(size_t size) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-struct pull_arena *pull_arena_new(size_t memory) {
+struct pull_arena *pull_arena_new(size_t memory, const struct pull_key *key) {
     struct pull_arena *arena = mem_calloc(1, sizeof *arena);
     arena->slots = memory / PULL_CHUNK_SIZE;
     if (arena->slots < PULL_SLOTS_MIN) arena->slots = PULL_SLOTS_MIN;
@@ -54,8 +56,13 @@ struct pull_arena *pull_arena_new(size_t memory) {
     arena->chunks = map_shared(arena->slots * PULL_CHUNK_SIZE);
     arena->filled_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     arena->released_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (arena->shared && arena->chunks && arena->filled_fd >= 0 && arena->released_fd >= 0) return arena;
-    int error = errno;
+    if (key) {
+        arena->seal = pull_seal_new(key);
+        arena->text = mem_alloc(PULL_CHUNK_SIZE);
+    }
+    if (arena->shared && arena->chunks && arena->filled_fd >= 0 && arena->released_fd >= 0 && !key == !arena->seal)
+        return arena;
+    int error = errno ? errno : ENOMEM;
     pull_arena_free(arena);
     errno = error;
     return NULL;
@@ -67,6 +74,8 @@ void pull_arena_free(struct pull_arena *arena) {
     if (arena->chunks) munmap(arena->chunks, arena->slots * PULL_CHUNK_SIZE);
     if (arena->filled_fd >= 0) close(arena->filled_fd);
     if (arena->released_fd >= 0) close(arena->released_fd);
+    pull_seal_free(arena->seal);
+    mem_free(arena->text);
     mem_free(arena);
 }
 
@@ -145,14 +154,28 @@ static void wait_for_slot(struct pull_arena *arena) {
     }
 }
 
-static void publish(struct pull_arena *arena) {
-    *slot_at(arena, arena->number) = (struct slot){.length = arena->used,
-                                                   .checksum = crc32c(0, chunk_at(arena, arena->number), arena->used),
-                                                   .keys = arena->writer->keys()};
+/* Bytes of text that a chunk holds. */
+static uint32_t chunk_capacity(const struct pull_arena *arena) {
+    return arena->seal ? PULL_CHUNK_SIZE - PULL_TAG_SIZE : PULL_CHUNK_SIZE;
+}
+/* Where the text of the current chunk is written. */
+static char *text_at(const struct pull_arena *arena) {
+    return arena->seal ? arena->text : chunk_at(arena, arena->number);
+}
+
+static int publish(struct pull_arena *arena) {
+    char *chunk = chunk_at(arena, arena->number);
+    if (arena->seal) {
+        if (!pull_seal_close(arena->seal, arena->number, arena->text, arena->used, chunk)) return -EIO;
+        arena->used += PULL_TAG_SIZE;
+    }
+    *slot_at(arena, arena->number) =
+        (struct slot){.length = arena->used, .checksum = crc32c(0, chunk, arena->used), .keys = arena->writer->keys()};
     arena->number++;
     arena->used = 0;
     atomic_store_explicit(&arena->shared->published, arena->number, memory_order_release);
     raise_event(arena->filled_fd);
+    return 0;
 }
 
 static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
@@ -160,12 +183,13 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     const char *from = bytes;
     while (len) {
         if (!arena->used) wait_for_slot(arena);
-        size_t space = PULL_CHUNK_SIZE - arena->used, step = len < space ? len : space;
-        char *to = chunk_at(arena, arena->number) + arena->used;
+        size_t space = chunk_capacity(arena) - arena->used, step = len < space ? len : space;
+        char *to = text_at(arena) + arena->used;
         if (to != from) memcpy(to, from, step); /* equal: the caller wrote to chunk_space() */
         arena->used += (uint32_t)step;
         from += step, len -= step;
-        if (arena->used == PULL_CHUNK_SIZE) publish(arena);
+        int result = arena->used == chunk_capacity(arena) ? publish(arena) : 0;
+        if (result < 0) return result;
     }
     return 0;
 }
@@ -174,8 +198,8 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
 static char *chunk_space(struct sink *sink, size_t *size) {
     const struct pull_arena *arena = sink->context;
     if (!arena->used && !slot_is_free(arena)) return NULL;
-    *size = PULL_CHUNK_SIZE - arena->used;
-    return chunk_at(arena, arena->number) + arena->used;
+    *size = chunk_capacity(arena) - arena->used;
+    return text_at(arena) + arena->used;
 }
 
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer) {
@@ -184,8 +208,10 @@ void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct p
     sink_init(sink, &ops, arena);
 }
 
-void pull_arena_finish(struct pull_arena *arena) {
-    if (arena->used) publish(arena);
+int pull_arena_finish(struct pull_arena *arena) {
+    int result = arena->used ? publish(arena) : 0;
+    if (result < 0) return result;
     atomic_store_explicit(&arena->shared->complete, true, memory_order_release);
     raise_event(arena->filled_fd);
+    return 0;
 }

@@ -21,6 +21,7 @@
 #ifndef REPL_PULL_ARENA_H
 #define REPL_PULL_ARENA_H
 #include "formats/sink.h"
+#include "repl/pull_seal.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,13 +35,15 @@ enum {
 struct pull_chunk {
     const char *bytes;
     uint32_t length;   /* 1 to PULL_CHUNK_SIZE */
-    uint32_t checksum; /* CRC-32C of the bytes */
+    uint32_t checksum; /* CRC-32C of the bytes as they lie there */
     uint64_t keys;     /* saved when the chunk was filled, for displaying progress */
 };
 
 struct pull_arena;
-/* Maps about `memory` bytes of chunks, at least PULL_SLOTS_MIN slots. NULL: see errno. */
-struct pull_arena *pull_arena_new(size_t memory);
+/* Maps about `memory` bytes of chunks, at least PULL_SLOTS_MIN slots. With a key, which is copied, the chunks hold
+ * encrypted bytes (pull_seal.h) at all times: the child fills private memory and encrypts from there. NULL: see errno.
+ * */
+struct pull_arena *pull_arena_new(size_t memory, const struct pull_key *key);
 /* Unmaps it. No window may be open on it (net/rdma/read.h), and the child must have ended. NULL is accepted. */
 void pull_arena_free(struct pull_arena *arena);
 void *pull_arena_memory(const struct pull_arena *arena, size_t *size); /* the chunks, whole pages */
@@ -68,6 +71,7 @@ struct pull_writer {
     uint64_t (*keys)(void); /* number of keys written so far; stored with each chunk */
 };
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer);
-/* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. */
-void pull_arena_finish(struct pull_arena *arena);
+/* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. 0 or a negative
+ * errno: the chunk could not be encrypted. */
+int pull_arena_finish(struct pull_arena *arena);
 #endif

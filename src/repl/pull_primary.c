@@ -47,7 +47,8 @@ static struct {
     struct list readers;
     uint64_t published, bytes, keys; /* chunks that the child has published so far, and their contents */
     uint64_t *ends, *end_keys;       /* by slot: bytes and keys up to the end of its chunk */
-    bool complete, child_runs, damaged;
+    bool sealed, complete, child_runs, damaged;
+    struct pull_key key; /* sealed */
     uint64_t ticked_us, reported_us;
     uint64_t snapshots, delivered, dropped_slow;
 } pull = {.filled.fd = -1};
@@ -57,11 +58,15 @@ static struct child_job job;
 bool pull_possible(const struct client *client) {
     return client->conn && rdma_window_possible(client->conn) && conn_is_open(client->conn);
 }
+bool pull_needs_seal(const struct client *client) {
+    return strcmp(conn_transport_name(client->conn), "rdma-tls") == 0;
+}
 bool pull_active(void) {
     return pull.arena != NULL;
 }
-bool pull_joinable(void) {
-    return pull.arena && !pull.damaged && (pull.child_runs || pull.complete) && pull_arena_released(pull.arena) == 0;
+bool pull_joinable(bool needs_seal) {
+    return pull.arena && pull.sealed == needs_seal && !pull.damaged && (pull.child_runs || pull.complete) &&
+           pull_arena_released(pull.arena) == 0;
 }
 /* --- In the child --- */
 
@@ -77,12 +82,14 @@ static int child_run(struct child_job *child) {
     int result = pull.events->save(&sink);
     if (result >= 0) result = sink_flush(&sink);
     sink_free(&sink);
+    if (result >= 0) {
+        child_report(child->keys_total);
+        result = pull_arena_finish(pull.arena);
+    }
     if (result < 0) {
         log_warning("Write error while producing the snapshot for replicas: %s", strerror(-result));
         return 1;
     }
-    child_report(child->keys_total);
-    pull_arena_finish(pull.arena);
     child_report_end();
     return 0;
 }
@@ -119,6 +126,7 @@ static void end_if_unused(void) {
     event_timer_cancel(server.loop, &pull.tick);
     background_submit(BACKGROUND_LAZY_FREE, free_arena, pull.arena);
     pull.arena = NULL;
+    pull_key_forget(&pull.key);
     mem_free(pull.ends);
     mem_free(pull.end_keys);
     pull.ends = pull.end_keys = NULL;
@@ -283,7 +291,8 @@ struct pull_reader *pull_join(struct client *client, void *owner, const char **e
     struct pull_reader *reader = mem_calloc(1, sizeof *reader);
     size_t size;
     void *memory = pull_arena_memory(pull.arena, &size);
-    int result = rdma_window_open(client->conn, RDMA_WINDOW_OFFERED, memory, size, &reader->window);
+    enum rdma_window_use use = pull.sealed ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
+    int result = rdma_window_open(client->conn, use, memory, size, &reader->window);
     if (result < 0) {
         mem_free(reader);
         *error = result == -EDQUOT ? "rdma-max-registered-memory leaves no memory for it" : strerror(-result);
@@ -300,8 +309,11 @@ struct pull_reader *pull_join(struct client *client, void *owner, const char **e
 
 void pull_begin(struct pull_reader *reader) {
     char text[PULL_LINE_MAX];
-    int len =
-        snprintf(text, sizeof text, PULL_HEADER "%d %llu\r\n", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
+    int len = snprintf(text, sizeof text, PULL_HEADER "%d %llu", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
+    if (pull.sealed) text[len++] = ' ';
+    for (size_t i = 0; pull.sealed && i < PULL_KEY_SIZE; i++)
+        len += snprintf(text + len, sizeof text - (size_t)len, "%02x", pull.key.bytes[i]);
+    len += snprintf(text + len, sizeof text - (size_t)len, "\r\n");
     reader_send(reader, text, len);
     reader->begun = true;
     reader_announce(reader);
@@ -340,16 +352,18 @@ static void child_done(struct child_job *child, int status, int signal) {
     end_if_unused();
 }
 
-int pull_start(const struct pull_events *events) {
+int pull_start(const struct pull_events *events, bool sealed) {
     static int keep[PULL_CHILD_FDS];
     if (pull.arena || child_active()) return -EBUSY;
-    struct pull_arena *arena = pull_arena_new((size_t)pull_settings.snapshot_memory);
+    if (sealed && !pull_key_new(&pull.key)) return -EIO;
+    struct pull_arena *arena = pull_arena_new((size_t)pull_settings.snapshot_memory, sealed ? &pull.key : NULL);
     if (!arena) return -errno;
     if (!pull.snapshots) list_init(&pull.readers);
     pull.arena = arena;
     pull.events = events;
     pull.published = pull.bytes = pull.keys = 0;
     pull.complete = pull.damaged = false;
+    pull.sealed = sealed;
     pull_arena_child_fds(arena, keep);
     job = (struct child_job){.kind = CHILD_REPLICATION,
                              .title = "valkey-rdb-to-replicas",
@@ -372,7 +386,8 @@ int pull_start(const struct pull_events *events) {
     pull.snapshots++;
     pull.ticked_us = pull.reported_us = clock_monotonic_us();
     event_timer_set(server.loop, &pull.tick, TICK_US, tick);
-    log_notice("Background RDB transfer started by pid %d: replicas fetch the snapshot by RDMA READ", (int)pid);
+    log_notice("Background RDB transfer started by pid %d: replicas fetch the %ssnapshot by RDMA READ", (int)pid,
+               sealed ? "encrypted " : "");
     return 0;
 }
 

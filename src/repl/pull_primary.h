@@ -26,6 +26,10 @@
  *   the replica has acknowledged the last chunk, fails or disconnects. Each snapshot has memory of its own, so the
  *   chunks hold only bytes of this snapshot.
  *
+ * TLS
+ *   A snapshot is for replicas with TLS, or for those without: the chunks of the former are encrypted with a key that
+ *   only they know.
+ *
  * Main thread only. */
 #ifndef REPL_PULL_PRIMARY_H
 #define REPL_PULL_PRIMARY_H
@@ -69,10 +73,12 @@ struct pull_status {
 #ifdef USE_RDMA
 /* Whether the replica can fetch: its connection is RDMA. It may belong to an I/O thread. */
 bool pull_possible(const struct client *client);
+/* Whether it can fetch sealed snapshots only, which are encrypted (pull_seal.h): the connection uses TLS. */
+bool pull_needs_seal(const struct client *client);
 /* Forks. 0 or a negative errno: -EBUSY while a snapshot is held or another child runs. */
-int pull_start(const struct pull_events *events);
-bool pull_active(void);   /* a snapshot is held */
-bool pull_joinable(void); /* a snapshot is held, and none of its chunks is released */
+int pull_start(const struct pull_events *events, bool sealed);
+bool pull_active(void);              /* a snapshot is held */
+bool pull_joinable(bool needs_seal); /* one of this kind is held, and none of its chunks is released */
 /* Adds a replica and registers the memory for it; sends nothing. NULL: it failed; `error`: the reason, static. */
 struct pull_reader *pull_join(struct client *client, void *owner, const char **error);
 /* The caller has sent +FULLRESYNC: the header and the descriptors follow. */
@@ -86,13 +92,16 @@ void pull_read_status(struct pull_status *status);
 static inline bool pull_possible(const struct client *client) {
     return false;
 }
-static inline int pull_start(const struct pull_events *events) {
+static inline bool pull_needs_seal(const struct client *client) {
+    return false;
+}
+static inline int pull_start(const struct pull_events *events, bool sealed) {
     return -1;
 }
 static inline bool pull_active(void) {
     return false;
 }
-static inline bool pull_joinable(void) {
+static inline bool pull_joinable(bool needs_seal) {
     return false;
 }
 static inline struct pull_reader *pull_join(struct client *client, void *owner, const char **error) {

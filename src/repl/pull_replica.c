@@ -10,6 +10,7 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "net/rdma/read.h"
+#include "repl/pull_seal.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
 #include <errno.h>
@@ -42,7 +43,8 @@ struct pull_fetch {
     uint32_t used; /* bytes of chunk `consumed` that the loader has finished with */
     size_t shown;  /* bytes after these that the loader is using in the buffer */
     void (*arrived_event)(void);
-    bool ended; /* +END was received: `started` is the number of chunks */
+    bool ended;             /* +END was received: `started` is the number of chunks */
+    struct pull_seal *seal; /* NULL: the chunks are not encrypted */
     uint64_t announced_bytes, bytes, keys, keys_total;
     uint64_t began_us, heard_us;
     uint64_t heard_bytes, heard_reads; /* of the connection, at heard_us */
@@ -92,15 +94,43 @@ static bool starts_with(struct slice *line, const char *prefix) {
     return true;
 }
 
+const char *pull_fetch_capability(const struct connection *conn) {
+    return conn->transport->carrier ? PULL_CAPABILITY_SEALED : PULL_CAPABILITY;
+}
+
+/* Takes " <key>" from the end of the header. */
+static bool take_key(struct slice *header, struct pull_key *key) {
+    enum { TEXT = 1 + 2 * PULL_KEY_SIZE };
+    static const char digits[] = "0123456789abcdef";
+    if (header->len < TEXT) return false;
+    header->len -= TEXT;
+    const char *text = header->data + header->len;
+    for (size_t i = 0; i < PULL_KEY_SIZE; i++) {
+        const char *high = memchr(digits, text[1 + 2 * i], 16), *low = memchr(digits, text[2 + 2 * i], 16);
+        if (!high || !low) return false;
+        key->bytes[i] = (unsigned char)((high - digits) << 4 | (low - digits));
+    }
+    return text[0] == ' ';
+}
+
 struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, const char **error) {
     uint64_t numbers[2]; /* chunk size, keys */
-    if (!starts_with(&header, PULL_HEADER) || !numbers_of(header, numbers, 2) || numbers[0] < PULL_WIRE_CHUNK_MIN ||
-        numbers[0] > PULL_WIRE_CHUNK_MAX) {
+    bool sealed = strcmp(pull_fetch_capability(conn), PULL_CAPABILITY_SEALED) == 0;
+    struct pull_key key;
+    if (!starts_with(&header, PULL_HEADER) || (sealed && !take_key(&header, &key)) || !numbers_of(header, numbers, 2) ||
+        numbers[0] < PULL_WIRE_CHUNK_MIN || numbers[0] > PULL_WIRE_CHUNK_MAX) {
         *error = "the header of the pulled snapshot is malformed";
+        return NULL;
+    }
+    struct pull_seal *seal = sealed ? pull_seal_new(&key) : NULL;
+    if (sealed) pull_key_forget(&key);
+    if (sealed && !seal) {
+        *error = "no memory for the cipher of the pulled snapshot";
         return NULL;
     }
     uint32_t count = PULL_FETCH_MEMORY / (uint32_t)numbers[0];
     struct pull_fetch *fetch = mem_calloc(1, sizeof *fetch + count * sizeof *fetch->buffers);
+    fetch->seal = seal;
     fetch->chunk_size = (uint32_t)numbers[0];
     fetch->buffer_count = count;
     fetch->keys_total = numbers[1];
@@ -108,6 +138,7 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
     fetch->memory = mmap(NULL, fetch->memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fetch->memory == MAP_FAILED) {
         *error = strerror(errno);
+        pull_seal_free(seal);
         mem_free(fetch);
         return NULL;
     }
@@ -115,6 +146,7 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
     if (result < 0) {
         *error = result == -EDQUOT ? "rdma-max-registered-memory leaves no memory for the buffers" : strerror(-result);
         munmap(fetch->memory, fetch->memory_size);
+        pull_seal_free(seal);
         mem_free(fetch);
         return NULL;
     }
@@ -136,6 +168,7 @@ void pull_fetch_cancel(struct pull_fetch *fetch) {
 static void release(struct pull_fetch *fetch) {
     rdma_window_close(&fetch->window);
     munmap(fetch->memory, fetch->memory_size);
+    pull_seal_free(fetch->seal);
     mem_free(fetch);
 }
 
@@ -159,10 +192,18 @@ static void chunk_read(struct pull_fetch *fetch, int64_t result) {
              strerror((int)-result));
         return;
     }
-    const char *bytes = fetch->memory + buffer_offset(fetch, fetch->arrived);
+    char *bytes = fetch->memory + buffer_offset(fetch, fetch->arrived);
     if (crc32c(0, bytes, buffer->length) != buffer->checksum) {
         fail(fetch, -EILSEQ, "chunk %llu has a wrong checksum", (unsigned long long)fetch->arrived);
         return;
+    }
+    if (fetch->seal) {
+        if (!pull_seal_open(fetch->seal, fetch->arrived, bytes, buffer->length)) {
+            fail(fetch, -EBADMSG, "chunk %llu was changed on its way: its tag is wrong",
+                 (unsigned long long)fetch->arrived);
+            return;
+        }
+        buffer->length -= PULL_TAG_SIZE;
     }
     fetch->arrived++;
     fetch->bytes += buffer->length;
@@ -187,7 +228,8 @@ void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void)) {
 /* +CHUNK: starts the read. */
 static void chunk_announced(struct pull_fetch *fetch, struct slice line) {
     uint64_t numbers[6]; /* number, address, length, key, checksum, keys */
-    if (!numbers_of(line, numbers, 6) || numbers[0] != fetch->started || numbers[2] == 0 ||
+    uint32_t around = fetch->seal ? PULL_TAG_SIZE : 0;
+    if (!numbers_of(line, numbers, 6) || numbers[0] != fetch->started || numbers[2] <= around ||
         numbers[2] > fetch->chunk_size || numbers[3] > UINT32_MAX || numbers[4] > UINT32_MAX) {
         fail(fetch, -EPROTO, "the descriptor of chunk %llu is malformed", (unsigned long long)fetch->started);
         return;

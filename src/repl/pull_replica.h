@@ -7,8 +7,11 @@
  * loads from its buffer. When all buffers are full, the replica reads no more descriptors from the connection, and the
  * primary waits.
  *
+ * On a link with TLS the chunks are encrypted, and decrypted where they lie once they have arrived. The peer cannot
+ * write there: the buffers are only for reads of this process.
+ *
  * Every message is checked: the order of chunk numbers, lengths against the chunk size, the totals of the last line. A
- * malformed message, a wrong checksum or a failed READ ends the synchronization.
+ * malformed message, a wrong checksum or tag, or a failed READ ends the synchronization.
  *
  * While the fetch runs, it consumes the connection's input; the connection's owner must not. The owner sends a newline
  * to the primary each second, still handles `closed`, and may call pull_fetch_cancel() at any time. Main thread only.
@@ -37,6 +40,7 @@ struct pull_progress {
 #ifdef USE_RDMA
 /* Whether the link allows RDMA READ. The replica then declares the capability. */
 bool pull_fetch_possible(const struct connection *conn);
+const char *pull_fetch_capability(const struct connection *conn); /* its name: with TLS, chunks must be encrypted */
 /* `header`: the line "$PULL:..." without its line end. NULL: it failed; `error`: the reason, static. The first READ
  * starts with the first call of one of the functions below. */
 struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, const char **error);
@@ -69,6 +73,9 @@ static inline bool pull_fetch_progress(struct pull_progress *progress) {
 }
 static inline bool pull_fetch_possible(const struct connection *conn) {
     return false;
+}
+static inline const char *pull_fetch_capability(const struct connection *conn) {
+    return "";
 }
 static inline struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, const char **error) {
     *error = "this server was built without RDMA";

@@ -23,15 +23,20 @@
  * REPLCONF PULLED acknowledges all chunks before its number and gets no reply. An empty line is a keepalive. A line
  * that begins with '-' ends the synchronization and gives the reason.
  *
+ * On a connection with TLS the capability is "rdma-pull-sealed", and the chunks are encrypted (pull_seal.h): the header
+ * is "$PULL:<chunk size> <keys> <key>", the key 64 hexadecimal digits; the text of a chunk is 16 bytes shorter than
+ * its length; the checksum and the bytes of +END are those of the encrypted chunks. Without TLS there is no key.
+ *
  * A replica declares the capability only on an RDMA connection that allows READ (rdma_read_depth()). A primary uses
  * these messages only with such a replica. A primary that does not know the capability ignores it. */
 #ifndef REPL_PULL_WIRE_H
 #define REPL_PULL_WIRE_H
 
-#define PULL_CAPABILITY "rdma-pull"
-#define PULL_HEADER     "$PULL:"
-#define PULL_CHUNK      "+CHUNK "
-#define PULL_END        "+END "
+#define PULL_CAPABILITY        "rdma-pull"
+#define PULL_CAPABILITY_SEALED "rdma-pull-sealed"
+#define PULL_HEADER            "$PULL:"
+#define PULL_CHUNK             "+CHUNK "
+#define PULL_END               "+END "
 
 enum {
     PULL_WIRE_CHUNK_MIN = 4 * 1024,

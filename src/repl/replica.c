@@ -164,8 +164,9 @@ static void send_description(struct connection *conn) {
         expect("rdma-port");
     }
     if (pull_fetch_possible(conn) && link.pulls_failed < PULLS_FAILED_MAX) {
-        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE(PULL_CAPABILITY)});
-        expect("capa " PULL_CAPABILITY);
+        struct slice capability = slice_of(pull_fetch_capability(conn));
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), capability});
+        expect("capa rdma-pull");
     }
     if (server.cluster_enabled) {
         replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE(REPL_OWN_CAPABILITY)});

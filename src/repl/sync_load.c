@@ -580,7 +580,7 @@ bool sync_start(struct connection *conn, const char *header, struct stream_posit
     copy.fd = -1;
     copy.conn = conn;
     if (!parse_header(header)) {
-        log_warning("Bad protocol from PRIMARY, the header of the copy is '%s'", header);
+        if (!copy.pulled) log_warning("Bad protocol from PRIMARY, the header of the copy is '%s'", header);
         return false;
     }
     copy.done = done;

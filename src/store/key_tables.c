@@ -131,8 +131,10 @@ void key_tables_free(struct key_tables *tables) {
 }
 
 size_t key_tables_memory(const struct key_tables *tables) {
-    if (key_tables_is_single(tables)) return hashtable_memory(tables->table);
-    return tables->slots ? sizeof(*tables->slots) + tables->slots->memory : 0;
+    size_t bytes = tables->slots                  ? sizeof(*tables->slots) + tables->slots->memory
+                   : key_tables_is_single(tables) ? hashtable_memory(tables->table)
+                                                  : 0;
+    return bytes ? sizeof(*tables) + bytes : 0;
 }
 
 int key_tables_rehashing(const struct key_tables *tables) {

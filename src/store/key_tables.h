@@ -35,7 +35,7 @@ static inline struct key_tables key_tables_init(const struct hashtable_type *typ
 }
 /* Frees all tables, and their entries if the type says so; any thread. The struct then has no keys. */
 void key_tables_free(struct key_tables *tables);
-size_t key_tables_memory(const struct key_tables *tables);           /* bytes of the tables, without the entries */
+size_t key_tables_memory(const struct key_tables *tables);           /* bytes of tables and struct; 0: no tables */
 int key_tables_rehashing(const struct key_tables *tables);           /* tables that are being resized */
 size_t key_tables_rehashing_memory(const struct key_tables *tables); /* bytes of their old arrays */
 /* Resize once for this number of keys: the first function a single table, the second the table of a slot. Each does

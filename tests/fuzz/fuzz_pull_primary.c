@@ -145,7 +145,7 @@ static void child_ends(int signal) {
 
 /* --- The shared memory --- */
 
-struct pull_arena *pull_arena_new(size_t size) {
+struct pull_arena *pull_arena_new(size_t size, const struct pull_key *key) {
     FUZZ_CHECK(!world.held, "two snapshots");
     memset(&arena, 0, sizeof arena);
     world.held = true;
@@ -191,7 +191,9 @@ bool pull_arena_complete(const struct pull_arena *of) {
 }
 void pull_arena_child_fds(const struct pull_arena *of, int fds[PULL_CHILD_FDS]) {}
 void pull_arena_sink(struct pull_arena *of, struct sink *sink, const struct pull_writer *writer) {}
-void pull_arena_finish(struct pull_arena *of) {}
+int pull_arena_finish(struct pull_arena *of) {
+    return 0;
+}
 int sink_flush(struct sink *sink) {
     return 0;
 }
@@ -325,7 +327,7 @@ static const struct pull_events events = {.delivered = delivered, .failed = fail
 
 static void join(struct peer *peer) {
     const char *error = NULL;
-    if (takes_part(peer) || !pull_joinable()) return;
+    if (takes_part(peer) || !pull_joinable(false)) return;
     FUZZ_CHECK(arena.released == 0, "the first chunks are gone");
     memset(peer, 0, sizeof *peer);
     peer->conn = (struct connection){.out.ops = &output_ops, .transport = &transport_rdma, .state = CONN_OPEN};
@@ -343,7 +345,7 @@ static void join(struct peer *peer) {
 static void start(void) {
     bool was_held = world.held;
     if (world.runs && !was_held) return;
-    int result = pull_start(&events);
+    int result = pull_start(&events, false);
     FUZZ_CHECK(result != 0 || !was_held, "two snapshots");
     FUZZ_CHECK(result == 0 || world.held == was_held, "the memory is left");
     if (result < 0) return;

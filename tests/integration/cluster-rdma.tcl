@@ -40,6 +40,8 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
         set tcp [new_client -level [node_level 0] -tcp 1]
         set other [new_client -level [node_level 0] -tcp 1]
         assert_equal OK [$tcp client capa rdma-endpoints]
+        assert_match "* capa=e *" [$tcp client info]
+        assert_match "id=[$tcp client id] *" [$other client list capa e]
         foreach range [$tcp cluster slots] {assert_equal {rdma-port 7003} [lindex $range 2 3]}
         assert_equal 6 [regexp -all {rdma-port 7003} [$tcp cluster shards]]
         assert {[string first rdma-port [$other cluster slots][$other cluster shards]] < 0}

@@ -49,8 +49,14 @@ start_server [list overrides $sync_options] {
         assert_match "-EXECABORT*" [r -typed exec]
         assert_equal PONG [r ping]
         assert_equal leading [sync_field 0 sync_replication]
-        assert_match "-ERR CONFIG SET failed*'min-sync-replicas') - can't set immutable config" \
-            [r -typed config set min-sync-replicas 2]
+        foreach {option value} {min-sync-replicas 2 sync-eligible no sync-replication-fsync yes sync-replication-file x
+            sync-replication no} {
+            set old [config_get $option]
+            assert_match "-ERR CONFIG SET failed*'$option') - *can be changed only in the configuration file*" \
+                [r -typed config set $option $value]
+            assert_equal $old [config_get $option]
+            assert_equal OK [r config set $option $old]
+        }
     }
 
     start_server [list overrides $sync_options] {

@@ -30,11 +30,15 @@ proc fill {count} {
     for {set i 0} {$i < $count} {incr i} {r set key:$i [numbered 20000 $i]}
 }
 
-foreach {kind settings} {
-    "a disk-based copy" {repl-diskless-sync no}
-    "a diskless copy" {repl-diskless-sync yes}
-    "two channels" {repl-diskless-sync yes dual-channel-replication-enabled yes}
-} {
+# So much memory cannot be registered for a snapshot: the copy comes through the connection.
+set unfetched {rdma-replication-snapshot-memory 64mb rdma-max-registered-memory 48mb}
+foreach {kind settings} [list \
+    "a fetched copy" {} \
+    "a fetched copy, with I/O threads," {io-threads 3} \
+    "a disk-based copy" [list repl-diskless-sync no {*}$unfetched] \
+    "a diskless copy" [list repl-diskless-sync yes {*}$unfetched] \
+    "two channels" [list repl-diskless-sync yes dual-channel-replication-enabled yes {*}$unfetched]
+] {
     start_tls_node $settings {
         set port [config_get tls-port]
         fill 500
@@ -43,9 +47,14 @@ foreach {kind settings} {
                 wait_link rdma-tls
                 wait_same
                 assert_match "*transport=rdma-tls*tls=TLSv1.3*" [r -1 client list type replica]
-                # One-sided reads are not encrypted.
-                assert_equal 0 [info_field rdma rdma_reads]
-                assert {![log_has "RDMA READ"]}
+                if {[string match "a fetched*" $kind]} {
+                    assert_equal 1 [field -1 rdma_sync_delivered]
+                    assert {[info_field rdma rdma_reads] > 0}
+                    assert_equal 0 [info_field rdma rdma_read_windows]
+                    assert {[log_has "replicas fetch the encrypted snapshot by RDMA READ" 0 -1]}
+                } else {
+                    assert_equal 0 [info_field rdma rdma_reads]
+                }
                 r -1 set large [numbered 3000000]
                 r -1 set small 1
                 assert_equal 1 [r -1 wait 1 10000]
@@ -91,6 +100,29 @@ start_tls_node {tls-rdma no} {
             assert_equal later [r get key]
             r config set tls-ca-cert-file [crt ca.crt]
             wait_for_condition 20000 {[r get key] eq "secret"}
+        }
+    }
+}
+
+start_tls_node {tls-rdma optional} {
+    set port [config_get tls-port]
+    fill 500
+    start_tls_node {} {
+        start_tls_node {tls-replication no} {
+            test "a replica with TLS and one without fetch snapshots of their own, one after the other" {
+                r replicaof $::opt(rdma_host) $port
+                r -1 replicaof $::opt(rdma_host) $port
+                foreach {level transport} {0 rdma -1 rdma-tls} {
+                    wait_for_condition 20000 {
+                        [field $level master_link_status] eq "up" && [field $level master_link_transport] eq $transport
+                    }
+                    wait_for_condition 20000 {[r -2 debug digest] eq [r $level debug digest]}
+                }
+                assert_equal {2 2} [list [field -2 rdma_sync_snapshots] [field -2 rdma_sync_delivered]]
+                foreach kind {"the encrypted" "the"} {
+                    assert {[log_has "replicas fetch $kind snapshot by RDMA READ" 0 -2]}
+                }
+            }
         }
     }
 }

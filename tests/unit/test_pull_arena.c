@@ -47,7 +47,7 @@ static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes
     }
     int result = sink_flush(&sink);
     sink_free(&sink);
-    if (finishes) pull_arena_finish(arena);
+    if (finishes && pull_arena_finish(arena) < 0) result = -1;
     _exit(result == 0 ? 0 : 1);
 }
 static void wait_child(pid_t pid) {
@@ -59,18 +59,28 @@ static void wait_event(struct pull_arena *arena) {
     struct pollfd event = {.fd = pull_arena_fd(arena), .events = POLLIN};
     assert_int_equal(poll(&event, 1, PATIENCE_MS), 1);
 }
-/* Checks chunk `number` and returns its length. */
+static struct pull_seal *seal; /* NULL: the chunks are not encrypted */
+
+/* Checks chunk `number` and returns the length of its text. */
 static uint32_t check_chunk(struct pull_arena *arena, uint64_t number, uint64_t offset) {
+    static char text[PULL_CHUNK_SIZE];
     struct pull_chunk chunk;
     assert_true(pull_arena_chunk(arena, number, &chunk));
-    for (uint32_t i = 0; i < chunk.length; i++) assert_int_equal(chunk.bytes[i], byte_at(offset + i));
     assert_int_equal(chunk.checksum, crc32c(0, chunk.bytes, chunk.length));
-    return chunk.length;
+    memcpy(text, chunk.bytes, chunk.length);
+    uint32_t length = chunk.length;
+    if (seal) {
+        assert_true(pull_seal_open(seal, number, text, length));
+        length -= PULL_TAG_SIZE;
+    }
+    for (uint32_t i = 0; i < length; i++) assert_int_equal(text[i], byte_at(offset + i));
+    return length;
 }
 
 /* Reads a whole snapshot, each chunk as soon as it is published. */
-static void transfer(uint64_t total) {
-    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+static void transfer_by(const struct pull_key *key, uint64_t total) {
+    uint64_t capacity = PULL_CHUNK_SIZE - (key ? PULL_TAG_SIZE : 0);
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, key);
     assert_non_null(arena);
     pid_t pid = start_child(arena, total, true);
     uint64_t offset = 0, number = 0;
@@ -85,9 +95,12 @@ static void transfer(uint64_t total) {
         wait_event(arena);
     }
     assert_int_equal(offset, total);
-    assert_int_equal(number, (total + PULL_CHUNK_SIZE - 1) / PULL_CHUNK_SIZE);
+    assert_int_equal(number, (total + capacity - 1) / capacity);
     wait_child(pid);
     pull_arena_free(arena);
+}
+static void transfer(uint64_t total) {
+    transfer_by(NULL, total);
 }
 static void a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks(void **state) {
     transfer(23 * (uint64_t)PULL_CHUNK_SIZE + 12345);
@@ -98,8 +111,76 @@ static void a_snapshot_may_end_with_a_chunk_or_be_empty(void **state) {
     transfer(0);
 }
 
+#ifdef USE_TLS
+static void an_encrypted_snapshot_arrives_unchanged(void **state) {
+    struct pull_key key;
+    assert_true(pull_key_new(&key));
+    seal = pull_seal_new(&key);
+    assert_non_null(seal);
+    transfer_by(&key, 9 * (uint64_t)PULL_CHUNK_SIZE + 12345);
+    transfer_by(&key, 2 * (uint64_t)(PULL_CHUNK_SIZE - PULL_TAG_SIZE));
+    transfer_by(&key, 1);
+    transfer_by(&key, 0);
+    pull_seal_free(seal);
+    seal = NULL;
+}
+
+/* The chunks, as they lie in the memory that peers can read. */
+static void an_encrypted_snapshot_has_no_clear_text_in_shared_memory(void **state) {
+    enum { LEN = 3 * PULL_CHUNK_SIZE / 2, PIECE = 16 };
+    struct pull_key key;
+    char piece[PIECE];
+    assert_true(pull_key_new(&key));
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, &key);
+    assert_non_null(arena);
+    wait_child(start_child(arena, LEN, false)); /* the second chunk is not full and not published */
+    assert_int_equal(pull_arena_published(arena), 1);
+    size_t size;
+    const char *memory = pull_arena_memory(arena, &size);
+    for (uint64_t at = 0; at < LEN - PIECE; at += 100000) {
+        for (size_t i = 0; i < PIECE; i++) piece[i] = byte_at(at + i);
+        assert_null(memmem(memory, size, piece, PIECE));
+    }
+    for (size_t i = PULL_CHUNK_SIZE; i < size; i++) assert_int_equal(memory[i], 0);
+    pull_arena_free(arena);
+}
+
+static void a_changed_chunk_or_another_one_does_not_open(void **state) {
+    enum { LEN = 100 };
+    struct pull_key key, other;
+    char text[LEN], sealed[LEN + PULL_TAG_SIZE], copy[sizeof sealed];
+    for (int i = 0; i < LEN; i++) text[i] = byte_at((uint64_t)i);
+    assert_true(pull_key_new(&key) && pull_key_new(&other));
+    assert_memory_not_equal(&key, &other, sizeof key);
+    struct pull_seal *writer_seal = pull_seal_new(&key), *reader = pull_seal_new(&key),
+                     *foreign = pull_seal_new(&other);
+    for (uint64_t number = 0; number < 300; number += 299) {
+        assert_true(pull_seal_close(writer_seal, number, text, LEN, sealed));
+        for (size_t i = 0; i < sizeof sealed; i++) {
+            memcpy(copy, sealed, sizeof copy);
+            copy[i] ^= 1;
+            assert_false(pull_seal_open(reader, number, copy, sizeof copy));
+        }
+        for (size_t len = 0; len < sizeof sealed; len++) {
+            memcpy(copy, sealed, sizeof copy);
+            assert_false(pull_seal_open(reader, number, copy, len));
+        }
+        memcpy(copy, sealed, sizeof copy);
+        assert_false(pull_seal_open(reader, number + 1, copy, sizeof copy));
+        memcpy(copy, sealed, sizeof copy);
+        assert_false(pull_seal_open(foreign, number, copy, sizeof copy));
+        memcpy(copy, sealed, sizeof copy);
+        assert_true(pull_seal_open(reader, number, copy, sizeof copy));
+        assert_memory_equal(copy, text, LEN);
+    }
+    pull_seal_free(writer_seal);
+    pull_seal_free(reader);
+    pull_seal_free(foreign);
+}
+#endif
+
 static void the_child_waits_while_no_chunk_is_released(void **state) {
-    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
     uint64_t total = (PULL_SLOTS_MIN + 1) * (uint64_t)PULL_CHUNK_SIZE;
     pid_t pid = start_child(arena, total, true);
@@ -120,7 +201,7 @@ static void the_child_waits_while_no_chunk_is_released(void **state) {
 }
 
 static void a_snapshot_without_its_end_is_not_complete(void **state) {
-    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE, NULL);
     assert_non_null(arena);
     wait_child(start_child(arena, PULL_CHUNK_SIZE + 1, false));
     assert_int_equal(pull_arena_published(arena), 1);
@@ -134,7 +215,7 @@ static void the_memory_asked_for_bounds_the_chunks(void **state) {
         uint64_t slots;
     } cases[] = {{0, PULL_SLOTS_MIN}, {9 * PULL_CHUNK_SIZE + 5, 9}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct pull_arena *arena = pull_arena_new(cases[i].memory);
+        struct pull_arena *arena = pull_arena_new(cases[i].memory, NULL);
         assert_non_null(arena);
         size_t size;
         assert_non_null(pull_arena_memory(arena, &size));
@@ -149,6 +230,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks),
         cmocka_unit_test(a_snapshot_may_end_with_a_chunk_or_be_empty),
+#ifdef USE_TLS
+        cmocka_unit_test(an_encrypted_snapshot_arrives_unchanged),
+        cmocka_unit_test(an_encrypted_snapshot_has_no_clear_text_in_shared_memory),
+        cmocka_unit_test(a_changed_chunk_or_another_one_does_not_open),
+#endif
         cmocka_unit_test(the_child_waits_while_no_chunk_is_released),
         cmocka_unit_test(a_snapshot_without_its_end_is_not_complete),
         cmocka_unit_test(the_memory_asked_for_bounds_the_chunks),

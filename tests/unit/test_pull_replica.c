@@ -10,6 +10,7 @@
 #include "net/rdma/read.h"
 #include "rdma_device_arranged.h"
 #include "repl/pull_replica.h"
+#include "repl/pull_seal.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
 #include "transport_suite.h"
@@ -342,6 +343,121 @@ static void a_malformed_header_begins_nothing(void **state) {
 
 #define PULL_TEST(name) cmocka_unit_test_setup_teardown(name, setup, suite_teardown)
 
+#ifdef USE_TLS
+/* A link with TLS, as the fetch sees it: its transport has a carrier, which is here the connection itself. */
+static struct transport with_carrier;
+static struct connection *itself(const struct connection *conn) {
+    return (struct connection *)(uintptr_t)conn;
+}
+static struct pull_seal *seal;
+
+/* A fetch whose header has `before` and `digits` digits of the key behind the other fields. */
+static struct pull_fetch *sealed_fetch_new(const struct pull_key *key, const char *before, int digits) {
+    const char *error = NULL;
+    char header[160], text[2 * PULL_KEY_SIZE + 3];
+    for (int i = 0; i <= PULL_KEY_SIZE; i++) snprintf(text + 2 * i, 3, "%02x", i < PULL_KEY_SIZE ? key->bytes[i] : 0);
+    snprintf(header, sizeof header, PULL_HEADER "%d %d%s%.*s", (int)CHUNK, (int)CHUNKS, before, digits, text);
+    struct pull_fetch *made = pull_fetch_new(client.conn, slice_of(header), &error);
+    assert_true(made || error);
+    return made;
+}
+static void sealed_begin(void) {
+    struct pull_key key;
+    assert_true(pull_key_new(&key));
+    seal = pull_seal_new(&key);
+    assert_non_null(seal);
+    open_both();
+    server.on_readable = primary_hears;
+    pulled = 0;
+    with_carrier = *client.conn->transport;
+    with_carrier.carrier = itself;
+    client.conn->transport = &with_carrier;
+    assert_true(pull_fetch_possible(client.conn));
+    assert_int_equal(rdma_window_open(server.conn, RDMA_WINDOW_OFFERED, bytes, AREA, &offered), 0);
+    fetch = sealed_fetch_new(&key, " ", 2 * PULL_KEY_SIZE);
+    assert_non_null(fetch);
+}
+/* Encrypts `length` - PULL_TAG_SIZE bytes into the place of chunk n, as chunk `number`. */
+static void close_chunk(uint64_t n, uint64_t number, uint32_t length) {
+    static char text[CHUNK];
+    for (uint32_t i = 0; i < length; i++) text[i] = stream_byte((uint32_t)n, i);
+    assert_true(pull_seal_close(seal, number, text, length - PULL_TAG_SIZE, bytes + chunk_at(n)));
+}
+static void sealed_end(void) {
+    pull_seal_free(seal);
+    end();
+}
+
+static void encrypted_chunks_arrive(void **state) {
+    enum { COUNT = 30, LEN = CHUNK - PULL_TAG_SIZE };
+    static char got[LEN];
+    uint64_t total = 0;
+    sealed_begin();
+    for (uint64_t n = 0; n < COUNT; n++) {
+        uint32_t length = n == COUNT - 1 ? PULL_TAG_SIZE + 1 : CHUNK;
+        close_chunk(n, n, length);
+        announce(n, length);
+        total += length;
+    }
+    say(PULL_END "%d %llu\r\n", (int)COUNT, (unsigned long long)total);
+    for (uint64_t n = 0; n < COUNT; n++) {
+        uint32_t length = n == COUNT - 1 ? 1 : LEN;
+        for (uint32_t have = 0; have < length;) {
+            ssize_t step = pull_fetch_read(fetch, got + have, length - have);
+            assert_true(step > 0);
+            have += (uint32_t)step;
+        }
+        for (uint32_t i = 0; i < length; i++) assert_int_equal(got[i], stream_byte((uint32_t)n, i));
+    }
+    assert_int_equal(pull_fetch_read(fetch, got, 1), 0);
+    turn_until(pulled == COUNT);
+    sealed_end();
+}
+
+static void an_encrypted_chunk_that_was_changed_ends_the_fetch(void **state) {
+    sealed_begin();
+    close_chunk(0, 0, CHUNK);
+    bytes[chunk_at(0) + 77] ^= 1;
+    announce(0, CHUNK);
+    expect_failure(-EBADMSG, "its tag is wrong");
+    pull_seal_free(seal);
+}
+static void an_encrypted_chunk_in_the_place_of_another_ends_the_fetch(void **state) {
+    sealed_begin();
+    close_chunk(0, 1, CHUNK);
+    announce(0, CHUNK);
+    expect_failure(-EBADMSG, "its tag is wrong");
+    pull_seal_free(seal);
+}
+static void an_encrypted_chunk_without_text_ends_the_fetch(void **state) {
+    sealed_begin();
+    announce(0, PULL_TAG_SIZE);
+    expect_failure(-EPROTO, "descriptor of chunk 0 is malformed");
+    pull_seal_free(seal);
+}
+static void a_header_without_a_good_key_is_refused_on_an_encrypted_link(void **state) {
+    enum { ALL = 2 * PULL_KEY_SIZE };
+    struct pull_key key;
+    memset(&key, 0xab, sizeof key);
+    sealed_begin();
+    assert_null(sealed_fetch_new(&key, "", 0));
+    assert_null(sealed_fetch_new(&key, " ", 0));
+    assert_null(sealed_fetch_new(&key, " ", ALL - 1));
+    assert_null(sealed_fetch_new(&key, " ", ALL + 1));
+    assert_null(sealed_fetch_new(&key, "", ALL));
+    assert_null(sealed_fetch_new(&key, "  ", ALL));
+    assert_null(sealed_fetch_new(&key, " A", ALL - 1));
+    assert_null(sealed_fetch_new(&key, " x", ALL - 1));
+    sealed_end();
+}
+static void a_header_with_a_key_is_refused_on_a_link_in_clear_text(void **state) {
+    struct pull_key key = {{0}};
+    begin();
+    assert_null(sealed_fetch_new(&key, " ", 2 * PULL_KEY_SIZE));
+    end();
+}
+#endif
+
 int main(int argc, char **argv) {
     if (!rdma_device_arranged(argv[0])) return 1;
     const struct CMUnitTest tests[] = {
@@ -359,6 +475,14 @@ int main(int argc, char **argv) {
         PULL_TEST(a_primary_that_leaves_ends_the_fetch),
         PULL_TEST(a_fetch_may_be_cancelled_and_freed_with_reads_in_flight),
         PULL_TEST(a_malformed_header_begins_nothing),
+#ifdef USE_TLS
+        PULL_TEST(encrypted_chunks_arrive),
+        PULL_TEST(an_encrypted_chunk_that_was_changed_ends_the_fetch),
+        PULL_TEST(an_encrypted_chunk_in_the_place_of_another_ends_the_fetch),
+        PULL_TEST(an_encrypted_chunk_without_text_ends_the_fetch),
+        PULL_TEST(a_header_without_a_good_key_is_refused_on_an_encrypted_link),
+        PULL_TEST(a_header_with_a_key_is_refused_on_a_link_in_clear_text),
+#endif
     };
     return cmocka_run_group_tests_name("pulled synchronization, replica", tests, use_rdma, NULL);
 }

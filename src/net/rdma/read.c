@@ -45,8 +45,12 @@ static struct rdma_reads *reads_of(struct rdma_connection *c) {
 
 /* --- Windows --- */
 
+/* The name is the same in the half of the connection that is on another thread. */
+static bool has_tls(const struct connection *conn) {
+    return strcmp(conn_transport_name(conn), "rdma-tls") == 0;
+}
 bool rdma_window_possible(const struct connection *conn) {
-    return strcmp(conn_transport_name(conn), "rdma") == 0 && rdma_usable();
+    return (has_tls(conn) || strcmp(conn_transport_name(conn), "rdma") == 0) && rdma_usable();
 }
 
 /* A connection on another thread: its thread opens and closes the window, while this one waits. */
@@ -67,7 +71,7 @@ static void close_there(struct connection *conn, void *context) {
 }
 
 static int open_remote(struct connection *conn, struct opening *opening) {
-    if (opening->use != RDMA_WINDOW_OFFERED) return -EOPNOTSUPP;
+    if (opening->use == RDMA_WINDOW_TARGET) return -EOPNOTSUPP;
     if (conn->state != CONN_OPEN || !remote_run(conn, open_there, opening)) return -ENOTCONN;
     if (opening->result == 0) opening->window->home = conn;
     return opening->result;
@@ -77,16 +81,18 @@ int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *ba
                      struct rdma_window *window) {
     *window = (struct rdma_window){.base = base, .length = length, .use = use};
     if (!rdma_window_possible(conn)) return -EOPNOTSUPP;
+    if (use == RDMA_WINDOW_OFFERED && has_tls(conn)) return -EPERM;
     if (conn_is_remote(conn))
         return open_remote(conn, &(struct opening){.window = window, .use = use, .base = base, .length = length});
+    if (conn->state != CONN_OPEN || !(conn = conn_carrier(conn))) return -ENOTCONN;
     struct rdma_connection *c = rdma_of(conn);
     if (conn->state != CONN_OPEN || c->end_pending) return -ENOTCONN;
     if (length == 0) return -EINVAL;
     if (!rdma_memory_leaves_share(length)) return -EDQUOT;
-    int access = use == RDMA_WINDOW_OFFERED ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_LOCAL_WRITE;
+    int access = use == RDMA_WINDOW_TARGET ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ;
     window->mr = rdma_register(&c->qp.device->memory, base, length, access, RDMA_MEMORY_WINDOWS);
     if (!window->mr) return errno ? -errno : -EIO;
-    if (use == RDMA_WINDOW_OFFERED) window->rkey = window->mr->rkey;
+    if (use != RDMA_WINDOW_TARGET) window->rkey = window->mr->rkey;
     window->conn = conn;
     list_append(&reads_of(c)->windows, &window->link);
     c->owner->stats.windows++;
@@ -113,6 +119,7 @@ void rdma_window_close(struct rdma_window *window) {
 /* --- Reads --- */
 
 unsigned rdma_read_depth(const struct connection *conn) {
+    if (conn->transport->carrier && !(conn = conn->transport->carrier(conn))) return 0;
     if (conn->out.ops != &rdma_output_ops || !rdma_usable()) return 0;
     const struct rdma_connection *c = rdma_of(conn);
     return conn->state == CONN_OPEN ? c->read_depth : 0;
@@ -120,7 +127,8 @@ unsigned rdma_read_depth(const struct connection *conn) {
 
 int rdma_read_start(struct connection *conn, const struct rdma_window *target, size_t offset, uint64_t address,
                     uint32_t rkey, uint32_t length, rdma_read_done *done, void *context) {
-    if (target->conn != conn || target->use != RDMA_WINDOW_TARGET || !rdma_usable()) return -ENOTCONN;
+    conn = conn_carrier(conn);
+    if (!conn || target->conn != conn || target->use != RDMA_WINDOW_TARGET || !rdma_usable()) return -ENOTCONN;
     struct rdma_connection *c = rdma_of(conn);
     if (conn->state != CONN_OPEN || c->end_pending) return -ENOTCONN;
     if (length == 0 || length > RDMA_READ_LENGTH_MAX) return -EINVAL;

@@ -32,6 +32,9 @@
  *   `closed`. After a failed read the bytes in the target are undefined, and the device may write there until the
  *   target is closed.
  *
+ * TLS over RDMA
+ *   The functions also take a connection of transport_rdma_tls. Its records do not protect what is read.
+ *
  * Threads, fork
  *   All functions are for the thread of conn->loop. For the home half of a connection on another thread (remote.h)
  *   rdma_read_depth() is 0, and only windows that are offered can be opened: the other thread registers the memory, and
@@ -48,8 +51,9 @@ enum {
 };
 
 enum rdma_window_use {
-    RDMA_WINDOW_OFFERED, /* the peer may read the range */
-    RDMA_WINDOW_TARGET,  /* reads of this end may store bytes in the range */
+    RDMA_WINDOW_OFFERED,        /* the peer may read the range */
+    RDMA_WINDOW_OFFERED_SEALED, /* the same; the bytes are encrypted at all times, so the connection may be TLS */
+    RDMA_WINDOW_TARGET,         /* reads of this end may store bytes in the range */
 };
 
 struct ibv_mr;
@@ -59,23 +63,24 @@ struct ibv_mr;
 struct rdma_window {
     void *base;
     size_t length;
-    uint32_t rkey; /* OFFERED: the key for the peer, in host byte order; else 0 */
+    uint32_t rkey; /* offered: the key for the peer, in host byte order; else 0 */
     enum rdma_window_use use;
-    struct connection *conn; /* NULL: closed */
+    struct connection *conn; /* of transport_rdma; NULL: closed */
     struct connection *home; /* the half of conn that is here, where conn is on another thread; else NULL */
     struct ibv_mr *mr;
     struct list_link link;
 };
 
-/* Whether the connection is RDMA, on this thread or another: windows can be offered while it is open. */
+/* Whether the connection is RDMA, with TLS or without, on this thread or another: windows can be offered while it is
+ * open. */
 bool rdma_window_possible(const struct connection *conn);
 /* Registers `length` bytes at `base`, at least 1, and fills `window`. The pages are pinned until it is closed; align
  * ranges to pages where possible. Registering takes microseconds and about as long again for each 10 to 100 pages, on
  * this thread: open a window once and use it often. The bytes count as rdma_settings.max_registered and in INFO
  * (rdma_registered_window_bytes). The last eighth of the limit is left to new connections.
  * Returns 0 or -errno: -EOPNOTSUPP: not an RDMA connection, or a target on another thread; -ENOTCONN: it is not open;
- * -EINVAL: no bytes; -EDQUOT: the limit; else the device refused (-ENOMEM: the limit of locked memory, -EFAULT: not
- * mapped). */
+ * -EPERM: OFFERED on a connection with TLS; -EINVAL: no bytes; -EDQUOT: the limit; else the device refused (-ENOMEM:
+ * the limit of locked memory, -EFAULT: not mapped). */
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window);
 /* Revokes the key and unpins the memory. conn_close() does this for all windows of the connection, so that their memory

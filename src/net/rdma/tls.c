@@ -515,6 +515,10 @@ static const char *rdma_tls_peer_names(const struct connection *conn) {
     return tls_of(conn)->names;
 }
 
+static struct connection *rdma_tls_carrier(const struct connection *conn) {
+    return tls_of(conn)->raw;
+}
+
 const struct transport transport_rdma_tls = {
     .name = "rdma-tls",
     .connect = rdma_tls_connect,
@@ -535,4 +539,5 @@ const struct transport transport_rdma_tls = {
     .shared = rdma_tls_shared,
     .describe = rdma_tls_describe,
     .peer_names = rdma_tls_peer_names,
+    .carrier = rdma_tls_carrier,
 };

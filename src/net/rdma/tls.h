@@ -14,8 +14,8 @@
  *   stream lie and how many have arrived. The transport checks them against its own buffers. A forged one moves,
  *   repeats or drops bytes of records: then the authentication of a record fails, and the connection ends.
  *   Values in registered memory (values.h) are never sent from there: a shared blob is queued in this layer, and each
- *   record is encrypted from it. One-sided reads (read.h) are refused, because the peer's device would read plain
- *   text: rdma_window_possible() is false for this transport.
+ *   record is encrypted from it. One-sided reads (read.h) go past the records: the owner of a window on such a
+ *   connection promises with RDMA_WINDOW_OFFERED_SEALED that it holds encrypted bytes only.
  *
  * Decryption
  *   A peer knows the key of the receive buffer and may write to it at any moment, also while its bytes are decrypted.

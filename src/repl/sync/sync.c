@@ -626,32 +626,40 @@ const struct server_part sync_part = {.name = "sync-replication",
                                       .in_call = true,
                                       .stop = stop};
 
+/* The state machine has copied the settings. Without it they have no effect. */
+static const char *only_at_start(void) {
+    return "it can be changed only in the configuration file, with a restart";
+}
+static const char *not_while_on(void) {
+    return sync_on ? "with sync-replication it can be changed only in the configuration file, with a restart" : NULL;
+}
+
 const struct config_option sync_options[] = {
     {.name = "sync-replication",
      .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
+     .apply = only_at_start,
      .value = &sync_settings.on,
      .initial = "no"},
     {.name = "min-sync-replicas",
      .type = CONFIG_INT,
-     .flags = CONFIG_IMMUTABLE,
+     .apply = not_while_on,
      .value = &sync_settings.replicas,
      .initial = "1",
      .min = 1,
      .max = SYNC_MEMBERS_MAX - 1},
     {.name = "sync-eligible",
      .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
+     .apply = not_while_on,
      .value = &sync_settings.eligible,
      .initial = "yes"},
     {.name = "sync-replication-fsync",
      .type = CONFIG_BOOL,
-     .flags = CONFIG_IMMUTABLE,
+     .apply = not_while_on,
      .value = &sync_settings.fsync,
      .initial = "no"},
     {.name = "sync-replication-file",
      .type = CONFIG_STRING,
-     .flags = CONFIG_IMMUTABLE,
+     .apply = not_while_on,
      .value = &sync_settings.file,
      .initial = "sync-replication.promises"},
     {.name = NULL},

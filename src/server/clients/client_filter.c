@@ -17,7 +17,7 @@
 static const char *const text_options[CLIENT_FILTER_TEXTS] = {"addr",     "laddr",   "ip",    "user", "name",
                                                               "lib-name", "lib-ver", "flags", "capa"};
 /* All letters that client_flags_text() may show, in this build or with the features of Valkey that it lacks. */
-static const char flag_letters[] = "ABEIMNOPRSTUbcdeirtux", capa_letters[] = "r";
+static const char flag_letters[] = "ABEIMNOPRSTUbcdeirtux", capa_letters[] = "re";
 
 static void unknown(struct reply *reply, const char *what, const char *quote, struct slice text) {
     reply_error_format(reply, "ERR %s%s%.*s%s", what, quote, (int)(text.len > 128 ? 128 : text.len), text.data, quote);

@@ -81,7 +81,10 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
 }
 
 void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
-    strcpy(text, client->flags & CLIENT_CAPA_REDIRECT ? "r" : "");
+    size_t len = 0;
+    if (client->flags & CLIENT_CAPA_REDIRECT) text[len++] = 'r';
+    if (client->rdma_endpoints) text[len++] = 'e';
+    text[len] = 0;
 }
 
 /* Bytes of a client's input: not parsed yet; of memory for more; of arguments that are complete. */
