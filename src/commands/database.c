@@ -64,7 +64,7 @@ static void swapdb_run(struct call *call) {
         return;
     struct db *a = keyspace_db(server.keyspace, first), *b = keyspace_db(server.keyspace, second);
     if (!a || !b) {
-        reply_error(call->reply, "ERR DB index is out of range");
+        reply_no_such_db(call->reply);
         return;
     }
     if (a != b) db_swap(a, b);

@@ -96,7 +96,7 @@ static struct db *argument_db(struct call *call, int index) {
         return NULL;
     }
     struct db *db = keyspace_db(server.keyspace, (int)id);
-    if (!db) reply_error(call->reply, "ERR DB index is out of range");
+    if (!db) reply_no_such_db(call->reply);
     return db;
 }
 

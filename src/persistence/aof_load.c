@@ -10,7 +10,8 @@
  *
  * Commands are executed without checks of permissions or limits. A transaction is executed when its EXEC has been read.
  * After a crash the last file may end in the middle of a command or a transaction. With aof-load-truncated it is then
- * truncated after the last complete one. */
+ * truncated after the last complete one. A command that fails is logged, but the number of a database that this server
+ * does not have ends the server: the next commands would change another database. */
 #include "formats/aof_reader.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -20,6 +21,7 @@
 #include "persistence/loading.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
+#include "server/stats/errorstats.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -74,6 +76,13 @@ static bool queue_add(struct loader *loader, int argc, const struct slice *argv)
     return true;
 }
 
+static bool lacks_db; /* the last command names a database that this server does not have */
+
+static void error_reply(struct reply *reply, struct slice text) {
+    errorstats_count(reply, text);
+    lacks_db |= is_no_such_db(text);
+}
+
 static bool execute(struct loader *loader, int argc, const struct slice *argv) {
     struct command *parent = NULL, *command = command_lookup(argc, argv, &parent);
     if (!command) {
@@ -87,6 +96,12 @@ static bool execute(struct loader *loader, int argc, const struct slice *argv) {
     dispatch_call(loader->client, command, argc, argv, -1);
     if (!loader->client->reply.failed) return true;
     loader->client->reply.failed = 0;
+    if (lacks_db) {
+        lacks_db = false;
+        return source_fail(loader->source, -EINVAL,
+                           "a database in the file is beyond the %d databases that this server is configured for",
+                           keyspace_databases(server.keyspace));
+    }
     if (!loader->errors++)
         log_warning("The command '%.*s' of the append-only file %s was answered with an error",
                     argv[0].len < 64 ? (int)argv[0].len : 64, argv[0].data, loader->name);
@@ -172,6 +187,7 @@ static int read_file(const char *name, bool is_base, bool is_last) {
     struct loader loader = {.name = name, .source = &source, .client = client_new(NULL)};
     loader.end = &loader.first;
     loader.client->flags |= CLIENT_LOADER;
+    loader.client->reply.error_hook = error_reply;
     loader.client->authenticated = true;
     int error = 0;
     char magic[RDB_MAGIC_BYTES];

@@ -116,6 +116,16 @@ foreach {what bytes offset} [list \
     }
 }
 
+test "a file with a database that the server does not have ends the server: nothing goes to another database" \
+    -needs {ours 1} {
+    foreach command {{SELECT 4} {SWAPDB 0 4} {MOVE a 4} {COPY a a DB 4}} {
+        refuses [with_manifest "" [commands {SELECT 0} {SET a 1} $command {SET e 5}]] \
+            "*beyond the 4 databases that this server is configured for*" --databases 4
+        refuses [with_manifest [commands {SET a 1}] [commands MULTI $command {SET e 5} EXEC]] \
+            "*beyond the 4 databases that this server is configured for*" --databases 4
+    }
+}
+
 test "the log says what is wrong with a command of a file, in the words of the reply" {
     refuses [with_manifest "" [commands {NOSUCH a}]] \
         "*unknown command 'NOSUCH', with args beginning with: 'a' *"

@@ -155,7 +155,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         set stream ""
         foreach command {
             {PSYNC ? -1} {SYNC} {MONITOR} {RESET} {HELLO 3} {WAIT 1 0} {MULTI}
-            {DISCARD} {WATCH a} {EXEC} {DISCARD} {SELECT 99} {SELECT -1}
+            {DISCARD} {WATCH a} {EXEC} {DISCARD}
             {CLIENT PAUSE x} {REPLCONF ACK 5} {REPLCONF PULLED 1} {REPLCONF rdb-only 1} {FAILOVER} {AUTH x y}
             {EVAL "return redis.call('subscribe','x')" 0} {CLIENT TRACKING on} {SELECT 0} {INCR a}
         } {append stream [resp_command {*}$command]}
@@ -169,7 +169,11 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     test "a command of the stream that cannot be executed ends the link, and the copy is made again" -needs {ours 1} {
         set first 1
         foreach request [list [resp_command NOSUCH x] [resp_command SET a] "SET a 5\r\n" "*1\r\n\$x\r\n" \
-                             "[resp_command MULTI][resp_command NOSUCH x]" "[resp_command MULTI][resp_command MULTI]"] {
+                             "[resp_command MULTI][resp_command NOSUCH x]" "[resp_command MULTI][resp_command MULTI]" \
+                             "[resp_command SELECT 16][resp_command SET a 5]" \
+                             "[resp_command MULTI][resp_command SWAPDB 0 16][resp_command EXEC][resp_command SET a 5]"\
+                             "[resp_command COPY a a DB 16][resp_command SET a 5]"\
+                             "[resp_command MOVE a 16][resp_command SET a 5]"] {
             set chan [followed]
             primary_send $chan "+FULLRESYNC $id 7\r\n\$[string length $copy]\r\n$copy"
             primary_await $chan REPLCONF ACK 7

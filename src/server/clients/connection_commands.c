@@ -42,7 +42,7 @@ static void select_run(struct call *call) {
     }
     struct db *db = id < 0 ? NULL : keyspace_db(server.keyspace, (int)id);
     if (!db) {
-        reply_error(call->reply, "ERR DB index is out of range");
+        reply_no_such_db(call->reply);
         return;
     }
     call_select(call, db);

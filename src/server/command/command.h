@@ -44,6 +44,10 @@ void call_propagate_nothing(struct call *call);
 void call_redact(struct call *call, int index);
 /* Selects another database for the call and its client. */
 void call_select(struct call *call, struct db *db);
+/* The error for the number of a database that this server does not have. After this error a stream or a file of
+ * commands must not continue: its next commands would change another database. */
+void reply_no_such_db(struct reply *reply);
+bool is_no_such_db(struct slice error);
 
 /* Flags; names as COMMAND INFO shows them. */
 enum command_flag {

@@ -167,6 +167,16 @@ void call_select(struct call *call, struct db *db) {
     call->client->db = call->db = db;
 }
 
+static const char no_such_db[] = "ERR DB index is out of range";
+
+void reply_no_such_db(struct reply *reply) {
+    reply_error(reply, no_such_db);
+}
+
+bool is_no_such_db(struct slice error) {
+    return slice_equal(error, slice_of(no_such_db));
+}
+
 static void pending_send(struct running *self, int db) {
     for (struct pending *pending = self->pending, *next; pending; pending = next) {
         next = pending->next;
