@@ -73,6 +73,7 @@ static _Noreturn void run(struct script *script) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     long most = sysconf(_SC_OPEN_MAX);
     for (int fd = 3; fd < (most > 4096 ? 4096 : most); fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
     execve(script->argv[0], script->argv, environ);

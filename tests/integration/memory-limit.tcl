@@ -1,5 +1,5 @@
-# A server with limited address space: requests and announced lengths that exceed the memory are rejected, and the
-# server continues. seconds: 5
+# Limits of the process. With a limited address space, requests and announced lengths that exceed the memory are
+# rejected, and the server continues. It also continues when a file reaches the limit of its size. seconds: 5
 
 proc status {} {
     set file [open /proc/[srv pid]/status]
@@ -128,5 +128,28 @@ start_server {tags {limits}} {
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 140000000]
         assert_match "-EXECABORT *" [$c -typed exec]
         $c -close
+    }
+}
+
+start_server {overrides {appendonly yes} no_rdma 1} {
+    test "at the limit of a file's size writing fails as on a full disk, and the server continues" \
+        -needs {ours 1 true {[auto_execok prlimit] ne ""}} {
+        r config set save ""
+        r set before [string repeat x 60000]
+        exec prlimit --pid [srv pid] --fsize=100000:
+        set c [new_client]
+        $c -send set held [string repeat x 60000]
+        wait_for_condition 20000 {[info_field persistence aof_last_write_status] eq "err"} "no write fails"
+        assert_error "MISCONF Errors writing to the AOF file: File too large" {r set refused 1}
+        exec prlimit --pid [srv pid] --fsize=1000:
+        r config set rdbcompression no
+        assert_error_like "ERR*" {r save}
+        r bgsave
+        wait_for_condition 20000 {[info_field persistence rdb_last_bgsave_status] eq "err"} "BGSAVE does not fail"
+        exec prlimit --pid [srv pid] --fsize=unlimited:
+        assert_equal OK [$c -read]
+        assert_equal OK [r set after 1]
+        restart_server -signal KILL
+        assert_equal {60000 60000 1 0} [list [r strlen before] [r strlen held] [r get after] [r exists refused]]
     }
 }

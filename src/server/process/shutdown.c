@@ -153,6 +153,7 @@ void shutdown_catch_signals(void) {
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL); /* beyond the limit of a file's size, writing fails with EFBIG */
 }
 
 void shutdown_on_signal(void) {
