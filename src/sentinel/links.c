@@ -43,7 +43,7 @@ static void read_ask_reply(const struct resp_value *reply, struct sentinel_answe
     if (reply->type != RESP_ARRAY || reply->count != 3) return;
     const struct resp_value *down = &reply->children[0], *leader = &reply->children[1], *epoch = &reply->children[2];
     if (down->type != RESP_INTEGER || leader->type != RESP_BULK || epoch->type != RESP_INTEGER) return;
-    if (epoch->integer < 0 || memchr(leader->text.data, 0, leader->text.len)) return;
+    if (memchr(leader->text.data, 0, leader->text.len)) return;
     answer->valid = true;
     answer->down = down->integer == 1;
     answer->leader = leader->text;
@@ -58,6 +58,7 @@ static void reply_to_machine(struct half *half, enum sentinel_request_kind kind,
                    reply->type == RESP_VERBATIM;
     struct sentinel_answer answer = {.error = reply->type == RESP_ERROR,
                                      .text = is_text ? reply->text : slice_make("", 0)};
+    if (kind == REQUEST_PING && reply->type != RESP_STATUS && reply->type != RESP_ERROR) answer.text.len = 0;
     if (kind == REQUEST_INFO && reply->type != RESP_BULK && reply->type != RESP_VERBATIM) answer.error = true;
     if (kind == REQUEST_ASK) read_ask_reply(reply, &answer);
     sentinel_replied(this_sentinel, half->link, kind, group, &answer, sentinel_now());
@@ -136,6 +137,15 @@ static bool send_coordinated(struct half *half, const struct instance *to, const
     sent &= SEND(half, to, "FAILOVER", "TO", request->host, port, "TIMEOUT", timeout);
     return sent & SEND(half, to, "EXEC");
 }
+/* FAILOVER does none of this, SLAVEOF by a Sentinel does. */
+static bool send_handed_over(struct half *half, const struct instance *to) {
+    bool sent = SEND(half, to, "MULTI");
+    sent &= SEND(half, to, "CONFIG", "REWRITE");
+    sent &= SEND(half, to, "CLIENT", "KILL", "TYPE", "normal");
+    sent &= SEND(half, to, "CLIENT", "KILL", "TYPE", "pubsub");
+    sent &= SEND(half, to, "CLIENT", "UNPAUSE");
+    return sent & SEND(half, to, "EXEC");
+}
 static bool send_ask(struct half *half, const struct instance *to, const struct sentinel_request *request) {
     char port[12], epoch[24];
     snprintf(port, sizeof port, "%d", request->port);
@@ -154,7 +164,6 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
                          const struct sentinel_request *request) {
     struct half *half = link->half[LINK_COMMANDS].host;
     if (!half || !half->client) return false;
-    bool sent;
     switch (request->kind) {
     case REQUEST_PING: return ASK(half, to, REQUEST_PING, "PING");
     case REQUEST_INFO: return ASK(half, to, REQUEST_INFO, "INFO");
@@ -164,11 +173,7 @@ bool sentinel_links_send(void *context, struct sentinel_link *link, const struct
     case REQUEST_ASK: return sentinel_file_settle() == 0 && send_ask(half, to, request);
     case REQUEST_REPLICATE: sentinel_file_settle(); return send_replication(half, to, request);
     case REQUEST_COORDINATED: sentinel_file_settle(); return send_coordinated(half, to, request);
-    case REQUEST_ABORT: sent = SEND(half, to, "FAILOVER", "ABORT"); return SEND(half, to, "CLIENT", "UNPAUSE") && sent;
-    case REQUEST_UNPAUSE: return SEND(half, to, "CLIENT", "UNPAUSE");
-    case REQUEST_KILL_CLIENTS:
-        sent = SEND(half, to, "CLIENT", "KILL", "TYPE", "normal");
-        return SEND(half, to, "CLIENT", "KILL", "TYPE", "pubsub") && sent;
+    case REQUEST_HANDED_OVER: return send_handed_over(half, to);
     case REQUEST_KILL_SCRIPT: return SEND(half, to, "SCRIPT", "KILL");
     }
     return false;

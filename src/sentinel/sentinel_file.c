@@ -327,8 +327,8 @@ static void add_group(const struct instance *group) {
     if (group->failover_timeout_ms != timers->default_failover_timeout)
         LINE("failover-timeout", name, text_of(group->failover_timeout_ms));
     if (group->parallel_syncs != 1) LINE("parallel-syncs", name, text_of(group->parallel_syncs));
-    if (group->notification_script) LINE("notification-script", name, group->notification_script);
-    if (group->reconfig_script) LINE("client-reconfig-script", name, group->reconfig_script);
+    if (group->notification_script) LINE("notification-script", name, "\"", group->notification_script);
+    if (group->reconfig_script) LINE("client-reconfig-script", name, "\"", group->reconfig_script);
     if (group->auth_pass) LINE("auth-pass", name, "\"", group->auth_pass);
     if (group->auth_user) LINE("auth-user", name, "\"", group->auth_user);
     if (group->reboot_down_after_ms)

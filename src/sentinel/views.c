@@ -80,7 +80,7 @@ void view_instance(struct reply *reply, const struct instance *i) {
 
 void view_list(struct reply *reply, const struct instance_list *list) {
     size_t count = 0;
-    each_in(list, i) count += i->reported.announced;
+    each_in(list, i) count += i->reported.announced != 0;
     reply_array(reply, count);
     each_in(list, shown) if (shown->reported.announced) view_instance(reply, shown);
 }

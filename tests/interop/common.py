@@ -25,7 +25,7 @@ class Report:
                 print("[ok] " + name)
         else:
             self.failed += 1
-            print("[failed] %s%s" % (name, ": " + str(detail)[:2000] if detail else ""))
+            print("[failed] %s%s" % (name, ": " + str(detail)[:4000] if detail else ""))
         sys.stdout.flush()
         return ok
 

@@ -90,6 +90,12 @@ class Side:
             got.append((message[2].decode(), self.plain(message[3]).decode()))
         return got
 
+    def replicas_known(self):
+        """All replicas are known, and have answered INFO."""
+        with Client(self.sentinel.port) as client:
+            replicas = client.call("SENTINEL", "replicas", "group")
+        return len(replicas) == SERVERS - 1 and all(r[r.index(b"runid") + 1] for r in replicas)
+
     def end(self):
         for process in [self.sentinel] + self.servers:
             if process:
@@ -406,13 +412,11 @@ def main():
         for side in sides:
             side.client = Client(side.sentinel.port)
             side.client.call("HELLO", "3")
-            wait_for("the replicas are known again", lambda: len(
-                Client(side.sentinel.port).call("SENTINEL", "replicas", "group")) == SERVERS - 1, 40)
+            wait_for("the replicas are known again", side.replicas_known, 40)
         call_all(sides, 3)
         for side in sides:
             side.client = Client(side.sentinel.port)
-            wait_for("the replicas are known again", lambda: len(
-                side.client.call("SENTINEL", "replicas", "group")) == SERVERS - 1, 40)
+            wait_for("the replicas are known again", side.replicas_known, 40)
         file_lines(sides)
         failovers(sides)
     finally:

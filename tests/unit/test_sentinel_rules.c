@@ -89,23 +89,31 @@ static void answer(struct instance *i, enum sentinel_request_kind kind, const ch
 
 static void info_is_read(void **state) {
     struct server_info info;
+    server_info_init(&info);
     server_info_read(
         SLICE("role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up\r\n"
               "slave_repl_offset:77\r\nslave_priority:5\r\nreplica_announced:0\r\nloading:1\r\n"
               "sync_eligible:0\r\nlistener0:name=tcp,bind=*,port=1\r\nlistener1:name=rdma,bind=x,port=2\r\n"),
         &info, NULL, NULL);
-    assert_true(info.has_role && !info.is_primary && info.primary_link_up && info.loading && info.sync_ineligible);
+    assert_true(!info.is_primary && info.primary_link_up && info.loading && info.sync_ineligible);
     assert_string_equal(info.primary_host, "10.0.0.1");
     assert_int_equal(info.offset, 77);
     assert_int_equal(info.priority, 5);
     assert_int_equal(info.rdma_port, 2);
     assert_false(info.announced);
     assert_false(info.has_failover_state);
-    server_info_read(SLICE("role\r\nmaster_port:99999\r\nslave_repl_offset:-1\r\nmaster_link_down_since_seconds:-1"),
-                     &info, NULL, NULL);
-    assert_false(info.has_role);
-    assert_int_equal(info.primary_port, 0);
-    assert_int_equal(info.primary_link_down_ms, 0);
+    /* What is missing or wrong keeps its value; a link that never was up looks down. */
+    server_info_read(SLICE("role:master\r\nmaster_port:99999\r\nmaster_link_down_since_seconds:-1\r\n"), &info, NULL,
+                     NULL);
+    assert_true(info.is_primary && info.primary_link_up && !info.loading && !info.sync_ineligible);
+    assert_int_equal(info.primary_port, 6379);
+    assert_int_equal(info.offset, 77);
+    assert_int_equal(info.primary_link_down_ms, -1000);
+    server_info_read(SLICE("run_id:x\r\nslave_priority:12x\r\nslave_repl_offset:x\r\n"), &info, NULL, NULL);
+    assert_false(info.is_primary);
+    assert_string_equal(info.run_id, "");
+    assert_int_equal(info.priority, 12);
+    assert_int_equal(info.offset, 0);
 }
 
 static void replicas_come_from_the_primary(void **state) {

@@ -34,12 +34,15 @@ void check_o_down(struct sentinel *s, struct instance *group) {
 
 void ask_others(struct sentinel *s, struct instance *group, bool forced) {
     const struct sentinel_timers *timers = &s->settings.timers;
+    /* A coordinated failover needs the votes, too, though the primary is up. */
+    bool candidate = group->flags & INSTANCE_COORD_FAILOVER && group->failover == FAILOVER_WAIT_START;
+    bool wanted = group->flags & INSTANCE_S_DOWN || candidate;
     each_instance(&group->sentinels, other) {
         if (s->now_ms - other->told_ms > timers->ask_period * ANSWER_PERIODS) {
             other->flags &= ~(unsigned)INSTANCE_PRIMARY_DOWN;
             other->leader[0] = 0;
         }
-        if (!(group->flags & INSTANCE_S_DOWN) || other->link->half[LINK_COMMANDS].state == HALF_NONE) continue;
+        if (!wanted || other->link->half[LINK_COMMANDS].state == HALF_NONE) continue;
         if (!forced && s->now_ms - other->asked_ms < timers->ask_period) continue;
         struct sentinel_request request = {.kind = REQUEST_ASK,
                                            .host = sentinel_announced(s, &group->address),
@@ -51,7 +54,7 @@ void ask_others(struct sentinel *s, struct instance *group, bool forced) {
 }
 
 void ask_answered(struct sentinel *s, struct instance *other, const struct sentinel_answer *answer) {
-    if (!answer->valid || answer->leader_epoch > INT64_MAX) return;
+    if (!answer->valid) return;
     other->told_ms = s->now_ms;
     if (answer->down)
         other->flags |= INSTANCE_PRIMARY_DOWN;

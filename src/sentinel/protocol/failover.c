@@ -83,6 +83,7 @@ static void failover_abort(struct sentinel *s, struct instance *group) {
 /* --- Steps --- */
 
 static void wait_start(struct sentinel *s, struct instance *group) {
+    if (s->tick_ms < group->failover_state_ms) return; /* a user's request: it begins at the next tick */
     const char *leader = elected_leader(s, group, group->failover_epoch);
     if ((!leader || strcmp(leader, s->id) != 0) && !(group->flags & INSTANCE_FORCE_FAILOVER)) {
         int64_t patience = s->settings.timers.election_timeout;
@@ -149,15 +150,16 @@ static void timed_out(struct sentinel *s, struct instance *group, const char *ev
 static void send_promotion(struct sentinel *s, struct instance *group) {
     struct instance *chosen = group->promoted;
     bool coordinated = group->flags & INSTANCE_COORD_FAILOVER, sent;
-    if (coordinated)
+    int64_t left = group->failover_timeout_ms - (s->now_ms - group->failover_state_ms);
+    if (coordinated && left > 0)
         sent = link_is_up(group->link) &&
                machine_send(s, group,
                             &(struct sentinel_request){.kind = REQUEST_COORDINATED,
                                                        .host = sentinel_announced(s, &chosen->address),
                                                        .port = chosen->address.port,
-                                                       .timeout_ms = group->failover_timeout_ms});
+                                                       .timeout_ms = left});
     else
-        sent = link_is_up(chosen->link) && send_replicate(s, chosen, NULL);
+        sent = !coordinated && link_is_up(chosen->link) && send_replicate(s, chosen, NULL);
     if (!sent) {
         if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms)
             timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
@@ -168,11 +170,11 @@ static void send_promotion(struct sentinel *s, struct instance *group) {
 }
 
 static void wait_promotion(struct sentinel *s, struct instance *group) {
-    bool coordinated = group->flags & INSTANCE_COORD_FAILOVER;
     struct instance *chosen = group->promoted;
     if (s->now_ms - group->failover_state_ms > group->failover_timeout_ms) {
-        if (coordinated) machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_ABORT});
-        timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
+        /* A coordinated one is given up by the primary itself at the same time. FAILOVER ABORT could leave two
+         * primaries. */
+        timed_out(s, group, "-failover-abort-slave-timeout");
         return;
     }
     /* Its INFO says when it is a primary: ask for it more often than each second. */
@@ -193,10 +195,8 @@ void failover_promoted(struct sentinel *s, struct instance *chosen) {
     if (coordinated) {
         /* The old primary, which is a replica now, would else hold back PUBLISH, and what follows it on the connection,
          * until the failover timeout is over: it would look down. */
-        machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_UNPAUSE});
-        /* FAILOVER closes no client connections, SLAVEOF by a Sentinel does. */
-        machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
-        machine_send(s, chosen, &(struct sentinel_request){.kind = REQUEST_KILL_CLIENTS});
+        machine_send(s, group, &(struct sentinel_request){.kind = REQUEST_HANDED_OVER});
+        machine_send(s, chosen, &(struct sentinel_request){.kind = REQUEST_HANDED_OVER});
     }
     hello_soon(s, group);
 }
@@ -243,9 +243,9 @@ static void reconfigure(struct sentinel *s, struct instance *group) {
             s->now_ms - replica->reconf_sent_ms > s->settings.timers.reconf_timeout) {
             event_about(s, EVENT_NOTICE, "-slave-reconf-sent-timeout", replica, "%s", "");
             replica->flags &= ~(unsigned)INSTANCE_RECONF_SENT;
-            replica->flags |= INSTANCE_RECONF_DONE; /* it is corrected later */
+            replica->flags |= INSTANCE_RECONF_DONE; /* it is told once more, and not waited for */
         }
-        if (replica->flags & (INSTANCE_RECONF_SENT | INSTANCE_RECONF_INPROG | INSTANCE_RECONF_DONE)) continue;
+        if (replica->flags & (INSTANCE_RECONF_SENT | INSTANCE_RECONF_INPROG)) continue;
         if (!link_is_up(replica->link) || underway >= group->parallel_syncs || !group->promoted) continue;
         if (!send_replicate(s, replica, &group->promoted->address)) continue;
         replica->flags |= INSTANCE_RECONF_SENT;
@@ -278,5 +278,6 @@ void failover_step(struct sentinel *s, struct instance *group) {
     if (group->failover == FAILOVER_SEND_PROMOTION) send_promotion(s, group);
     if (group->failover == FAILOVER_WAIT_PROMOTION) wait_promotion(s, group);
     if (group->failover == FAILOVER_RECONFIGURE) reconfigure(s, group);
-    if (group->failover == FAILOVER_UPDATE_CONFIG) update_config(s, group);
+    /* The links are closed then: what was sent last in this turn has left by the next tick. */
+    if (group->failover == FAILOVER_UPDATE_CONFIG && s->tick_ms > group->failover_state_ms) update_config(s, group);
 }

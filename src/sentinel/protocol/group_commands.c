@@ -16,14 +16,11 @@ const char *sentinel_failover(struct sentinel *s, struct instance *group, bool c
     if (!sentinel_choose_replica(s, group)) return "NOGOODSLAVE No suitable replica to promote";
     machine_log(s, EVENT_NOTICE, "Executing user requested FAILOVER of '%s'", group->name);
     failover_start(s, group);
-    group->flags |= INSTANCE_FORCE_FAILOVER;
-    if (coordinated) group->flags |= INSTANCE_COORD_FAILOVER;
-    /* The others are told the epoch by being asked for their votes, which a group that is up is not. */
-    if (!(group->flags & INSTANCE_S_DOWN)) {
-        group->flags |= INSTANCE_S_DOWN;
-        ask_others(s, group, true);
-        group->flags &= ~(unsigned)INSTANCE_S_DOWN;
-    }
+    group->flags |= coordinated ? INSTANCE_COORD_FAILOVER : INSTANCE_FORCE_FAILOVER;
+    /* As with Valkey's Sentinel, it looks down until the next tick. */
+    if (!(group->flags & INSTANCE_S_DOWN)) group->s_down_ms = s->now_ms;
+    group->flags |= INSTANCE_S_DOWN;
+    if (coordinated) ask_others(s, group, true);
     return NULL;
 }
 

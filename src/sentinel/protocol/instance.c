@@ -188,8 +188,7 @@ static struct instance *instance_new(struct sentinel *s, unsigned kind, const ch
     i->created_ms = i->published_ms = i->hello_ms = i->told_ms = i->role_ms = i->reconf_ms = s->now_ms;
     i->down_after_ms = primary ? primary->down_after_ms : timers->default_down_after;
     i->reports_primary = kind == INSTANCE_PRIMARY;
-    i->reported.priority = 100;
-    i->reported.announced = true;
+    server_info_init(&i->reported);
     i->parallel_syncs = 1;
     i->failover_timeout_ms = timers->default_failover_timeout;
     return i;

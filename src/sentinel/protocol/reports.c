@@ -108,12 +108,12 @@ static void keep_text(struct instance *i, struct slice text) {
 }
 
 static void info_received(struct sentinel *s, struct instance *i, struct slice text) {
-    struct server_info info;
+    struct server_info info = i->reported;
     struct discovery discovery = {s, group_of(i), false};
     keep_text(i, text);
     bool is_group = i->flags & INSTANCE_PRIMARY;
+    /* What says no role is no server, but perhaps a Sentinel that got its address: it looks like a replica. */
     server_info_read(text, &info, NULL, NULL);
-    if (!info.has_role) info.is_primary = i->reports_primary;
     if (*info.run_id && strcmp(info.run_id, i->run_id) != 0) {
         if (*i->run_id) {
             event_about(s, EVENT_NOTICE, "+reboot", i, "%s", "");
@@ -126,7 +126,6 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
     }
     /* Replicas are taken from the primary only: one of a chain is not of the group's first row. */
     if (is_group && info.is_primary) server_info_read(text, &info, replica_seen, &discovery);
-    if (!info.has_role) info.is_primary = i->reports_primary;
     bool moved =
         strcmp(info.primary_host, i->reported.primary_host) != 0 || info.primary_port != i->reported.primary_port;
     if (!info.is_primary && moved) i->reconf_ms = s->now_ms;

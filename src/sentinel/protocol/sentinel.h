@@ -176,13 +176,11 @@ struct instance {
 enum sentinel_request_kind {
     REQUEST_PING,
     REQUEST_INFO,
-    REQUEST_HELLO,        /* text */
-    REQUEST_ASK,          /* host, port, epoch, text: this Sentinel's id or "*" */
-    REQUEST_REPLICATE,    /* host, port; host NULL: NO ONE. `abort`: abort its failover first */
-    REQUEST_COORDINATED,  /* host, port, timeout_ms: CLIENT PAUSE and FAILOVER TO */
-    REQUEST_ABORT,        /* FAILOVER ABORT, CLIENT UNPAUSE */
-    REQUEST_UNPAUSE,      /* CLIENT UNPAUSE */
-    REQUEST_KILL_CLIENTS, /* CLIENT KILL TYPE normal and pubsub */
+    REQUEST_HELLO,       /* text */
+    REQUEST_ASK,         /* host, port, epoch, text: this Sentinel's id or "*" */
+    REQUEST_REPLICATE,   /* host, port; host NULL: NO ONE. `abort`: abort its failover first */
+    REQUEST_COORDINATED, /* host, port, timeout_ms: CLIENT PAUSE and FAILOVER TO */
+    REQUEST_HANDED_OVER, /* after it: CONFIG REWRITE, CLIENT KILL of normal and pubsub, CLIENT UNPAUSE */
     REQUEST_KILL_SCRIPT
 };
 struct sentinel_request {

@@ -2,6 +2,7 @@
 #include "sentinel/protocol/server_info.h"
 #include "lib/text/number.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool take_port(struct slice text, int *port) {
@@ -58,20 +59,31 @@ static bool is_numbered(struct slice key, const char *word) {
     return key.len > len && memcmp(key.data, word, len) == 0 && key.data[len] >= '0' && key.data[len] <= '9';
 }
 
+/* As Valkey's Sentinel reads numbers: what follows the digits does not count, and a text without any is 0. */
+static int64_t number_in(struct slice text) {
+    char digits[24];
+    snprintf(digits, sizeof digits, "%.*s", (int)(text.len < sizeof digits ? text.len : sizeof digits - 1), text.data);
+    return strtoll(digits, NULL, 10);
+}
+
+void server_info_init(struct server_info *info) {
+    *info = (struct server_info){.priority = 100, .announced = 1};
+}
+
 void server_info_read(struct slice text, struct server_info *info,
                       void (*replica)(void *context, const char *host, int port), void *context) {
-    *info = (struct server_info){.priority = 100, .announced = true};
+    info->run_id[0] = 0;
+    info->is_primary = info->loading = info->sync_ineligible = false;
+    info->primary_link_down_ms = 0;
+    info->rdma_port = 0;
     while (text.len) {
         struct slice value = part(&text, '\n');
         if (value.len && value.data[value.len - 1] == '\r') value.len--;
         struct slice key = part(&value, ':');
-        int64_t number;
-        bool is_number = parse_int64(value, &number);
 #define FIELD(name) slice_equal(key, SLICE(name))
         if (FIELD("run_id")) {
-            if (value.len == 40) take_text(value, info->run_id, sizeof info->run_id);
+            if (value.len >= 40) take_text(slice_make(value.data, 40), info->run_id, sizeof info->run_id);
         } else if (FIELD("role")) {
-            info->has_role = slice_equal(value, SLICE("master")) || slice_equal(value, SLICE("slave"));
             info->is_primary = slice_equal(value, SLICE("master"));
         } else if (is_numbered(key, "slave")) {
             if (replica && value.len) read_replica(value, replica, context);
@@ -84,21 +96,21 @@ void server_info_read(struct slice text, struct server_info *info,
         } else if (FIELD("master_link_status")) {
             info->primary_link_up = slice_is(value, "up");
         } else if (FIELD("master_link_down_since_seconds")) {
-            if (is_number && number >= 0 && number < INT64_MAX / 1000) info->primary_link_down_ms = number * 1000;
+            int64_t seconds = number_in(value);
+            if (seconds >= -1 && seconds < INT64_MAX / 1000) info->primary_link_down_ms = seconds * 1000;
         } else if (FIELD("slave_priority")) {
-            if (is_number) info->priority = number;
+            info->priority = number_in(value);
         } else if (FIELD("slave_repl_offset")) {
-            uint64_t offset;
-            if (parse_uint64(value, &offset)) info->offset = offset;
+            info->offset = (uint64_t)number_in(value);
         } else if (FIELD("replica_announced")) {
-            info->announced = !(is_number && number == 0);
+            info->announced = number_in(value);
         } else if (FIELD("master_failover_state")) {
             info->has_failover_state = true;
             info->failover_in_progress = !slice_equal(value, SLICE("no-failover"));
         } else if (FIELD("loading")) {
-            info->loading = is_number && number != 0;
+            info->loading = number_in(value) != 0;
         } else if (FIELD("sync_eligible")) {
-            info->sync_ineligible = is_number && number == 0;
+            info->sync_ineligible = slice_equal(value, SLICE("0"));
         }
 #undef FIELD
     }
