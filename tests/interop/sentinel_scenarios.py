@@ -316,7 +316,8 @@ def slave_line(text, key="slave1"):
 
 
 for title_, change_ in {
-        "error": info_reply(b"-ERR no\r\n"), "status": info_reply(b"+role:slave\r\n"), "empty": info_reply(b"$0\r\n\r\n"),
+        "error": info_reply(b"-ERR no\r\n"), "status": info_reply(b"+role:slave\r\n"),
+        "empty": info_reply(b"$0\r\n\r\n"),
         "null": info_reply(b"$-1\r\n"), "array": info_reply(b"*0\r\n"), "no_role": info_fields(role=None),
         "odd_role": info_fields(role="sentinel"), "role_slave": info_fields(role="slave", master_host="127.0.0.1",
                                                                            master_port=1),
@@ -324,15 +325,18 @@ for title_, change_ in {
         "long_run_id": info_fields(run_id="e" * 41), "odd_run_id": info_fields(run_id="-" * 40),
         "run_id_of_replica": info_fields("replica0", run_id="d" * 40),
         "old_line": slave_line("127.0.0.1,1,online"), "no_port": slave_line("ip=127.0.0.1,state=online"),
-        "no_ip": slave_line("port=1,state=online"), "port_too_big": slave_line("ip=127.0.0.1,port=70000"), "negative_port": slave_line("ip=127.0.0.1,port=-1"),
+        "no_ip": slave_line("port=1,state=online"), "port_too_big": slave_line("ip=127.0.0.1,port=70000"),
+        "negative_port": slave_line("ip=127.0.0.1,port=-1"),
         "other_order": slave_line("port=1,state=online,ip=127.0.0.1"), "host_name": slave_line("ip=localhost,port=1"),
-        "slave99": slave_line("ip=127.0.0.1,port=1", "slave99"), "slave_word": slave_line("ip=127.0.0.1,port=1", "slavex"),
+        "slave99": slave_line("ip=127.0.0.1,port=1", "slave99"), "slave_word": slave_line("ip=127.0.0.1,port=1",
+        "slavex"),
         "same_twice": lambda stage: stage.primary.info.update(
             slave1="ip=127.0.0.1,port=1,state=online", slave2="ip=127.0.0.1,port=1,state=online"),
         "replica_gone": lambda stage: stage.primary.replicas.clear(),
         "replica_is_primary_itself": lambda stage: stage.primary.info.update(
             slave1="ip=127.0.0.1,port=%d" % stage.primary.port),
-        "priority": info_fields("replica0", slave_priority=0), "odd_priority": info_fields("replica0", slave_priority="x"),
+        "priority": info_fields("replica0", slave_priority=0),
+        "odd_priority": info_fields("replica0", slave_priority="x"),
         "negative_priority": info_fields("replica0", slave_priority=-5),
         "offset": info_fields("replica0", slave_repl_offset=-7), "odd_offset": info_fields("replica0",
                                                                                           slave_repl_offset="12x"),
@@ -815,7 +819,8 @@ def odd_votes(title, answer):
 
 
 for title_, answer_ in {"error": b"-ERR no\r\n", "short": b"*2\r\n:1\r\n$1\r\n*\r\n", "null": b"*-1\r\n",
-                        "strings": b"*3\r\n$1\r\n1\r\n$1\r\n*\r\n$1\r\n0\r\n", "long": b"*4\r\n:1\r\n$1\r\n*\r\n:0\r\n:0\r\n",
+                        "strings": b"*3\r\n$1\r\n1\r\n$1\r\n*\r\n$1\r\n0\r\n",
+                        "long": b"*4\r\n:1\r\n$1\r\n*\r\n:0\r\n:0\r\n",
                         "down_2": b"*3\r\n:2\r\n$1\r\n*\r\n:0\r\n", "negative": b"*3\r\n:1\r\n$1\r\nx\r\n:-1\r\n",
                         "status_leader": b"*3\r\n:1\r\n+x\r\n:0\r\n",
                         "short_leader": b"*3\r\n:1\r\n$1\r\nx\r\n:1\r\n"}.items():
