@@ -15,7 +15,6 @@
 #include "net/tcp.h"
 #include "net/tls_private.h"
 #include <errno.h>
-#include <openssl/err.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -106,7 +105,7 @@ static int call_failed(struct socket_connection *s, const struct session *sessio
 
 static int tls_handshake(struct socket_connection *s, int *wants) {
     struct session *session = s->session;
-    ERR_clear_error();
+    tls_errors_clear();
     errno = 0;
     int result = SSL_do_handshake(session->ssl);
     if (result == 1) {
@@ -154,7 +153,7 @@ static ssize_t tls_read(struct socket_connection *s, const struct iovec *parts, 
     struct session *session = s->session;
     ssize_t total = 0;
     if (session->broken) return -EPROTO;
-    ERR_clear_error();
+    tls_errors_clear();
     session->failure = 0;
     for (int i = 0; i < count && !session->failure; i++)
         total += (ssize_t)read_part(s, parts[i].iov_base, parts[i].iov_len);
@@ -209,7 +208,7 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
     struct session *session = s->session;
     struct position at = {parts, count, 0};
     ssize_t total = 0;
-    ERR_clear_error();
+    tls_errors_clear();
     for (;;) {
         while (at.count && at.used == at.parts->iov_len) position_advance(&at, 0); /* empty parts */
         if (!at.count) return total;
@@ -233,9 +232,9 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
 static void tls_shutdown(struct socket_connection *s) {
     struct session *session = s->session;
     if (session->failure == -EPROTO || session->broken) return; /* OpenSSL forbids it after a fatal error */
-    ERR_clear_error();
+    tls_errors_clear();
     SSL_shutdown(session->ssl);
-    ERR_clear_error();
+    tls_errors_clear();
 }
 
 static const struct socket_io tls_io = {.start = tls_accept,

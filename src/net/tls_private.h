@@ -3,6 +3,7 @@
 #ifndef NET_TLS_PRIVATE_H
 #define NET_TLS_PRIVATE_H
 #include "net/tls.h"
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 
 enum {
@@ -16,6 +17,12 @@ void tls_start(void);                      /* once for the process, before any o
 SSL *tls_session_open(enum tls_role role); /* NULL: no context, or no memory */
 /* The text of OpenSSL's first queued error, "error:0A00010B:SSL routines::wrong version number"; empties the queue. */
 const char *tls_error_text(char *text, size_t size);
+
+/* Empties OpenSSL's queue of errors, before a call whose result needs it empty. Clearing it takes as long as a tenth of
+ * a small request, even if it is empty, so it is asked first. */
+static inline void tls_errors_clear(void) {
+    if (ERR_peek_error()) ERR_clear_error();
+}
 
 /* tls_session.c */
 typedef int tls_bio_read(BIO *bio, char *data, size_t size, size_t *len);

@@ -4,7 +4,6 @@
 #include "net/rdma/rdma.h"
 #include "net/socket.h"
 #include <errno.h>
-#include <openssl/err.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -229,7 +228,7 @@ static void output_run(struct rdma_tls *t, size_t most) {
     static _Thread_local char buffer[TLS_RECORD_MAX];
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return;
     struct connection *raw = t->raw;
-    ERR_clear_error();
+    tls_errors_clear();
     t->write_waits = false;
     for (;;) {
         struct slice bytes = next_bytes(t, buffer);
@@ -362,7 +361,7 @@ static bool read_once(struct rdma_tls *t) {
     struct input_space space = {0};
     int failure = 1;
     size_t n = 0, part = 0;
-    ERR_clear_error();
+    tls_errors_clear();
     if (conn->sink) {
         part = read_part(t, conn->sink, conn->sink_len, &failure);
         conn_fill_sink(conn, part);
@@ -465,9 +464,9 @@ static void rdma_tls_close(struct connection *conn) {
         conn->state = CONN_CLOSED; /* no callback follows */
         output_run(t, CLOSING_MAX);
         if (!t->broken) {
-            ERR_clear_error();
+            tls_errors_clear();
             SSL_shutdown(t->ssl);
-            ERR_clear_error();
+            tls_errors_clear();
         }
     }
     rdma_tls_finish(t);

@@ -6,7 +6,6 @@
 #include "net/rdma/tls_connection.h"
 #include "net/socket.h"
 #include <errno.h>
-#include <openssl/err.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -103,7 +102,7 @@ static void handshake_failed(struct rdma_tls *t, int error) {
 }
 
 static void handshake_step(struct rdma_tls *t) {
-    ERR_clear_error();
+    tls_errors_clear();
     errno = 0;
     int result = SSL_do_handshake(t->ssl);
     if (result == 1) {
