@@ -14,10 +14,12 @@ class Proxy:
 
     open       an Event for each direction, "up" (of the replica) and "down"; bytes wait while it is cleared
     rate       bytes per second, 0: no limit
-    break_at   so many bytes later all connections end, -1: never"""
+    break_at   so many bytes later all connections end, -1: never
+    passes     a function that says whether bytes of connections from this address pass now, else they wait"""
 
-    def __init__(self, target):
+    def __init__(self, target, passes=lambda source: True):
         self.target, self.rate, self.break_at, self.pairs, self.lock = target, 0, -1, [], threading.Lock()
+        self.passes = passes
         self.open = {"up": threading.Event(), "down": threading.Event()}
         self.restore()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=50)
@@ -32,7 +34,7 @@ class Proxy:
     def accept(self):
         while True:
             try:
-                near, _ = self.listener.accept()
+                near, address = self.listener.accept()
             except OSError:
                 return
             port = self.target()
@@ -47,12 +49,16 @@ class Proxy:
             with self.lock:
                 self.pairs.append((near, far))
             for source, sink, way in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(target=self.pump, args=(source, sink, way), daemon=True).start()
+                threading.Thread(target=self.pump, args=(source, sink, way, address[0]), daemon=True).start()
 
-    def pump(self, source, sink, way):
+    def pump(self, source, sink, way, address):
         try:
             while data := source.recv(min(CHUNK, self.rate // 10 or 1) if self.rate else CHUNK):
                 self.open[way].wait()
+                while not self.passes(address):
+                    time.sleep(0.05)
+                    if source.fileno() < 0 or sink.fileno() < 0:
+                        return
                 if self.rate:
                     time.sleep(len(data) / self.rate)
                 if self.break_at >= 0:

@@ -1,10 +1,11 @@
 """Groups with Sentinels under faults, in three mixes: our Sentinels and servers; our Sentinels over genuine servers;
 our and genuine Sentinels over both kinds of servers.
 
-    tests/crash/sentinel [ROUNDS] [--mix ours|genuine-servers|mixed|genuine] [--seed N]
+    tests/crash/sentinel [ROUNDS] [--mix ours|genuine-servers|mixed|genuine|five] [--seed N] [--fault NAME]
 
-Each round kills or freezes the primary or another server, kills or restarts a Sentinel, asks for a failover, or changes
-the configuration, ends the fault, and waits until all Sentinels name one primary, all servers follow it, and all have
+Each round kills or freezes the primary or another server, kills or restarts a Sentinel, asks for a failover, changes
+the configuration, or parts the network (between a Sentinel and all others, between two Sentinels while the primary
+dies, around the primary, around the primary and a Sentinel), ends the fault, and waits until all Sentinels name one primary, all servers follow it, and all have
 the same data. A write that two replicas have acknowledged before must be there. At the end it prints how long the
 failovers took. `--mix genuine` is genuine Sentinels alone, for comparison.
 """
@@ -19,20 +20,22 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "interop"))
 
-from common import Error, genuine, wait_for  # noqa: E402
-from sentinel_group import NAME, PATIENCE, Group  # noqa: E402
+from common import Client, Error, genuine, wait_for  # noqa: E402
+from sentinel_group import NAME, PATIENCE, Group, seen_port  # noqa: E402
 
 MIXES = {"ours": (["ours"] * 3, ["ours"] * 3),
          "genuine-servers": (["genuine"] * 3, ["ours"] * 3),
          "mixed": (["ours", "genuine", "ours"], ["ours", "genuine", "ours"]),
+         "five": (["ours"] * 5, ["ours"] * 5),
          "genuine": (["ours"] * 3, ["genuine"] * 3)}
-FAULTS = ["kill", "kill", "freeze", "failover", "coordinated", "replica", "sentinel", "set"]
+FAULTS = ["kill", "kill", "freeze", "failover", "coordinated", "replica", "sentinel", "set", "part-sentinel",
+          "part-two-sentinels", "part-primary", "part-primary-and-sentinel"]
 
 
 class Rounds:
-    def __init__(self, mix, seed):
-        self.mix, self.random = mix, random.Random(seed)
-        self.group = Group(*MIXES[mix])
+    def __init__(self, mix, seed, faults):
+        self.mix, self.random, self.faults = mix, random.Random(seed), faults
+        self.group = Group(*MIXES[mix], network=True)
         self.durations = {}
 
     def note(self, fault, seconds):
@@ -40,12 +43,13 @@ class Rounds:
 
     def round(self, number):
         group = self.group
-        fault = self.random.choice(FAULTS)
+        fault = self.random.choice(self.faults)
         if fault == "coordinated" and len(set(MIXES[self.mix][0])) > 1:
             fault = "failover"
         primary = group.wait_whole()
-        primary.call("SET", "round", number)
-        acknowledged = primary.call("WAIT", 2, 20000) == 2
+        with Client(primary.port, timeout=30) as client:  # WAIT is about the writes of its own connection
+            client.call("SET", "round", number)
+            acknowledged = client.call("WAIT", 2, 20000) == 2
         if fault in ("kill", "freeze", "failover", "coordinated"):
             how = {"kill": "killed", "freeze": "frozen"}.get(fault, fault)
             try:
@@ -57,6 +61,8 @@ class Rounds:
             self.note(fault, seconds)
             group.wait_primary(primary)
             resume()
+        elif fault.startswith("part-"):
+            self.part(fault, primary)
         elif fault == "replica":
             replica = self.random.choice([s for s in group.servers if s is not primary])
             replica.kill()
@@ -80,14 +86,46 @@ class Rounds:
             raise AssertionError("round %d (%s): an acknowledged write is gone: %r" % (number, fault, value))
 
 
-def play(mix, rounds, seed):
+    def part(self, fault, primary):
+        """Parts the network for a while. Where the majority of the Sentinels cannot reach the primary, they promote
+        another server."""
+        group, network = self.group, self.group.network
+        one, other = self.random.sample(group.sentinels, 2)
+        everybody = group.servers + group.sentinels
+        moves, start = True, time.monotonic()
+        if fault == "part-sentinel":
+            network.part([one], everybody)
+            moves = self.random.random() < 0.5
+            if moves:
+                primary.kill()
+        elif fault == "part-two-sentinels":
+            network.part([one], [other])
+            primary.kill()
+        elif fault == "part-primary":
+            network.part([primary], everybody)
+        else:
+            aside = [primary, one]
+            network.part(aside, [member for member in everybody if member not in aside])
+        if moves:
+            watcher = next(s for s in group.sentinels if s not in (one, other))
+            with Client(watcher.port, timeout=PATIENCE) as client:
+                wait_for("another primary is named", lambda: int(
+                    client.call("SENTINEL", "get-master-addr-by-name", NAME)[1]) != seen_port(primary), PATIENCE)
+            self.note(fault, time.monotonic() - start)
+        time.sleep(self.random.random() * 3)
+        network.heal(self.random.random() < 0.5)
+        if not primary.alive():
+            primary.start()
+
+
+def play(mix, rounds, seed, faults):
     """Plays the rounds; after one that failed, with a new group. Returns how many failed."""
     durations, failed, test = {}, 0, None
     try:
         for number in range(rounds):
             try:
                 if not test:
-                    test = Rounds(mix, seed + failed)
+                    test = Rounds(mix, seed + failed, faults)
                     test.durations = durations
                 test.round(number)
             except Exception as error:
@@ -113,6 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rounds", nargs="?", type=int, default=200)
     parser.add_argument("--mix", choices=sorted(MIXES), action="append")
+    parser.add_argument("--fault", choices=sorted(set(FAULTS)), action="append", help="only these")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started
@@ -122,7 +161,7 @@ def main():
         if "genuine" in sum(MIXES[mix], []) and not genuine("valkey-sentinel"):
             print("%s: skipped, there is no genuine Valkey" % mix)
             continue
-        failed += play(mix, options.rounds, options.seed)
+        failed += play(mix, options.rounds, options.seed, options.fault or FAULTS)
     sys.exit(failed != 0)
 
 

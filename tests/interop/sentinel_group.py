@@ -1,8 +1,16 @@
-"""A group of servers watched by Sentinels, each of either kind, for sentinel_mixed.py and tests/crash/sentinel."""
+"""A group of servers watched by Sentinels, each of either kind, for sentinel_mixed.py and tests/crash/sentinel.
+
+With `network` each server and each Sentinel is reached through a proxy of its own and connects from an address of its
+own, so that any of them can be cut off from any other: Group.network.part()."""
+import os
 import signal
+import sys
 import time
 
 from common import Client, Error, Server, genuine, ours, rdma_device, wait_for
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
+from agree_proxy import Proxy  # noqa: E402
 
 PATIENCE = 90
 NAME = "group"
@@ -17,11 +25,56 @@ def server_program(kind):
     return genuine("valkey-server") if kind == "genuine" else ours()
 
 
+class Network:
+    """Proxies by which the members of a group reach each other. A member is a Server with a `proxy`, and connects from
+    the address `source`."""
+
+    def __init__(self):
+        self.members, self.walls = [], set()
+
+    def join(self, member):
+        """Before the member starts: the lines of its configuration."""
+        self.members.append(member)
+        member.source = "127.0.9.%d" % len(self.members)
+        member.proxy = Proxy(lambda: member.port, passes=lambda source: not self.is_parted(source, member))
+        return ["bind-source-addr " + member.source]
+
+    def is_parted(self, source, member):
+        return (source, member.source) in self.walls
+
+    def part(self, some, others):
+        """Nothing passes between one of `some` and one of `others` any more, in both directions."""
+        for a in some:
+            for b in others:
+                if a is not b:
+                    self.walls |= {(a.source, b.source), (b.source, a.source)}
+
+    def heal(self, loses):
+        """`loses`: what was sent meanwhile is lost with its connections; else it arrives now."""
+        parted = {target for _, target in self.walls}
+        self.walls.clear()
+        for member in self.members:
+            if loses and member.source in parted:
+                member.proxy.cut()
+
+    def close(self):
+        self.walls.clear()
+        for member in self.members:
+            member.proxy.close()
+
+
+def seen_port(member):
+    """The port at which the others reach a server or Sentinel."""
+    return member.proxy.port if hasattr(member, "proxy") else member.port
+
+
 class Group:
     """servers, sentinels: lists of "ours" and "genuine"; the first server begins as the primary."""
 
-    def __init__(self, servers, sentinels, rdma=False, options=(), down_after=1000, failover_timeout=10000):
+    def __init__(self, servers, sentinels, rdma=False, options=(), down_after=1000, failover_timeout=10000,
+                 network=False):
         self.servers, self.sentinels, self.rdma = [], [], rdma
+        self.network = Network() if network else None
         self.options = ["sentinel down-after-milliseconds %s %d" % (NAME, down_after),
                         "sentinel failover-timeout %s %d" % (NAME, failover_timeout),
                         "sentinel parallel-syncs %s 2" % NAME, *options]
@@ -37,15 +90,28 @@ class Group:
             if self.rdma and kind == "ours":
                 lines.append("rdma-replication yes")
             if i:
-                lines.append("replicaof 127.0.0.1 %d" % self.servers[0].port)
-            self.servers.append(Server(server_program(kind), configuration=lines, rdma=self.rdma))
+                lines.append("replicaof 127.0.0.1 %d" % seen_port(self.servers[0]))
+            server = Server(server_program(kind), configuration=lines, rdma=self.rdma, start=False)
+            self.servers.append(server)
+            if self.network:
+                lines += self.network.join(server)
+                lines += ["replica-announce-ip 127.0.0.1", "replica-announce-port %d" % server.proxy.port]
+            server.start()
         primary = self.servers[0]
         wait_for("the replicas follow", lambda: primary.call("WAIT", len(servers) - 1, 100) == len(servers) - 1,
                  PATIENCE)
-        lines = ["sentinel monitor %s 127.0.0.1 %d %d" % (NAME, primary.port, len(sentinels) // 2 + 1), *self.options]
+        lines = ["sentinel monitor %s 127.0.0.1 %d %d" % (
+            NAME, seen_port(primary), len(sentinels) // 2 + 1), *self.options]
         for kind in sentinels:
             program, *arguments = sentinel_program(kind)
-            self.sentinels.append(Server(program, *arguments, configuration=lines, rdma=self.rdma and kind == "ours"))
+            sentinel = Server(program, *arguments, configuration=list(lines), rdma=self.rdma and kind == "ours",
+                              start=False)
+            self.sentinels.append(sentinel)
+            if self.network:
+                sentinel.configuration += self.network.join(sentinel)
+                sentinel.configuration += ["sentinel announce-ip 127.0.0.1",
+                                           "sentinel announce-port %d" % sentinel.proxy.port]
+            sentinel.start()
         self.wait_known()
 
     def wait_known(self):
@@ -71,7 +137,7 @@ class Group:
             ports.add(int(address[1]))
         if len(ports) != 1:
             return None
-        server = next((s for s in self.servers if s.port in ports), None)
+        server = next((s for s in self.servers if seen_port(s) in ports), None)
         if server is None or not server.alive() or server.call("ROLE", timeout=2)[0] != b"master":
             return None
         return server
@@ -87,7 +153,7 @@ class Group:
             if s is primary or not s.alive():
                 continue
             info = s.info("replication")
-            if info.get("master_port") != str(primary.port) or info.get("master_link_status") != "up":
+            if info.get("master_port") != str(seen_port(primary)) or info.get("master_link_status") != "up":
                 return False
         return True
 
@@ -122,12 +188,14 @@ class Group:
                 raise AssertionError("SENTINEL FAILOVER: %s" % reply)
         with Client(watcher.port, timeout=PATIENCE) as client:
             wait_for("another primary is named", lambda: int(
-                client.call("SENTINEL", "get-master-addr-by-name", NAME)[1]) != old.port, PATIENCE)
+                client.call("SENTINEL", "get-master-addr-by-name", NAME)[1]) != seen_port(old), PATIENCE)
         return time.monotonic() - start, resume or (lambda: None)
 
     def end(self):
         for process in self.sentinels + self.servers:
             process.stop()
+        if self.network:
+            self.network.close()
 
 
 def flags_of(instance):

@@ -4,7 +4,7 @@ each way, and comes back. All Sentinels must agree, all servers must follow, and
 import sys
 import threading
 
-from common import Report, genuine, wait_for
+from common import Client, Report, genuine, wait_for
 from sentinel_group import NAME, PATIENCE, Group, device, fields_of
 
 report = Report()
@@ -30,8 +30,9 @@ def watch(name, mix, results):
             if how == "coordinated" and mix[0][0] != mix[0][1]:
                 continue
             primary = group.wait_whole()
-            primary.call("SET", "key", how)
-            primary.call("WAIT", 2, 10000)
+            with Client(primary.port) as client:
+                client.call("SET", "key", how)
+                client.call("WAIT", 2, 10000)
             seconds, resume = group.fail(how)
             new = group.wait_primary(primary)
             value = new.call("GET", "key")

@@ -308,6 +308,33 @@ static void a_dial_without_an_answer_is_repeated(void **state) {
     assert_true(group->flags & INSTANCE_S_DOWN);
 }
 
+/* It says for long that it is a primary. Whether it is a stray one or took over by FAILOVER since the last INFO of the
+ * group's primary, only a new answer of that one tells. */
+static struct instance *replica_that_says_primary(void) {
+    struct instance *replica = add("10.0.0.2", "role:slave\r\n");
+    for (int i = 0; i < 20 && !replica->role_suspect; i++) {
+        advance(1000);
+        answer(group, REQUEST_PING, "PONG");
+        answer(replica, REQUEST_PING, "PONG");
+        while (group->info_pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
+        answer(replica, REQUEST_INFO, "role:master\r\n");
+    }
+    return replica;
+}
+static void a_stray_primary_is_converted_when_the_primary_has_answered(void **state) {
+    replica_that_says_primary();
+    assert_null(strstr(events, "+convert-to-slave"));
+    assert_int_equal(group->info_pending, 1);
+    answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
+    assert_non_null(strstr(events, "+convert-to-slave"));
+}
+static void a_hand_over_by_failover_is_not_undone(void **state) {
+    replica_that_says_primary();
+    answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:failover-in-progress\r\n");
+    answer(group, REQUEST_INFO, "role:slave\r\nmaster_failover_state:no-failover\r\n");
+    assert_null(strstr(events, "+convert-to-slave"));
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
     const struct CMUnitTest tests[] = {
@@ -323,6 +350,8 @@ int main(void) {
         TEST(a_hello_brings_sentinels_epochs_and_the_primary),
         TEST(a_sentinel_whose_address_another_takes_is_forgotten),
         TEST(a_vote_is_given_once),
+        TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
+        TEST(a_hand_over_by_failover_is_not_undone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

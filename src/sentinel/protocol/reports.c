@@ -57,14 +57,31 @@ static bool was_up_for(const struct sentinel *s, const struct instance *i, int64
     return last == 0 || s->now_ms - last > ms;
 }
 
-/* A replica became a primary without this Sentinel's doing, or came back as one after a failover. */
-static void correct_role(struct sentinel *s, struct instance *replica) {
+/* A replica that says for a while that it is a primary: was it one before a failover and has come back, or has it just
+ * become the primary by FAILOVER? INFO comes too rarely to tell. So the group's primary is asked whether it still is
+ * one, after the replica has said so, and the replica is corrected when the answer comes. Else a hand-over would be
+ * undone, and two replicas would follow each other. */
+static bool is_stray_primary(const struct sentinel *s, const struct instance *replica) {
     int64_t wait = s->settings.timers.publish_period * CONVERT_PUBLISH_PERIODS;
-    struct instance *group = replica->primary;
-    if (replica->flags & INSTANCE_PROMOTED || group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return;
-    if (!primary_is_sane(s, group) || !was_up_for(s, replica, wait) || s->now_ms - replica->role_ms <= wait) return;
-    if (send_replicate(s, replica, &group->address))
-        event_about(s, EVENT_NOTICE, "+convert-to-slave", replica, "%s", "");
+    const struct instance *group = replica->primary;
+    return replica->reports_primary && !(replica->flags & INSTANCE_PROMOTED) &&
+           !(group->flags & INSTANCE_FAILOVER_IN_PROGRESS) && primary_is_sane(s, group) &&
+           was_up_for(s, replica, wait) && s->now_ms - replica->role_ms > wait;
+}
+static void suspect_role(struct sentinel *s, struct instance *replica) {
+    if (!is_stray_primary(s, replica) || replica->role_suspect) return;
+    replica->role_suspect = true;
+    info_request(s, replica->primary);
+}
+static void correct_roles(struct sentinel *s, struct instance *group) {
+    if (group->info_pending) return; /* the answer may be to an older question */
+    each_instance(&group->replicas, replica) {
+        if (!replica->role_suspect) continue;
+        replica->role_suspect = false;
+        if (!group->reports_primary || group->reported.failover_in_progress || !is_stray_primary(s, replica)) continue;
+        if (send_replicate(s, replica, &group->address))
+            event_about(s, EVENT_NOTICE, "+convert-to-slave", replica, "%s", "");
+    }
 }
 static bool follows(struct sentinel *s, const struct instance *replica, const struct sentinel_address *primary) {
     const struct server_info *r = &replica->reported;
@@ -139,13 +156,17 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
         event_about(s, EVENT_VERBOSE, info.is_primary == is_group ? "+role-change" : "-role-change", i,
                     "new reported role is %s", info.is_primary ? "master" : "slave");
     }
-    if (s->tilt || is_group) return;
+    if (s->tilt) return;
+    if (is_group) {
+        correct_roles(s, i);
+        return;
+    }
     struct instance *group = i->primary;
     if (info.is_primary && i->flags & INSTANCE_PROMOTED && group->flags & INSTANCE_FAILOVER_IN_PROGRESS &&
         group->failover == FAILOVER_WAIT_PROMOTION)
         failover_promoted(s, i);
     else if (info.is_primary)
-        correct_role(s, i);
+        suspect_role(s, i);
     else
         correct_primary(s, i);
     if (!info.is_primary) watch_reconfiguration(s, i);

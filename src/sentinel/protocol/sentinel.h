@@ -147,6 +147,7 @@ struct instance {
 
     /* Servers: what INFO says. */
     bool reports_primary;
+    bool role_suspect; /* a replica that says it is a primary: the primary is being asked whether it still is one */
     int64_t role_ms, reconf_ms; /* since when it reports this role; last change of what it replicates */
     struct server_info reported;
     int64_t created_ms;
