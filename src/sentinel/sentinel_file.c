@@ -470,6 +470,8 @@ int sentinel_file_flush(void) {
 
 void sentinel_file_start(void) {
     if (!realpath(config_file(), path)) snprintf(path, sizeof path, "%s", config_file());
+    int leftovers = file_writer_clean(path);
+    if (leftovers) log_notice("Removed %d unfinished config files of earlier processes", leftovers);
     event_loop_take_posts(server.loop);
     struct file_writer_options options = {
         .mode = FILE_MODE, .thread_name = "sentinel-file", .post = post_from_writer, .done = written};

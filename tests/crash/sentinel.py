@@ -5,9 +5,9 @@ our and genuine Sentinels over both kinds of servers.
 
 Each round kills or freezes the primary or another server, kills or restarts a Sentinel, asks for a failover, changes
 the configuration, or parts the network (between a Sentinel and all others, between two Sentinels while the primary
-dies, around the primary, around the primary and a Sentinel), ends the fault, and waits until all Sentinels name one primary, all servers follow it, and all have
-the same data. A write that two replicas have acknowledged before must be there. At the end it prints how long the
-failovers took. `--mix genuine` is genuine Sentinels alone, for comparison.
+dies, around the primary, around the primary and a Sentinel). It ends the fault, and waits until all Sentinels name one
+primary, all servers follow it, and all have the same data. A write that two replicas have acknowledged before must be
+there. At the end it prints how long the failovers took. `--mix genuine` is genuine Sentinels alone, for comparison.
 """
 import argparse
 import os

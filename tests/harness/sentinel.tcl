@@ -6,6 +6,9 @@
 #   sentinel_field 0 flags          a field of the group's primary as Sentinel 0 shows it
 #
 # `down-after-milliseconds` is 1 second. The name of the group is "group".
+#
+# With `faults 1` the disk of each Sentinel can fail: sentinel_faults 0 "sync *.conf.tmp* fail EIO" sets the rules of
+# Sentinel 0 (programs/preload/disk-faults.c), sentinel_faults 0 ends them.
 
 set ::sentinel_ids {}
 set ::sentinel_group {}
@@ -90,12 +93,14 @@ proc stop_sentinel {i {signal KILL}} {
 }
 proc start_sentinel {i} {start_again [lindex $::sentinel_ids $i]}
 
+proc sentinel_faults {i args} {write_file [file join $::unit_dir faults$i] [join $args \n]\n}
+
 proc start_sentinels {options body} {
     if {![block_wanted $options $body]} {
         count_unwanted $body
         return
     }
-    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tags {}} $options]
+    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} faults 0 tags {}} $options]
     set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags]
     lappend ::tags sentinel {*}[dict get $o tags]
     set ids {}
@@ -115,7 +120,13 @@ proc start_sentinels {options body} {
             set config [list "sentinel monitor group 127.0.0.1 $port [dict get $o quorum]" \
                 "sentinel down-after-milliseconds group 1000" "sentinel failover-timeout group 10000" \
                 {*}[dict get $o config]]
-            lappend ids [server_start [list args --sentinel config $config]]
+            set how [list args --sentinel config $config]
+            if {[dict get $o faults]} {
+                sentinel_faults $i
+                lappend how no_rdma 1 env [list LD_PRELOAD=[tool preload/disk-faults.so] \
+                    DISK_FAULTS=[file join $::unit_dir faults$i] ASAN_OPTIONS=verify_asan_link_order=0]
+            }
+            lappend ids [server_start $how]
             lappend ::servers [lindex $ids end]
             lappend ::sentinel_ids [lindex $ids end]
         }
