@@ -22,6 +22,7 @@ struct half {
     enum link_kind kind;
     struct resp_client *client;
     bool rdma, opened;
+    char own_host[sizeof((struct address *)NULL)->host]; /* of this end; "": not asked for yet */
     struct event_deferred deferred;
     struct short_context {
         struct half *half;
@@ -286,14 +287,16 @@ const char *sentinel_links_transport(const struct sentinel_link *link) {
 
 bool sentinel_links_own_address(void *context, const struct sentinel_link *link, char host[static SENTINEL_HOST_MAX],
                                 int *port) {
-    const struct half *half = link->half[LINK_COMMANDS].host;
+    struct half *half = link->half[LINK_COMMANDS].host;
     struct address local;
     if (*sentinel_options.announce_ip) {
         snprintf(host, SENTINEL_HOST_MAX, "%s", sentinel_options.announce_ip);
     } else {
         if (!half || !half->client || !resp_client_is_open(half->client)) return false;
-        if (!conn_address(resp_client_connection(half->client), false, &local)) return false;
-        snprintf(host, SENTINEL_HOST_MAX, "%s", local.host);
+        if (!*half->own_host && conn_address(resp_client_connection(half->client), false, &local))
+            memcpy(half->own_host, local.host, sizeof half->own_host);
+        if (!*half->own_host) return false;
+        snprintf(host, SENTINEL_HOST_MAX, "%s", half->own_host);
     }
     if (sentinel_options.announce_port)
         *port = sentinel_options.announce_port;

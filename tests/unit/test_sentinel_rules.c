@@ -152,6 +152,22 @@ static void the_best_replica_is_chosen(void **state) {
     assert_null(sentinel_choose_replica(s, group));
     assert_string_equal(sentinel_failover(s, group, false, now), "NOGOODSLAVE No suitable replica to promote");
 }
+static void a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen(void **state) {
+    struct instance *replica = add("10.0.0.2", "role:slave\r\n");
+    answer(group, REQUEST_PING, "PONG");
+    answer(group, REQUEST_INFO, "role:master\r\n");
+    advance(200);
+    now += 90000; /* stopped; the primary is gone */
+    for (int i = 0; i < 150; i++) {
+        advance(100);
+        answer(replica, REQUEST_PING, "PONG");
+        if (replica->info_pending)
+            answer(replica, REQUEST_INFO,
+                   "role:slave\r\nmaster_link_status:down\r\nmaster_link_down_since_seconds:97\r\n");
+    }
+    assert_true(group->flags & INSTANCE_S_DOWN);
+    assert_ptr_equal(sentinel_choose_replica(s, group), replica);
+}
 static void equal_replicas_are_chosen_by_run_id(void **state) {
     add("10.0.0.2", "run_id:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\nrole:slave\r\n");
     struct instance *a = add("10.0.0.3", "run_id:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nrole:slave\r\n");
@@ -342,6 +358,7 @@ int main(void) {
         TEST(info_is_read),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
+        TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),
         TEST(equal_replicas_are_chosen_by_run_id),
         TEST(candidates_are_asked_when_one_is_chosen),
         TEST(a_silent_primary_is_down_and_comes_back),

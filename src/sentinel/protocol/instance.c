@@ -135,6 +135,7 @@ static struct sentinel_link *link_new(struct sentinel *s, struct instance *insta
     link->instance = instance;
     link->disconnected = true;
     link->available_ms = link->pong_ms = link->unanswered_ms = s->now_ms;
+    link->available_stopped_ms = s->stopped_ms;
     return link;
 }
 
@@ -362,6 +363,7 @@ void group_reset(struct sentinel *s, struct instance *group, bool keep_sentinels
     if (!keep_sentinels) list_free(s, &group->sentinels);
     close_link(s, link);
     link->unanswered_ms = link->available_ms = link->pong_ms = s->now_ms;
+    link->available_stopped_ms = s->stopped_ms;
     link->ping_ms = link->dial_ms = 0;
     group->flags = INSTANCE_PRIMARY;
     group->leader[0] = 0;

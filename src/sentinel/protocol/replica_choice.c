@@ -12,7 +12,9 @@ const char *sentinel_replica_unfit(const struct sentinel *s, const struct instan
     const struct sentinel_timers *timers = &s->settings.timers;
     int64_t info_max = group->flags & INSTANCE_S_DOWN ? timers->ping_period * 5 : timers->info_period * 3;
     int64_t link_down_max = replica->down_after_ms * 10;
-    if (group->flags & INSTANCE_S_DOWN) link_down_max += s->now_ms - group->s_down_ms;
+    /* The replica's clock went on while this process was stopped. */
+    if (group->flags & INSTANCE_S_DOWN)
+        link_down_max += s->now_ms - group->s_down_ms + s->stopped_ms - group->link->available_stopped_ms;
     if (replica->flags & (INSTANCE_S_DOWN | INSTANCE_O_DOWN)) return "is down";
     if (replica->link->disconnected) return "is not connected";
     if (s->now_ms - replica->link->available_ms > timers->ping_period * 5) return "does not answer PING";

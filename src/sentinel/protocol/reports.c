@@ -18,6 +18,7 @@ static void ping_answered(struct sentinel *s, struct sentinel_link *link, const 
     bool pong = begins(answer->text, "PONG");
     if (pong || begins(answer->text, "LOADING") || begins(answer->text, "MASTERDOWN")) {
         link->available_ms = s->now_ms;
+        link->available_stopped_ms = s->stopped_ms;
         link->unanswered_ms = 0;
         if (pong) i->flags &= ~(unsigned)INSTANCE_PRIMARY_REBOOT;
     } else if (begins(answer->text, "BUSY") && i->flags & INSTANCE_S_DOWN && !(i->flags & INSTANCE_SCRIPT_KILL_SENT)) {

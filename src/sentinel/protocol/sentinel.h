@@ -98,6 +98,7 @@ struct sentinel_link {
     bool disconnected;                 /* a half is missing */
     int64_t heard_ms;                  /* of the subscription */
     int64_t available_ms;              /* last valid reply to PING */
+    int64_t available_stopped_ms;      /* stopped_ms at that time */
     int64_t pong_ms;                   /* last reply to PING */
     int64_t unanswered_ms;             /* the oldest PING without a valid reply; 0: none */
     int64_t ping_ms;                   /* last PING */

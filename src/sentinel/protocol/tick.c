@@ -128,10 +128,14 @@ static void send_periodically(struct sentinel *s, struct instance *i) {
     int64_t ping_period = i->down_after_ms < timers->ping_period ? i->down_after_ms : timers->ping_period;
     /* An INFO that is on its way need not be sent again at once. */
     bool info_underway = i->info_pending && s->now_ms - i->info_sent_ms < 1000;
-    if (!(i->flags & INSTANCE_SENTINEL) && !info_underway && (!i->info_ms || s->now_ms - i->info_ms > info_period))
-        info_request(s, i);
-    if (s->now_ms - link->pong_ms > ping_period && s->now_ms - link->ping_ms > ping_period / 2) ping_instance(s, i);
-    if (s->now_ms - i->published_ms > timers->publish_period) hello_publish(s, i);
+    bool info =
+        !(i->flags & INSTANCE_SENTINEL) && !info_underway && (!i->info_ms || s->now_ms - i->info_ms > info_period);
+    bool hello = s->now_ms - i->published_ms > timers->publish_period;
+    /* With another message a PING costs almost nothing, so it is sent before its time. */
+    int64_t ping_wait = info || hello ? ping_period * 3 / 4 : ping_period;
+    if (info) info_request(s, i);
+    if (s->now_ms - link->pong_ms > ping_wait && s->now_ms - link->ping_ms > ping_period / 2) ping_instance(s, i);
+    if (hello) hello_publish(s, i);
 }
 
 /* --- S_DOWN --- */
