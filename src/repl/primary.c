@@ -294,6 +294,16 @@ static void before_wait(void) {
     }
 }
 
+static bool may_ping(void) {
+    return !role_is_replica() && !repl_failover_running() && !repl_offset_is_final();
+}
+
+/* A replica at offset 0 looks like one without data: CLUSTER SLOTS leaves it out, and its election waits. */
+static void begin_stream(struct replica *replica) {
+    if (role->position.offset == 0 && may_ping()) repl_feed_ping();
+    replica_send_stream(replica);
+}
+
 void replica_put_online(struct replica *replica, bool await_ack) {
     if (replica->rdb_only) {
         replica->state = REPLICA_DONE;
@@ -305,7 +315,10 @@ void replica_put_online(struct replica *replica, bool await_ack) {
     replica->acked_ms = clock_ms();
     replica->awaits_ack = await_ack && !replica->has_acked;
     log_notice("Synchronization with replica %s succeeded", replica_name(replica));
-    replica_send_stream(replica);
+    if (replica->awaits_ack)
+        replica_send_stream(replica);
+    else
+        begin_stream(replica);
 }
 
 void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced) {
@@ -319,7 +332,7 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
     }
     if (replica->awaits_ack && replica->state == REPLICA_ONLINE) {
         replica->awaits_ack = false;
-        replica_send_stream(replica);
+        begin_stream(replica);
     }
     sync_replica_acked(replica);
     repl_wait_acknowledged();
@@ -387,7 +400,7 @@ static void cron(void) {
     next_ms = now + CRON_MS;
     /* Counts also while there are no replicas, so that a reconnect does not shift the times of PING. */
     bool ping_due = seconds++ % repl_settings.ping_period == 0;
-    if (replicas.len && ping_due && !repl_failover_running() && !repl_offset_is_final()) repl_feed_ping();
+    if (replicas.len && ping_due && may_ping()) repl_feed_ping();
     keep_alive();
     close_silent(now);
     free_idle_backlog(now);

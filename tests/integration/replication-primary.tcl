@@ -433,6 +433,16 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_replicas 0
     }
 
+    test "a replica does not stay at offset 0: a PING follows its first acknowledgement" {
+        start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600}} {
+            start_server {} {
+                r replicaof 127.0.0.1 [srv -1 port]
+                wait_for_condition 10000 {[info_field replication master_link_status] eq "up" &&
+                                          [info_field replication slave_repl_offset] == 14}
+            }
+        }
+    }
+
     test "PING comes with the stream each repl-ping-replica-period" {
         with_config {repl-ping-replica-period 1} {
             lassign [replica_full_sync] c
