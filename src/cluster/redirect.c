@@ -72,6 +72,10 @@ static int slot_of(const struct command *command, int argc, const struct slice *
     return slot;
 }
 
+int redirect_slot(const struct command *command, int argc, const struct slice *argv) {
+    return slot_of(command, argc, argv);
+}
+
 /* --- Keys of an open slot --- */
 
 struct presence {
@@ -137,9 +141,13 @@ static const char *decide(struct client *client, const struct command *command, 
     const struct cluster_node *target = slots_migrating_to(&cluster->slots, slot);
     if (owner != cluster_shard_primary(cluster)) target = NULL;
     bool imports = slots_importing_from(&cluster->slots, slot) != NULL;
+    /* A replica has the open slots of its primary for its readers only. */
+    if (node_is_replica(myself) && !reads_only) {
+        target = NULL;
+        imports = false;
+    }
     struct presence presence = {.db = client->db};
-    if ((target || imports) && (node_is_primary(myself) || reads_only) && !channels &&
-        (executes || transaction_queued(client) < 0)) {
+    if ((target || imports) && !channels && (executes || transaction_queued(client) < 0)) {
         if (executes)
             transaction_each(client, presence_see, &presence);
         else

@@ -6,6 +6,10 @@ struct server_part;
 extern const struct server_part redirect_part;
 /* Installs the filter. Call it once, when this server is a node of a cluster. */
 void redirect_start(void);
+struct command;
+struct slice;
+/* The slot of the keys and shard channels of a command; negative: it has none, or several. */
+int redirect_slot(const struct command *command, int argc, const struct slice *argv);
 /* Something has changed that clients may wait in vain for: checks them at the end of the turn. */
 void redirect_check_waits(void);
 #endif

@@ -1,11 +1,18 @@
 /* slot_stats.c: CLUSTER SLOT-STATS: keys of each slot, and with cluster-slot-stats-enabled its time and bytes.
  *
- * While the option is on, the calls of clients are observed: a call counts for the slot that redirection has found. The
- * calls of a script or a transaction count as a whole; only the requests that a transaction has queued add their bytes.
- * Bytes out are replies, messages of shard channels, and the stream to each replica, without the SELECT in it. The
- * statistics of a slot begin again when it gets another owner. Without the option nothing listens. */
+ * While the option is on, the calls of clients are observed: a call counts for the slot that redirection has found. As
+ * in Valkey:
+ *  - Requests that are refused or queued add their bytes, too.
+ *  - A script or a transaction is one call, for the time. A command of a script adds its reply to the slot of its keys;
+ *    the script itself counts for the slot of the last command, or for none if it may use several slots. A command of
+ *    a transaction adds all that EXEC has replied so far.
+ *  - Bytes out are replies, messages of shard channels, and the stream to each replica, without the SELECT in it, and
+ *    without what a script that may use several slots has changed.
+ *  - A replica counts the commands of its primary's stream.
+ * The statistics of a slot begin again when it gets another owner. Without the option nothing listens. */
 #include "cluster/slot_stats.h"
 #include "cluster/options.h"
+#include "cluster/redirect.h"
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
@@ -17,6 +24,7 @@
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
+#include "server/script_hooks.h"
 #include "server/server.h"
 #include <stdlib.h>
 
@@ -24,6 +32,7 @@ enum { MULTI_BYTES = 15 /* of the request that EXEC completes */ };
 
 static struct costs { uint64_t ticks, bytes_in, bytes_out; } * costs; /* of each slot; NULL: the option is off */
 static uint64_t replied;  /* by the client of the outermost call, when it began */
+static int own_slot;      /* that the outermost call counts for; -1: for none */
 static bool call_watched; /* not for an EXEC that has switched the option on */
 
 /* --- Counting --- */
@@ -31,7 +40,46 @@ static bool call_watched; /* not for an EXEC that has switched the option on */
 static void before_call(struct call *call) {
     if (dispatch_is_nested()) return;
     call_watched = true;
-    if (call->slot >= 0 && call->client->conn) replied = client_reply_bytes(call->client);
+    own_slot = call->slot;
+    if (call->client->conn) replied = client_reply_bytes(call->client);
+}
+
+static bool any_slot(void) {
+    return script_hooks && script_hooks->any_slot();
+}
+
+static size_t digits(size_t number) {
+    char text[NUMBER_TEXT_MAX];
+    return format_uint64(text, number);
+}
+static size_t request_size(int argc, const struct slice *argv) {
+    enum { FRAME = 3 /* type and line end */ };
+    size_t bytes = FRAME + digits((size_t)argc);
+    for (int i = 0; i < argc; i++) bytes += FRAME + digits(argv[i].len) + argv[i].len + 2;
+    return bytes;
+}
+
+static void stopped(struct client *client, const struct command *command, size_t size) {
+    if (command->spec->flags & CMD_RUNS_QUEUED) return;
+    int slot = redirect_slot(command, client->reader.argc, client->reader.argv);
+    if (slot >= 0) costs[slot].bytes_in += size;
+}
+
+static void count_stream(const struct call *call, uint64_t ticks) {
+    bool executes = call->command->spec->flags & CMD_RUNS_QUEUED;
+    int slot = executes ? own_slot : redirect_slot(call->command, call->argc, call->argv);
+    if (dispatch_is_nested()) {
+        own_slot = slot; /* EXEC counts for the slot of its last command */
+    } else if (slot >= 0) {
+        costs[slot].bytes_in += request_size(call->argc, call->argv) + (executes ? MULTI_BYTES : 0);
+        costs[slot].ticks += ticks;
+    }
+}
+
+static void count_script_command(const struct call *call) {
+    const struct memory_output *replies = container_of(call->reply->out, struct memory_output, out);
+    if (call->slot >= 0) costs[call->slot].bytes_out += memory_output_slice(replies).len;
+    own_slot = any_slot() ? -1 : call->slot;
 }
 
 static void count_request(struct costs *of, const struct call *call) {
@@ -47,31 +95,34 @@ static void count_request(struct costs *of, const struct call *call) {
 }
 
 static void after_call(struct call *call, uint64_t ticks) {
-    if (call->slot < 0 || call->blocked || !call->client->conn || !call_watched) return;
-    struct costs *of = &costs[call->slot];
-    if (!dispatch_is_nested()) {
+    const struct client *client = call->client;
+    if (!call_watched || call->blocked) return;
+    if (client->flags & CLIENT_INTERNAL) {
+        count_script_command(call);
+        return;
+    }
+    if (!client->conn) return;
+    if (client->flags & CLIENT_PRIMARY) {
+        count_stream(call, ticks);
+        return;
+    }
+    int slot = client->flags & CLIENT_CALLED_AGAIN ? call->slot : own_slot;
+    if (slot < 0) return;
+    struct costs *of = &costs[slot];
+    if (dispatch_is_nested()) {
+        of->bytes_out += client_reply_bytes(client) - replied;
+    } else if (!(call->command->spec->flags & CMD_RUNS_QUEUED) || !client->reply.failed) { /* not EXECABORT */
         of->ticks += ticks;
         count_request(of, call);
-    } else if (transaction_runs(call->client)) {
-        of->bytes_in += transaction_request_size(call->client);
     }
 }
 static struct call_listener call_listener = {.before = before_call, .after = after_call, .again = true};
 
-static size_t digits(size_t number) {
-    char text[NUMBER_TEXT_MAX];
-    return format_uint64(text, number);
-}
-
 static void count_propagation(struct propagation_listener *self, const struct propagation *propagation) {
-    enum { FRAME = 3 /* type and line end */ };
-    if (propagation->slot < 0 || !replicas.len) return;
-    size_t bytes = FRAME + digits((size_t)propagation->argc);
-    for (int i = 0; i < propagation->argc; i++) {
-        size_t len = propagation->argv[i].len;
-        bytes += FRAME + digits(len) + len + 2;
-    }
-    costs[propagation->slot].bytes_out += bytes * replicas.len;
+    const struct client *client = dispatch_requester();
+    if (propagation->slot < 0 || !replicas.len || any_slot()) return;
+    if (client && client->flags & CLIENT_CALLED_AGAIN) return;
+    costs[propagation->slot].bytes_out += request_size(propagation->argc, propagation->argv) * replicas.len;
 }
 static struct propagation_listener propagation_listener = {.command = count_propagation, .target = PROPAGATE_REPLICAS};
 
@@ -95,11 +146,13 @@ void slot_stats_configure(void) {
         costs = NULL;
         call_unlisten(&call_listener);
         propagate_unlisten(&propagation_listener);
+        dispatch_stopped = NULL;
     } else {
         costs = mem_calloc(HASH_SLOTS, sizeof(*costs));
         call_watched = false;
         call_listen(&call_listener);
         propagate_listen(&propagation_listener);
+        dispatch_stopped = stopped;
     }
 }
 

@@ -34,6 +34,10 @@ static enum script_access access_of(const char *command, struct slice script) {
     return flags & SCRIPT_NO_WRITES ? SCRIPT_ACCESS_READ : SCRIPT_ACCESS_WRITE;
 }
 
+static bool any_slot(void) {
+    return script_running && script_running->flags & (SCRIPT_WITHOUT_SHEBANG | SCRIPT_ALLOW_CROSS_SLOT);
+}
+
 static const char *load_library(struct slice code, bool replace) {
     return library_load(code, replace, false, NULL);
 }
@@ -44,6 +48,7 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
 
 static const struct script_hooks hooks = {.usage = usage,
                                           .access = access_of,
+                                          .any_slot = any_slot,
                                           .reset_stats = script_cache_reset_stats,
                                           .libraries = libraries_code,
                                           .load_library = load_library,

@@ -24,6 +24,8 @@ struct script_hooks {
     void (*reset_stats)(void);
     /* Of the script that this call of EVAL, EVALSHA or FCALL names. An unknown script declares nothing. */
     enum script_access (*access)(const char *command, struct slice script);
+    /* A script runs that may use keys of several slots. */
+    bool (*any_slot)(void);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
     /* Loads a library. `replace`: replaces a library of the same name, which is an error otherwise. Returns NULL, or

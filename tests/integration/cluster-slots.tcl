@@ -106,6 +106,13 @@ start_cluster {primaries 2 replicas 1} {
         n 0 asking
         assert_match "-ERR wrong number*" [n 0 -typed get]
         assert_equal $moved [n 0 -typed get "{y}x"]
+        # A replica has the open slot for its readers only.
+        n 2 asking
+        assert_equal $moved [n 2 -typed get "{y}x"]
+        n 2 readonly
+        n 2 asking
+        assert_equal "" [n 2 get "{y}none"]
+        n 2 readwrite
     }
 
     test "a replica that is copied anew has the open slots" {

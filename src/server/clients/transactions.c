@@ -87,11 +87,6 @@ bool transaction_runs(const struct client *client) {
     return t && t->running;
 }
 
-size_t transaction_request_size(const struct client *client) {
-    const struct transaction *t = transaction_of(client);
-    return t && t->runs ? t->runs->wire_size : 0;
-}
-
 const struct command *transaction_exec(const struct client *client) {
     return transaction_runs(client) ? transaction_of(client)->exec : NULL;
 }

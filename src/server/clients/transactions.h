@@ -25,10 +25,9 @@ uint32_t transaction_flags(const struct client *client, uint32_t own);
 int transaction_slot(const struct client *client);
 void transaction_each(const struct client *client,
                       void (*visit)(void *context, const struct command *command, int argc, const struct slice *argv),
-                      void *context);                         /* the queued commands */
-struct db *transaction_db(const struct client *client);       /* the one in which the next queued command will run */
-size_t transaction_request_size(const struct client *client); /* bytes of the queued request that runs; 0: none */
-bool transaction_runs(const struct client *client);           /* EXEC is calling them */
+                      void *context);                   /* the queued commands */
+struct db *transaction_db(const struct client *client); /* the one in which the next queued command will run */
+bool transaction_runs(const struct client *client);     /* EXEC is calling them */
 const struct command *transaction_exec(const struct client *client); /* the EXEC that does; NULL: none */
 /* The blob of an argument of the queued call that runs; see call_take_blob(). NULL: none. Only if transaction_runs().
  */

@@ -466,9 +466,11 @@ static bool filters_pass(struct client *client, const struct command *command, i
     return true;
 }
 
+void (*dispatch_stopped)(struct client *client, const struct command *command, size_t size);
+
 /* Returns true if a filter stopped the request. */
-static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
-                                                    const struct slice *argv, bool *held) {
+static __attribute__((noinline)) bool filters_ask(struct client *client, struct command *command, int argc,
+                                                  const struct slice *argv, bool *held) {
     uint32_t flags = dispatch_flags(client, command, argv);
     list_each(&filters, link) {
         struct command_filter *filter = container_of(link, struct command_filter, link);
@@ -489,6 +491,16 @@ static __attribute__((noinline)) bool filters_apply(struct client *client, struc
         }
     }
     return false;
+}
+
+static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
+                                                    const struct slice *argv, bool *held) {
+    if (likely(!dispatch_stopped) || !client->conn || argv != client->reader.argv)
+        return filters_ask(client, command, argc, argv, held);
+    size_t size = request_wire_size(&client->reader); /* the queue may take parts of the request away */
+    bool stopped = filters_ask(client, command, argc, argv, held);
+    if (stopped && !*held) dispatch_stopped(client, command, size);
+    return stopped;
 }
 
 static const char no_login[] = "NOAUTH Authentication required.";

@@ -65,6 +65,9 @@ void dispatch_refuse(struct client *client, const char *error);
 /* Runs a command that was already checked (EXEC, scripts). slot: see struct call. */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv, int slot);
 
+/* Called for a request of `size` bytes that a filter refused, or took to queue it. NULL: not wanted. */
+extern void (*dispatch_stopped)(struct client *client, const struct command *command, size_t size);
+
 /* Asks the filters of some kinds, a set of 1u << (order / 10), about a command that has the given flags, and does not
  * run it. Returns the error of the first filter that refuses it, NULL: none. For commands of scripts. */
 #define FILTER_BIT(order) (1u << (order) / 10)
