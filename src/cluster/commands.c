@@ -234,7 +234,9 @@ static void replicate_run(struct call *call) {
     struct node_id id;
     if (cluster_is_disabled(call)) return;
     if (call->argc == 4 && slice_is(call->argv[2], "no") && slice_is(call->argv[3], "one")) {
-        reply_done(call, cluster_replicate_no_one(this_cluster, cluster_now()));
+        char who[1024];
+        snprintf(who, sizeof who, "request from '%s'", client_requester_text(call->client));
+        reply_done(call, cluster_replicate_no_one(this_cluster, who, cluster_now()));
         return;
     }
     if (call->argc != 3) {
@@ -251,7 +253,7 @@ static bool failover_by_primary(struct call *call) {
         return false;
     const struct node_id *own = &this_cluster->myself->id;
     char who[1024];
-    snprintf(who, sizeof who, "primary request from '%s'", client_log_text(call->client));
+    snprintf(who, sizeof who, "primary request from '%s'", client_requester_text(call->client));
     if (!slice_equal(call->argv[4], slice_make(own->text, NODE_ID_LEN)))
         reply_ok(call->reply);
     else

@@ -69,8 +69,6 @@ static void link_run(struct call *call) {
                            direction.data);
         return;
     }
-    log_notice("Closing links %.*s node %.40s (%s)", (int)direction.len, direction.data, node->id.text,
-               cluster_requester(call->client));
     if (to || all) kill_link(node->link);
     if (from || all) kill_link(node->inbound);
     reply_ok(call->reply);

@@ -25,7 +25,7 @@
 enum { DELETED_AT_ONCE = 128 /* keys of one DEL */ };
 
 static struct {
-    bool any, role, data;
+    bool any, role, data, other_shard;
     struct slot_bitmap slots; /* whose keys are to be deleted */
 } waiting;
 static bool starting;
@@ -147,7 +147,7 @@ static void drop_data(void *context) {
 
 /* --- The role --- */
 
-static void follow_now(const struct cluster_node *primary) {
+static void follow_now(const struct cluster_node *primary, bool same_shard) {
     int port = tls_for_replication() ? primary->tls_port : primary->port;
     struct slice host = slice_of(primary->address);
     if (!host.len || !port) return; /* its address comes with a message */
@@ -155,7 +155,7 @@ static void follow_now(const struct cluster_node *primary) {
     if (starting)
         role_follow(host, port);
     else
-        repl_follow(host, port, false);
+        repl_follow(host, port, same_shard ? REPL_FOLLOW : REPL_FOLLOW_UNRELATED);
 }
 
 static void role_now(void) {
@@ -163,17 +163,18 @@ static void role_now(void) {
     if (node_is_primary(myself))
         repl_lead();
     else if (myself->primary)
-        follow_now(myself->primary);
+        follow_now(myself->primary, !waiting.other_shard);
     cluster_role_changed();
 }
 
-static void follow(void *context, const struct cluster_node *primary) {
+static void follow(void *context, const struct cluster_node *primary, bool same_shard) {
     if (!this_cluster) return; /* nodes.conf is being read: effects_start() */
     if (must_wait()) {
         waiting.any = waiting.role = true;
+        waiting.other_shard |= !same_shard;
         return;
     }
-    follow_now(primary);
+    follow_now(primary, same_shard);
     cluster_role_changed();
 }
 

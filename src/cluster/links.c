@@ -104,18 +104,21 @@ void links_send(void *context, struct cluster_link *link, const struct bus_messa
 
 /* --- Events of the bus --- */
 
-static void address_text(const struct bus_link *link, bool peer, char text[static NODE_ADDRESS_MAX]) {
+/* Returns the port. */
+static uint16_t address_text(const struct bus_link *link, bool peer, char text[static NODE_ADDRESS_MAX]) {
     struct address address;
     text[0] = 0;
-    if (bus_link_address(link, peer, &address))
-        snprintf(text, NODE_ADDRESS_MAX, "%.*s", NODE_ADDRESS_MAX - 1, address.host);
+    if (!bus_link_address(link, peer, &address)) return 0;
+    snprintf(text, NODE_ADDRESS_MAX, "%.*s", NODE_ADDRESS_MAX - 1, address.host);
+    return (uint16_t)address.port;
 }
 
 static void accepted(struct bus_link *link) {
     char peer[NODE_ADDRESS_MAX], local[NODE_ADDRESS_MAX];
-    address_text(link, true, peer);
+    uint16_t port = address_text(link, true, peer);
     address_text(link, false, local);
-    struct cluster_link *new = cluster_link_accepted(this_cluster, peer, local, cluster_now());
+    log_verbose("Accepting cluster node connection from %s:%u", peer, port);
+    struct cluster_link *new = cluster_link_accepted(this_cluster, peer, port, local, cluster_now());
     new->host = link;
     link->owner = new;
 }
@@ -167,11 +170,12 @@ static void log_end(const struct bus_link *link, enum bus_end reason) {
         log_warning("Freeing cluster link(to node %.40s, used memory: %zu) due to exceeding send buffer memory limit.",
                     node ? node->id.text : "", bus_link_memory(link));
     } else if (!cluster_link->connected && !link->inbound) {
-        log_debug("Unable to connect to Cluster Node [%s]:%d -> %s", node ? node->address : "",
-                  node ? node->bus_port : 0, bus_link_error(link));
+        log_verbose("Connection with Node %.40s at %s:%d failed: %s", node ? node->id.text : "",
+                    node ? node->address : "", node ? node->bus_port : 0, bus_link_error(link));
     } else if (reason == BUS_END_PEER) {
-        log_debug("I/O error reading from node link (node: %.40s, inbound: %d): %s", node ? node->id.text : "",
-                  link->inbound, bus_link_error(link));
+        log_debug("I/O error reading from node link (%.40s:%s) (%s): %s", node ? node->id.text : "<unknown>",
+                  link->inbound ? "inbound" : "outbound", node ? node_name(node) : "<unknown>",
+                  link->conn->error ? bus_link_error(link) : "connection closed");
     }
 }
 

@@ -50,7 +50,7 @@ int64_t cluster_now(void) {
 
 const char *cluster_requester(const struct client *client) {
     static char text[1024];
-    snprintf(text, sizeof text, "user request from '%s'", client_log_text((struct client *)(uintptr_t)client));
+    snprintf(text, sizeof text, "user request from '%s'", client_requester_text(client));
     return text;
 }
 

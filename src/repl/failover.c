@@ -102,7 +102,7 @@ static struct replica *target_synced(void) {
 static void hand_over(void) {
     failover.state = FAILOVER_RUNS;
     sync_follow();
-    repl_follow(slice_of(failover.host), failover.port, true);
+    repl_follow(slice_of(failover.host), failover.port, REPL_FOLLOW_FAILOVER);
 }
 
 static void check_target(void) {
@@ -247,7 +247,7 @@ bool repl_failover_asked(struct call *call) {
         return false;
     }
     repl_lead();
-    log_notice("PRIMARY MODE enabled (failover request from '%s')", client_log_text(call->client));
+    log_notice("PRIMARY MODE enabled (failover request from '%s')", client_requester_text(call->client));
     return true;
 }
 

@@ -96,8 +96,12 @@ bool repl_replicas_are_own(void);
 void repl_note_own_command(void);
 
 /* --- Roles (replica.c), for REPLICAOF --- */
-/* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */
-void repl_follow(struct slice host, int port, bool failover);
+enum repl_follow {
+    REPL_FOLLOW,           /* with a partial synchronization if that is possible */
+    REPL_FOLLOW_UNRELATED, /* the primary has another data set: without one */
+    REPL_FOLLOW_FAILOVER   /* PSYNC asks the primary to hand over to this server (FAILOVER) */
+};
+void repl_follow(struct slice host, int port, enum repl_follow how);
 void repl_lead(void);
 /* Ends the link to the primary and keeps the position. `again`: the replica connects again within a second. */
 void repl_drop_link(bool again);

@@ -462,15 +462,21 @@ static void log_cached_position(void) {
         "able to synchronize with the new primary with just a partial transfer.");
 }
 
-void repl_follow(struct slice host, int port, bool failover) {
-    bool was_replica = role->is_replica;
+void repl_follow(struct slice host, int port, enum repl_follow how) {
+    bool was_replica = role->is_replica, failover = how == REPL_FOLLOW_FAILOVER;
     handshake_close();
     link.known = false;
     role_follow(host, port);
     if (!was_replica) {
         if (!failover) repl_end_waits(); /* failover.c does it when the failover has succeeded */
-        log_cached_position();
-        role_set_position_known(true);
+        if (how != REPL_FOLLOW_UNRELATED) {
+            log_cached_position();
+            role_set_position_known(true);
+        }
+    }
+    if (how == REPL_FOLLOW_UNRELATED && role->position.known) {
+        log_notice("Discarding previously cached primary state.");
+        role_set_position_known(false);
     }
     repl_disconnect_replicas("the primary of this server changed");
     link.phase = PHASE_WAIT;
@@ -516,7 +522,7 @@ static void replicaof_run(struct call *call) {
             if (!sync_leads()) sync_stand();
         } else if (role->is_replica) {
             repl_lead();
-            log_notice("PRIMARY MODE enabled (user request from '%s')", client_log_text(call->client));
+            log_notice("PRIMARY MODE enabled (user request from '%s')", client_requester_text(call->client));
         }
         reply_ok(call->reply);
         return;
@@ -537,9 +543,9 @@ static void replicaof_run(struct call *call) {
         return;
     }
     sync_follow();
-    repl_follow(host, (int)port, false);
+    repl_follow(host, (int)port, REPL_FOLLOW);
     log_notice("REPLICAOF %.*s:%d enabled (user request from '%s')", (int)host.len, host.data, (int)port,
-               client_log_text(call->client));
+               client_requester_text(call->client));
     reply_ok(call->reply);
 }
 

@@ -57,7 +57,7 @@ static void save(void *context, bool durable) {
     saved_vote_epoch = cluster->last_vote_epoch;
 }
 static void log_line(void *context, enum log_level level, const char *text) {}
-static void follow(void *context, const struct cluster_node *primary) {
+static void follow(void *context, const struct cluster_node *primary, bool same_shard) {
     FUZZ_CHECK(primary != cluster->myself, "it follows itself");
 }
 static void nothing(void *context) {}
@@ -198,7 +198,7 @@ static void command(struct input *input) {
     case 0: cluster_meet(cluster, "10.0.0.1", 1, 2, "fuzz", now_ms); break;
     case 1: cluster_forget(cluster, &id, "fuzz", now_ms); break;
     case 2: cluster_replicate(cluster, &id, now_ms); break;
-    case 3: cluster_replicate_no_one(cluster, now_ms); break;
+    case 3: cluster_replicate_no_one(cluster, "fuzz", now_ms); break;
     case 4: cluster_reset(cluster, slot & 64, "fuzz", now_ms); break;
     case 5: cluster_bump_epoch(cluster, now_ms); break;
     case 6: cluster_failover(cluster, slot / 64 % 4, "fuzz", now_ms); break;
@@ -244,7 +244,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
         case 0:
         case 1:
         case 2: receive(&input); break;
-        case 3: cluster_link_accepted(cluster, "10.0.0.9", "10.0.0.1", now_ms); break;
+        case 3: cluster_link_accepted(cluster, "10.0.0.9", 1, "10.0.0.1", now_ms); break;
         case 4:
             now_ms += step < 128 ? 100 : 1500;
             cluster_tick(cluster, now_ms);

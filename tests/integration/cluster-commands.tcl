@@ -100,6 +100,7 @@ start_server $node {
         assert_equal OK [r cluster reset]
         assert_equal $id [id 0]
         assert_not_equal $shard [r cluster myshardid]
+        wait_for_log "Moving myself to a new shard [r cluster myshardid]."
         assert_equal OK [r cluster reset hard]
         assert_not_equal $id [id 0]
         assert_equal OK [r cluster set-config-epoch 5]
@@ -228,8 +229,12 @@ start_server $node {
             }
 
             test "a replica that follows no one is an empty primary" {
+                set from [log_size 0]
                 assert_equal OK [r cluster replicate no one]
                 assert_equal {myself master} [flags 0 [id 0]]
+                wait_for_log "Stop replication and turning myself into empty primary (request from 'id=* addr=*\
+                    laddr=*:[srv port] fd=* name=* user=* lib-name=* lib-ver=*')." $from
+                wait_for_log "Moving myself to a new shard [r cluster myshardid]." $from
                 assert_equal 0 [r dbsize]
                 assert_equal OK [r cluster replicate no one]
             }

@@ -346,7 +346,7 @@ static void effect_log(void *context, enum log_level level, const char *text) {
         }
     }
 }
-static void effect_follow(void *context, const struct cluster_node *primary) {
+static void effect_follow(void *context, const struct cluster_node *primary, bool same_shard) {
     struct sim_machine *machine = context;
     int target = sim_index(primary->address);
     if (machine->following == target) return;
@@ -531,7 +531,7 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
         break;
     case SIM_ACCEPT:
         if (connection->broken) break;
-        connection->link_b = cluster_link_accepted(machine->cluster, sim->machines[connection->a].address,
+        connection->link_b = cluster_link_accepted(machine->cluster, sim->machines[connection->a].address, 1,
                                                    machine->address, sim_time(machine));
         connection->link_b->host = connection;
         break;

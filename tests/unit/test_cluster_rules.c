@@ -185,7 +185,7 @@ static void replicate_checks_its_target(void **state) {
     assert_null(cluster_replicate(cluster_at(3), id_at(1), time_at(3)));
     sim_agree(&sim, 5000);
     assert_int_equal(sim.machines[3].following, 1);
-    assert_null(cluster_replicate_no_one(cluster_at(3), time_at(3)));
+    assert_null(cluster_replicate_no_one(cluster_at(3), "test", time_at(3)));
     assert_true(node_is_primary(cluster_at(3)->myself));
     sim_agree(&sim, 5000);
     assert_false(nodes_share_shard(node_of(0, 3), node_of(0, 1)));
@@ -429,7 +429,7 @@ static void votes_need_a_failed_primary_and_a_new_epoch(void **state) {
 static void strangers_have_no_influence(void **state) {
     build(6, 3);
     struct cluster *cluster = cluster_at(0);
-    struct cluster_link *link = cluster_link_accepted(cluster, "10.9.9.9", "10.0.0.0", time_at(0));
+    struct cluster_link *link = cluster_link_accepted(cluster, "10.9.9.9", 1, "10.0.0.0", time_at(0));
     struct sim_connection *connection = calloc(1, sizeof *connection);
     *connection = (struct sim_connection){.a = 5, .b = 0, .life_b = sim.machines[0].life, .link_b = link};
     link->host = connection;

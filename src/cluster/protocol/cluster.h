@@ -71,6 +71,7 @@ struct cluster_link {
     int64_t created_ms;
     int64_t pong_ms;                                      /* last PONG on this link: light messages may be sent */
     char peer[NODE_ADDRESS_MAX], local[NODE_ADDRESS_MAX]; /* addresses of the connection */
+    uint16_t peer_port;                                   /* for the log */
     void *host;                                           /* the host's own */
     struct cluster_link *previous, *next;
 };
@@ -100,8 +101,9 @@ struct cluster_effects {
     /* Disk and log */
     void (*save)(void *context, bool durable);
     void (*log)(void *context, enum log_level level, const char *text);
-    /* The server. follow() may name the node that is followed already, with another address. */
-    void (*follow)(void *context, const struct cluster_node *primary);
+    /* The server. follow() may name the node that is followed already, with another address. The data set of another
+     * shard has another history: no partial synchronization. */
+    void (*follow)(void *context, const struct cluster_node *primary, bool same_shard);
     void (*lead)(void *context);
     void (*drop_data)(void *context); /* delete all keys: this node became empty */
     void (*slot_moved)(void *context, unsigned slot, const struct cluster_node *from, const struct cluster_node *to);
@@ -179,8 +181,8 @@ void cluster_free(struct cluster *cluster); /* closes no links: the host has don
 void cluster_configure(struct cluster *cluster, const struct cluster_settings *settings, int64_t now_ms);
 
 /* The addresses are texts without a port. */
-struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *peer, const char *local,
-                                           int64_t now_ms);
+struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *peer, uint16_t peer_port,
+                                           const char *local, int64_t now_ms);
 void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, const char *local, int64_t now_ms);
 /* The link is gone: closed by the peer, broken, or never established. Frees it. `refused`: the peer's machine answers,
  * but nothing listens. */
@@ -197,7 +199,7 @@ const char *cluster_meet(struct cluster *cluster, const char *address, uint16_t 
                          const char *who, int64_t now_ms);
 const char *cluster_forget(struct cluster *cluster, const struct node_id *id, const char *who, int64_t now_ms);
 const char *cluster_replicate(struct cluster *cluster, const struct node_id *id, int64_t now_ms);
-const char *cluster_replicate_no_one(struct cluster *cluster, int64_t now_ms);
+const char *cluster_replicate_no_one(struct cluster *cluster, const char *who, int64_t now_ms);
 const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, int64_t now_ms);
 const char *cluster_set_config_epoch(struct cluster *cluster, int64_t epoch, int64_t now_ms);
 bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms); /* false: it is the largest already */

@@ -163,7 +163,7 @@ struct cluster *cluster_new_from(const struct nodes_file *file, const struct clu
     cluster->current_epoch = file->current_epoch;
     cluster->current_epoch = max_config_epoch(cluster);
     failure_primary_changed(cluster);
-    if (node_is_replica(myself) && myself->primary) effects->follow(context, myself->primary);
+    if (node_is_replica(myself) && myself->primary) effects->follow(context, myself->primary, true);
     cluster->unsaved = UNSAVED_SELF; /* the address may be new, and the file may be of an older version */
     return cluster;
 }

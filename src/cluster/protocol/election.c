@@ -94,11 +94,11 @@ void election_reset(struct cluster *cluster) {
 void election_see_epoch(struct cluster *cluster, const struct cluster_node *claimant) {
     const struct election *election = &cluster->election;
     if (!election->sent || claimant->config_epoch < election->epoch || !node_is_replica(cluster->myself)) return;
-    say_notice(cluster,
-               "Failover election in progress for epoch %llu, but received a claim from node " NODE_FORMAT
-               " with an equal or higher epoch %llu. Resetting the election since we cannot win an election in the "
-               "past.",
-               (unsigned long long)election->epoch, NODE_TEXT(claimant), (unsigned long long)claimant->config_epoch);
+    say_warning(cluster,
+                "Failover election in progress for epoch %llu, but received a claim from node " NODE_FORMAT
+                " with an equal or higher epoch %llu. Resetting the election since we cannot win an election in the "
+                "past.",
+                (unsigned long long)election->epoch, NODE_TEXT(claimant), (unsigned long long)claimant->config_epoch);
     election_reset(cluster);
 }
 

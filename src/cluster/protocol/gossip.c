@@ -11,6 +11,7 @@
  * depend on luck. Behind a brief header (repeat.c) the sample is brief, too, except for nodes that the receiver may not
  * know yet and for one node that corrects whatever went wrong. */
 #include "cluster/protocol/machine.h"
+#include "cluster/protocol/nodes_file.h"
 #include "lib/system/memory.h"
 #include <stdio.h>
 
@@ -131,7 +132,10 @@ void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type
     message_begin(cluster, &message, type);
     if (type == BUS_PING && node && !link->inbound) node->ping_sent_ms = cluster->now_ms;
     message.has_extensions = link->extensions || (node && node->flags & NODE_EXTENSIONS);
-    if (message.has_extensions) fill_extensions(cluster, &message.extensions);
+    if (message.has_extensions)
+        fill_extensions(cluster, &message.extensions);
+    else
+        say_debug(cluster, "Unable to send extensions data, however setting ext data flag to true");
     if (repeat_is_possible(link, &message)) {
         message.header.brief = true;
         message.header.digest = link->sent_header;
@@ -140,9 +144,8 @@ void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type
         repeat_sent(link, &message);
     }
     fill_gossip(cluster, &message, node);
-    say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type),
-              node ? node->id.text : "<unknown>", node ? node_name(node) : "<unknown>",
-              link->inbound ? "inbound" : "outbound");
+    say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type), LINK_ID(link),
+              LINK_NAME(link), LINK_DIRECTION(link));
     send_message(cluster, link, &message);
 }
 
@@ -185,6 +188,17 @@ static void take_report_back(struct cluster *cluster, struct cluster_node *sende
                     NODE_TEXT(node));
 }
 
+static void say_gossip(struct cluster *cluster, const struct bus_gossip *entry) {
+    if (log_level > LOG_LEVEL_DEBUG) return;
+    struct memory_output flags;
+    memory_output_init(&flags);
+    node_flags_print(&flags.out, entry->flags);
+    struct slice text = memory_output_slice(&flags);
+    say_debug(cluster, "GOSSIP %.40s %s:%u@%u %.*s", entry->id.text, entry->address, entry->port, entry->bus_port,
+              (int)text.len, text.data);
+    memory_output_free(&flags);
+}
+
 static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry) {
     struct cluster_node *node = nodes_find(&cluster->nodes, &entry->id);
     if (!node) {
@@ -223,6 +237,7 @@ void gossip_process(struct cluster *cluster, struct cluster_node *sender, const 
     for (size_t i = 0; i < message->gossip_count; i++) {
         struct bus_gossip entry;
         bus_gossip_at(message, i, &entry);
+        say_gossip(cluster, &entry);
         process_entry(cluster, sender, &entry);
     }
     for (size_t i = 0; i < message->brief_gossip_count; i++) {
@@ -288,9 +303,9 @@ void gossip_tick(struct cluster *cluster) {
         struct cluster_node *node = cluster->nodes.list[i];
         if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR)) continue;
         if (!node->link || !node->link->connected) continue;
-        /* It does not know us any more, or never did: else it would have dialled. */
-        if (!node->inbound && node->flags & NODE_LIGHT_MODULE && cluster->now_ms - node->inbound_missing_ms > timeout &&
-            cluster->now_ms - node->meet_sent_ms > timeout) {
+        /* It does not know us any more, or never did: else it would have dialled since it answers. */
+        int64_t since_ms = max_i64(max_i64(node->inbound_missing_ms, node->meet_sent_ms), node->link->created_ms);
+        if (!node->inbound && node->flags & NODE_LIGHT_MODULE && cluster->now_ms - since_ms > timeout) {
             say_notice(cluster, "Sending MEET packet to node " NODE_FORMAT " because there is no inbound link for it",
                        NODE_TEXT(node));
             node->meet_sent_ms = cluster->now_ms;

@@ -41,19 +41,24 @@ static void link_free(struct cluster *cluster, struct cluster_link *link) {
     mem_free(link);
 }
 
+static void say_freed(struct cluster *cluster, const struct cluster_link *link) {
+    say_debug(cluster, "Freeing cluster link for node: %.40s:%s (%s)", LINK_ID(link), LINK_DIRECTION(link),
+              LINK_NAME(link));
+}
+
 void link_close(struct cluster *cluster, struct cluster_link *link) {
-    say_debug(cluster, "Freeing cluster link for node: %.40s:%s (%s)", link->node ? link->node->id.text : "<unknown>",
-              link->inbound ? "inbound" : "outbound", link->node ? node_name(link->node) : "<unknown>");
+    say_freed(cluster, link);
     cluster->effects->close(cluster->context, link);
     link_free(cluster, link);
 }
 
-struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *peer, const char *local,
-                                           int64_t now_ms) {
+struct cluster_link *cluster_link_accepted(struct cluster *cluster, const char *peer, uint16_t peer_port,
+                                           const char *local, int64_t now_ms) {
     cluster->now_ms = now_ms;
     struct cluster_link *link = link_new(cluster, NULL);
     link->inbound = link->connected = true;
     snprintf(link->peer, sizeof link->peer, "%s", peer);
+    link->peer_port = peer_port;
     snprintf(link->local, sizeof link->local, "%s", local);
     return link;
 }
@@ -66,6 +71,7 @@ void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, 
     fast_failover_link_connected(node);
     snprintf(link->local, sizeof link->local, "%s", local);
     snprintf(link->peer, sizeof link->peer, "%s", node->address);
+    link->peer_port = node->bus_port;
     /* The silence began with the ping on an older link, if there was one. */
     int64_t ping_sent_ms = node->ping_sent_ms;
     send_ping(cluster, link, node->flags & NODE_MEET ? BUS_MEET : BUS_PING);
@@ -79,6 +85,7 @@ void cluster_link_closed(struct cluster *cluster, struct cluster_link *link, boo
     struct cluster_node *node = link->node;
     bool dialled = !link->inbound;
     struct cluster_link closed = *link;
+    say_freed(cluster, link);
     link_free(cluster, link);
     if (dialled) fast_failover_link_closed(cluster, node, &closed, refused);
 }
@@ -130,7 +137,7 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
         changed_view(cluster);
     else
         changed_table(cluster);
-    if (node == cluster->myself->primary) cluster->effects->follow(cluster->context, node);
+    if (node == cluster->myself->primary) cluster->effects->follow(cluster->context, node, true);
 }
 
 bool address_update(struct cluster *cluster, struct cluster_node *node, const struct cluster_link *link,
@@ -149,12 +156,12 @@ bool address_update(struct cluster *cluster, struct cluster_node *node, const st
     return true;
 }
 
-void myself_take_address(struct cluster *cluster, const char *address) {
+bool myself_take_address(struct cluster *cluster, const char *address) {
     struct cluster_node *myself = cluster->myself;
-    if (!address[0] || strcmp(myself->address, address) == 0) return;
+    if (!address[0] || strcmp(myself->address, address) == 0) return false;
     snprintf(myself->address, sizeof myself->address, "%s", address);
-    say_notice(cluster, "IP address for this node updated to %s", address);
     changed_table(cluster);
+    return true;
 }
 
 /* Returns the new node, or the one of a handshake with this address in progress; NULL: too many. */
@@ -187,6 +194,7 @@ void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, 
     if (link->node && link->node->inbound == link) link->node->inbound = NULL;
     link->node = node;
     node->inbound = link;
+    say_bound(cluster, link);
 }
 
 bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link, struct cluster_node **sender,
@@ -201,6 +209,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
             node_delete(cluster, node);
             return false;
         }
+        bool met = node->flags & NODE_MEET;
         say_debug(cluster, "Renaming node " NODE_FORMAT " into %.40s", NODE_TEXT(node), header->sender.text);
         nodes_rename(&cluster->nodes, node, &header->sender);
         node->flags &= ~(unsigned)(NODE_HANDSHAKE | NODE_MEET);
@@ -208,14 +217,14 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         node->news_ms = cluster->news_ms = cluster->now_ms;
         cluster->handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
-        say_notice(cluster, "Successfully completed handshake with " NODE_FORMAT, NODE_TEXT(node));
+        if (met) say_notice(cluster, "Successfully completed handshake with " NODE_FORMAT, NODE_TEXT(node));
         changed_table(cluster);
         *sender = node;
     } else if (!node_id_equal(&node->id, &header->sender)) {
-        say_debug(cluster,
-                  "PONG contains mismatching sender ID. About node " NODE_FORMAT
-                  " in shard %.40s added %lld ms ago, having flags %u",
-                  NODE_TEXT(node), SHARD_TEXT(node), (long long)(cluster->now_ms - node->created_ms), node->flags);
+        say_notice(cluster,
+                   "PONG contains mismatching sender ID. About node " NODE_FORMAT
+                   " in shard %.40s added %lld ms ago, having flags %u",
+                   NODE_TEXT(node), SHARD_TEXT(node), (long long)(cluster->now_ms - node->created_ms), node->flags);
         link_close(cluster, link);
         node->flags |= NODE_NOADDR;
         node->address[0] = 0;
@@ -288,6 +297,7 @@ const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, i
     if (node_is_primary(myself) && facts.has_keys)
         return "CLUSTER RESET can't be called with master nodes containing keys";
     say_notice(cluster, "Cluster reset (%s).", who);
+    move_to_new_shard(cluster);
     if (node_is_replica(myself)) {
         node_set_role_primary(cluster, myself);
         cluster->effects->lead(cluster->context);
@@ -305,8 +315,6 @@ const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, i
         else
             node_delete(cluster, node);
     }
-    say_notice(cluster, "Moving myself to a new shard ID.");
-    random_id(cluster, &myself->shard);
     if (hard) {
         cluster->current_epoch = cluster->last_vote_epoch = myself->config_epoch = 0;
         say_notice(cluster, "configEpoch set to 0 via CLUSTER RESET HARD");

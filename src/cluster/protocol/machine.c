@@ -185,6 +185,16 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     }
 }
 
+static void say_received(struct cluster *cluster, const struct cluster_link *link, unsigned type) {
+    say_debug(cluster, "%s packet received from: %.40s (%s) from client: %s:%u", bus_type_name(type), LINK_ID(link),
+              LINK_NAME(link), link->peer, link->peer_port);
+}
+
+void say_bound(struct cluster *cluster, const struct cluster_link *link) {
+    say_verbose(cluster, "Bound cluster node " NODE_FORMAT " to connection of client %s:%u", NODE_TEXT(link->node),
+                link->peer, link->peer_port);
+}
+
 static void bind_inbound(struct cluster *cluster, struct cluster_link *link, struct cluster_node *node) {
     if (!link->inbound || link->node == node) return;
     if (link->node && link->node->inbound == link) {
@@ -195,7 +205,7 @@ static void bind_inbound(struct cluster *cluster, struct cluster_link *link, str
     if (node->inbound) link_close(cluster, node->inbound);
     link->node = node;
     node->inbound = link;
-    say_verbose(cluster, "Bound cluster node " NODE_FORMAT " to connection of client %s", NODE_TEXT(node), link->peer);
+    say_bound(cluster, link);
 }
 
 static void receive_light(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
@@ -220,8 +230,9 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
     const struct bus_header *header = &message->header;
     if (header->type != BUS_PONG) {
         /* A MEET tells this node under which address others reach it. */
-        if ((header->type == BUS_MEET || !cluster->myself->address[0]) && !cluster->settings.address[0])
-            myself_take_address(cluster, link->local);
+        if ((header->type == BUS_MEET || !cluster->myself->address[0]) && !cluster->settings.address[0] &&
+            myself_take_address(cluster, link->local))
+            say_notice(cluster, "IP address for this node updated to %s", link->local);
         if (header->type == BUS_MEET && link->inbound) {
             if (!sender) handshake_receive_meet(cluster, link, message);
             if (sender && sender != cluster->myself && sender->link &&
@@ -233,7 +244,10 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
                 link_close(cluster, sender->link);
             }
         }
+        say_received(cluster, link, header->type);
         send_ping(cluster, link, BUS_PONG);
+    } else {
+        say_received(cluster, link, header->type);
     }
     if (!link->inbound && link->node) {
         bool known = sender != NULL;
@@ -272,6 +286,7 @@ static void receive_whole(struct cluster *cluster, struct cluster_link *link, co
         receive_ping(cluster, link, sender, message);
         return;
     }
+    say_received(cluster, link, header->type);
     if (!sender || sender == cluster->myself) return;
     switch (header->type) {
     case BUS_FAIL: {

@@ -23,9 +23,13 @@ void say(struct cluster *cluster, enum log_level level, const char *format, ...)
 #define say_debug(cluster, ...)   say((cluster), LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define say_warning(cluster, ...) say((cluster), LOG_LEVEL_WARNING, __VA_ARGS__)
 /* "<id> (<name>)" of a node in a log line. */
-#define NODE_FORMAT      "%.40s (%s)"
-#define NODE_TEXT(node)  (node)->id.text, node_name(node)
-#define SHARD_TEXT(node) (node)->shard.text
+#define NODE_FORMAT          "%.40s (%s)"
+#define NODE_TEXT(node)      (node)->id.text, node_name(node)
+#define SHARD_TEXT(node)     (node)->shard.text
+#define LINK_ID(link)        ((link)->node ? (link)->node->id.text : "<unknown>")
+#define LINK_NAME(link)      ((link)->node ? node_name((link)->node) : "<unknown>")
+#define LINK_DIRECTION(link) ((link)->inbound ? "inbound" : "outbound")
+void say_bound(struct cluster *cluster, const struct cluster_link *link);
 void changed_self(struct cluster *cluster);  /* saved before the next message leaves */
 void changed_table(struct cluster *cluster); /* saved at the next flush */
 void changed_view(struct cluster *cluster);  /* nothing to save */
@@ -82,7 +86,7 @@ void address_set(struct cluster *cluster, struct cluster_node *node, const char 
                  uint16_t other_port, uint16_t bus_port);
 bool node_is_forgotten(struct cluster *cluster, const struct node_id *id);
 void node_forget(struct cluster *cluster, const struct node_id *id, int64_t ttl_s);
-void myself_take_address(struct cluster *cluster, const char *address);
+bool myself_take_address(struct cluster *cluster, const char *address); /* true: it is another one */
 
 /* failure.c */
 void failure_tick(struct cluster *cluster);
@@ -120,6 +124,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
 void topology_receive_update(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
 void node_set_role_primary(struct cluster *cluster, struct cluster_node *node);
 void follow_node(struct cluster *cluster, struct cluster_node *primary);
+void move_to_new_shard(struct cluster *cluster); /* myself */
 void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard);
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
 void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);

@@ -16,7 +16,7 @@ void manual_reset(struct cluster *cluster) {
 
 void manual_tick(struct cluster *cluster) {
     if (!cluster->manual.end_ms || cluster->now_ms < cluster->manual.end_ms) return;
-    say_notice(cluster, "Manual failover timed out.");
+    say_warning(cluster, "Manual failover timed out.");
     manual_reset(cluster);
 }
 

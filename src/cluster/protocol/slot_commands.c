@@ -187,17 +187,18 @@ const char *cluster_replicate(struct cluster *cluster, const struct node_id *id,
     return NULL;
 }
 
-const char *cluster_replicate_no_one(struct cluster *cluster, int64_t now_ms) {
+const char *cluster_replicate_no_one(struct cluster *cluster, const char *who, int64_t now_ms) {
     cluster->now_ms = now_ms;
     struct cluster_node *myself = cluster->myself;
     if (node_is_primary(myself)) return NULL;
+    say_notice(cluster, "Stop replication and turning myself into empty primary (%s).", who);
     election_reset(cluster);
     manual_reset(cluster);
     node_set_role_primary(cluster, myself);
-    random_id(cluster, &myself->shard);
     slots_close_all(&cluster->slots);
     cluster->effects->lead(cluster->context);
     cluster->effects->drop_data(cluster->context);
+    move_to_new_shard(cluster);
     todo(cluster, TODO_BROADCAST);
     return NULL;
 }

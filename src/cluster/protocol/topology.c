@@ -89,6 +89,13 @@ static void set_primary(struct cluster *cluster, struct cluster_node *node, stru
     if (primary) primary->flags |= NODE_MIGRATE_TO;
 }
 
+void move_to_new_shard(struct cluster *cluster) {
+    struct cluster_node *myself = cluster->myself;
+    random_id(cluster, &myself->shard);
+    say_notice(cluster, "Moving myself to a new shard %.40s.", SHARD_TEXT(myself));
+    changed_self(cluster);
+}
+
 void node_set_role_primary(struct cluster *cluster, struct cluster_node *node) {
     if (node_is_primary(node)) return;
     say_notice(cluster, "Reconfiguring node " NODE_FORMAT " as primary for shard %.40s", NODE_TEXT(node),
@@ -119,7 +126,7 @@ void follow_node(struct cluster *cluster, struct cluster_node *primary) {
     failure_primary_changed(cluster);
     changed_self(cluster);
     todo(cluster, TODO_STATE | TODO_BROADCAST);
-    cluster->effects->follow(cluster->context, primary);
+    cluster->effects->follow(cluster->context, primary, same_shard);
 }
 
 /* The open slots that name a node which was demoted name its primary now. */
@@ -174,8 +181,12 @@ static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, 
 static void close_moved_slot(struct cluster *cluster, unsigned slot, struct cluster_node *from,
                              struct cluster_node *to) {
     struct slot_table *slots = &cluster->slots;
-    if (slots_migrating_to(slots, slot) && (!from || !nodes_share_shard(from, to)))
+    if (slots_migrating_to(slots, slot) && (!from || !nodes_share_shard(from, to))) {
+        const struct cluster_node *target = slots_migrating_to(slots, slot);
+        say_notice(cluster, "Slot %u is no longer being migrated to node " NODE_FORMAT " in shard %.40s.", slot,
+                   NODE_TEXT(target), SHARD_TEXT(target));
         slots_set_migrating(slots, slot, NULL);
+    }
     struct cluster_node *source = slots_importing_from(slots, slot);
     if (!source) return;
     if (source != to && nodes_share_shard(source, to)) {

@@ -212,7 +212,7 @@ static void effect_unfollow(void *context) {
 static void effect_copy_from(void *context, const struct sync_member *member) {
     log_notice("Synchronous replication: copying the newest data from %s:%d before leading", member->host,
                member->port);
-    repl_follow(slice_of(member->host), member->port, false);
+    repl_follow(slice_of(member->host), member->port, REPL_FOLLOW);
 }
 
 static void effect_lead(void *context) {

@@ -127,6 +127,8 @@ bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of
 void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without the line end */
 /* The client's line for the log; hide-user-data-from-log leaves names out. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
+/* Who asked for something, for the log: the fields that do not change. Static, valid until the next call. */
+const char *client_requester_text(const struct client *client);
 const char *client_crash_text(struct client *client); /* the same for a crash report: takes no lock */
 void client_accept(struct listener *listener, struct connection *conn);
 /* Replaces the client's connection by another one with the same peer (io_threads.h). The client, which may be blocked,

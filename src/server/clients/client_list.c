@@ -166,6 +166,22 @@ const char *client_log_text(struct client *client) {
     return log_text(client, false);
 }
 
+const char *client_requester_text(const struct client *client) {
+    static char line[LINE_MAX];
+    char peer[128] = "", local[128] = "";
+    bool redacted = server_settings.hide_user_data;
+    if (client->conn) {
+        conn_format_address(client->conn, true, peer);
+        conn_format_address(client->conn, false, local);
+    }
+    const char *name = client->name ? client->name : "";
+    snprintf(line, sizeof line, "id=%llu addr=%s laddr=%s fd=%d name=%s user=%s lib-name=%s lib-ver=%s",
+             (unsigned long long)client->id, peer, local, client->conn ? conn_fd(client->conn) : -1,
+             redacted ? "*redacted*" : name, redacted ? "*redacted*" : client->user->name,
+             client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "");
+    return line;
+}
+
 const char *client_crash_text(struct client *client) {
     return log_text(client, true);
 }

@@ -105,7 +105,7 @@ static void shutdown_stop_waiting(void) {
 }
 
 void server_shutdown_for(struct client *client, int flags) {
-    log_notice("User requested shutdown... (user request from '%s')", client_log_text(client));
+    log_notice("User requested shutdown... (user request from '%s')", client_requester_text(client));
     if (!server_shutdown(flags)) {
         reply_error(&client->reply, failed);
     } else if (client->conn) { /* waiting */
