@@ -35,6 +35,8 @@ def in_order(events):
     rows = []
     for line in events:
         kind = line.split()[0]
+        if rows and kind == rows[-1][0] == "-script-timeout":
+            continue  # said again while the killed script is still there
         if rows and kind in ANY_ORDER and (kind == rows[-1][0] or {kind, rows[-1][0]} <= {"-role-change",
                                                                                           "+role-change"}):
             rows[-1][1].append(line)
