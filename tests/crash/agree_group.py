@@ -251,7 +251,7 @@ class Group:
     def arguments(rng):
         chosen = ["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16mb", "--repl-ping-replica-period", "1",
                   "--enable-debug-command", "yes", "--busy-reply-threshold", "100", "--repl-timeout", "60",
-                  "--hide-user-data-from-log", "no",
+                  "--hide-user-data-from-log", "no", "--replica-ignore-disk-write-errors", "yes",
                   "--save", rng.choice(["3600 1", "3600 1", "1 1"]),
                   "--client-output-buffer-limit", "replica 256mb 64mb 60"]
         return chosen + ["--appendonly", rng.choice(["yes", "no"]), "--appendfsync", "always",

@@ -22,9 +22,11 @@ VALUES = {
         latency-tracking lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
         lazyfree-lazy-user-flush no-appendfsync-on-rewrite rdb-save-incremental-fsync
         rdbcompression replica-lazy-flush repl-disable-tcp-nodelay repl-diskless-sync
-        replica-ignore-disk-write-errors jemalloc-bg-thread
+        jemalloc-bg-thread
         tls-prefer-server-ciphers tls-session-caching rdb-del-sync-files
         stop-writes-on-bgsave-error""".split()},
+    # With "no" a replica whose child is killed ends by itself, as Valkey's does.
+    "replica-ignore-disk-write-errors": ["yes"],
     "active-expire-effort": ["1", "5", "10"], "hz": ["1", "10", "100", "500"],
     "io-threads": ["1", "2", "3", "4"], "immediate-reply": ["auto", "yes", "no"],
     "list-max-listpack-size": ["-1", "-2", "-5", "4", "128"], "list-compress-depth": ["0", "1", "3"],
