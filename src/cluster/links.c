@@ -167,8 +167,10 @@ static void log_end(const struct bus_link *link, enum bus_end reason) {
     const struct cluster_link *cluster_link = link->owner;
     const struct cluster_node *node = cluster_link->node;
     if (reason == BUS_END_LIMIT) {
-        log_warning("Freeing cluster link(to node %.40s, used memory: %zu) due to exceeding send buffer memory limit.",
-                    node ? node->id.text : "", bus_link_memory(link));
+        log_warning("Freeing cluster link(%s node %.40s (%s), used memory: %zu) due to exceeding send buffer memory "
+                    "limit.",
+                    link->inbound ? "from" : "to", node ? node->id.text : "", node ? node_name(node) : "",
+                    bus_link_memory(link));
     } else if (!cluster_link->connected && !link->inbound) {
         log_verbose("Connection with Node %.40s at %s:%d failed: %s", node ? node->id.text : "",
                     node ? node->address : "", node ? node->bus_port : 0, bus_link_error(link));

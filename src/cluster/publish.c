@@ -30,11 +30,12 @@ void publish_send(struct slice channel, struct slice message, bool shard, size_t
     cluster_publish(this_cluster, channel, message, shard);
 }
 
-/* Slots that come and go within a turn have not left. */
+/* As in Valkey, a failover ends the channels of the slots, too: subscribers learn that they must look for the owner. */
 static bool channel_ends(void *context, struct slice channel) {
     const struct slot_table *slots = &this_cluster->slots;
     unsigned slot = hash_slot(channel);
-    if (!check_all && !slot_bitmap_has(&left, slot)) return false;
+    if (slot_bitmap_has(&left, slot)) return true;
+    if (!check_all) return false;
     return slots->owner[slot] != cluster_shard_primary(this_cluster) && !slots_importing_from(slots, slot);
 }
 
@@ -47,6 +48,7 @@ static void before_wait(void) {
 const struct server_part publish_part = {.name = "cluster-publish", .before_wait = before_wait};
 
 static void slot_moved(unsigned slot, const struct cluster_node *from, const struct cluster_node *to) {
+    if (!from) return;
     slot_bitmap_set(&left, slot);
     check_due = true;
 }

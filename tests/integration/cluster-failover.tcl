@@ -65,6 +65,9 @@ start_cluster {primaries 3 replicas 1} {
     test "CLUSTER FAILOVER exchanges the roles, and nothing is lost" {
         set from [node_log_size 4]
         set primary_from [node_log_size 1]
+        set channel [slot_tag [expr {16384 / 3 + 1}]]
+        set subscribers [lmap i {1 4} {new_client -port [node $i port]}]
+        foreach c $subscribers {assert_equal [list ssubscribe $channel 1] [$c ssubscribe $channel]}
         assert_equal OK [n 4 cluster failover]
         wait_for_node_log 4 "All primary replication stream processed, manual failover can start." $from
         wait_for_node_log 4 "Failover election won: I'm the new primary." $from
@@ -73,6 +76,11 @@ start_cluster {primaries 3 replicas 1} {
         settled
         assert_equal 4 [primary_of 1]
         assert_equal none [info_field_of 1 clients paused_reason]
+        # The slots have another owner: their shard channels end, at both nodes.
+        foreach c $subscribers {
+            assert_equal [list sunsubscribe $channel 0] [$c -read]
+            $c -close
+        }
         check_filled
         check_copies
     }

@@ -79,6 +79,7 @@ start_cluster {primaries 2 replicas 1} {
     }
 
     test "SETSLOT is executed by the replicas, too" {
+        n 1 xgroup create "{y}stream" group $ mkstream ;# for a client that waits, below
         open_slot $slot 1 0
         foreach i {1 3} {assert_match "*\\\[$slot->-[node_id 0]\\\]*" [n $i cluster nodes]}
         foreach i {0 2} {assert_match "*\\\[$slot-<-[node_id 1]\\\]*" [n $i cluster nodes]}
@@ -113,6 +114,17 @@ start_cluster {primaries 2 replicas 1} {
         n 2 asking
         assert_equal "" [n 2 get "{y}none"]
         n 2 readwrite
+    }
+
+    test "a client that waits for a key of the slot is sent after it, as soon as the key has moved" {
+        set c [new_client -port [node 1 port]]
+        $c -send xreadgroup group group consumer block 0 streams "{y}stream" >
+        wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 1}
+        assert_equal OK [n 1 migrate 127.0.0.1 [node 0 port] "{y}stream" 0 5000]
+        assert_equal "-ASK $slot 127.0.0.1:$port(0)" [$c -readline]
+        $c -close
+        n 0 asking
+        assert_equal 1 [n 0 del "{y}stream"]
     }
 
     test "a replica that is copied anew has the open slots" {

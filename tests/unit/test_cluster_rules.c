@@ -252,6 +252,20 @@ static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
     sim_free(&sim);
 }
 
+static void a_replica_takes_over_from_a_primary_without_slots(void **state) {
+    build(5, 3);
+    assert_null(cluster_replicate_no_one(cluster_at(3), "test", time_at(3)));
+    sim_agree(&sim, 5000);
+    struct node_id primary = cluster_at(3)->myself->id;
+    assert_null(cluster_replicate(cluster_at(4), &primary, time_at(4)));
+    sim_agree(&sim, 5000);
+    assert_int_equal(cluster_at(3)->myself->slot_count, 0);
+    sim_freeze(&sim.machines[3], 10000);
+    wait_role(4, true, 10000);
+    assert_false(node_is_primary(node_of(0, 4)) && node_votes(node_of(0, 4)));
+    sim_free(&sim);
+}
+
 static void slots_are_added_and_deleted_all_or_none(void **state) {
     sim_init(&sim, 3, 1, 2000);
     struct slot_bitmap slots = one_slot(5);
@@ -592,6 +606,7 @@ int main(void) {
         cmocka_unit_test(replicate_checks_its_target),
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
+        cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
         cmocka_unit_test(a_primary_in_the_minority_stops_serving),
         cmocka_unit_test(messages_reach_subscribers_of_the_shard_or_all),

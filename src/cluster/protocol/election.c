@@ -195,8 +195,8 @@ void election_handle(struct cluster *cluster) {
     struct election *election = &cluster->election;
     const struct cluster_node *myself = cluster->myself;
     bool manual = cluster->manual.end_ms && cluster->manual.can_start;
-    if (!node_is_replica(myself) || !myself->primary || !myself->primary->slot_count ||
-        (!node_failed(myself->primary) && !manual) || (cluster->settings.replica_no_failover && !manual)) {
+    if (!node_is_replica(myself) || !myself->primary || (!node_failed(myself->primary) && !manual) ||
+        (cluster->settings.replica_no_failover && !manual)) {
         election->logged = WAIT_NOTHING;
         return;
     }

@@ -129,25 +129,39 @@ void follow_node(struct cluster *cluster, struct cluster_node *primary) {
     cluster->effects->follow(cluster->context, primary, same_shard);
 }
 
+static void say_new_source(struct cluster *cluster, unsigned slot, const struct cluster_node *source) {
+    say_verbose(cluster,
+                "Failover occurred in migration source. Update importing source for slot %u to node " NODE_FORMAT
+                " in shard %.40s.",
+                slot, NODE_TEXT(source), SHARD_TEXT(source));
+}
+static void say_new_sources(struct cluster *cluster, unsigned count, const struct cluster_node *source) {
+    if (count)
+        say_notice(cluster,
+                   "A failover occurred in migration source. Update importing source of %u slot(s) to node " NODE_FORMAT
+                   " in shard %.40s.",
+                   count, NODE_TEXT(source), SHARD_TEXT(source));
+}
+
 /* The open slots that name a node which was demoted name its primary now. */
 static void reopen_slots(struct cluster *cluster, struct cluster_node *old, struct cluster_node *primary) {
     struct slot_table *slots = &cluster->slots;
+    unsigned imported = 0;
     for (unsigned slot = 0; slot < HASH_SLOTS && old->migrating_count + old->importing_count > 0; slot++) {
         if (slots_migrating_to(slots, slot) == old) {
             slots_set_migrating(slots, slot, primary);
-            say_notice(cluster,
-                       "Failover occurred in migration target. Slot %u is now being migrated to node " NODE_FORMAT
-                       " in shard %.40s.",
-                       slot, NODE_TEXT(primary), SHARD_TEXT(primary));
+            say_verbose(cluster,
+                        "Failover occurred in migration target. Slot %u is now being migrated to node " NODE_FORMAT
+                        " in shard %.40s.",
+                        slot, NODE_TEXT(primary), SHARD_TEXT(primary));
         }
         if (slots_importing_from(slots, slot) == old) {
             slots_set_importing(slots, slot, primary);
-            say_notice(cluster,
-                       "Failover occurred in migration source. Update importing source for slot %u to node " NODE_FORMAT
-                       " in shard %.40s.",
-                       slot, NODE_TEXT(primary), SHARD_TEXT(primary));
+            say_new_source(cluster, slot, primary);
+            imported++;
         }
     }
+    say_new_sources(cluster, imported, primary);
 }
 
 /* A run of slots that move between the same nodes, for one log line. */
@@ -178,7 +192,8 @@ static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, 
     }
 }
 
-static void close_moved_slot(struct cluster *cluster, unsigned slot, struct cluster_node *from,
+/* True: the slot is imported from this node now. */
+static bool close_moved_slot(struct cluster *cluster, unsigned slot, struct cluster_node *from,
                              struct cluster_node *to) {
     struct slot_table *slots = &cluster->slots;
     if (slots_migrating_to(slots, slot) && (!from || !nodes_share_shard(from, to))) {
@@ -188,16 +203,16 @@ static void close_moved_slot(struct cluster *cluster, unsigned slot, struct clus
         slots_set_migrating(slots, slot, NULL);
     }
     struct cluster_node *source = slots_importing_from(slots, slot);
-    if (!source) return;
-    if (source != to && nodes_share_shard(source, to)) {
+    if (!source || source == to) return false;
+    if (nodes_share_shard(source, to)) {
         slots_set_importing(slots, slot, to);
-        say_notice(cluster,
-                   "Failover occurred in migration source. Update importing source for slot %u to node " NODE_FORMAT
-                   " in shard %.40s.",
-                   slot, NODE_TEXT(to), SHARD_TEXT(to));
-    } else if (source != to) {
-        slots_set_importing(slots, slot, NULL);
+        say_new_source(cluster, slot, to);
+        return true;
     }
+    say_notice(cluster, "Slot %u is no longer being imported from node " NODE_FORMAT " in shard %.40s.", slot,
+               NODE_TEXT(source), SHARD_TEXT(source));
+    slots_set_importing(slots, slot, NULL);
+    return false;
 }
 
 /* Valkey logs a line for each slot. That takes much longer than dropping the slots, and clients wait meanwhile. */
@@ -209,11 +224,11 @@ static void delete_dirty(struct cluster *cluster, const struct slot_bitmap *dirt
         for (; slot + 1 < HASH_SLOTS && slot_bitmap_has(dirty, slot + 1); slot++)
             cluster->effects->delete_keys(cluster->context, slot + 1);
         if (first == slot)
-            say_notice(cluster, "Deleting keys in dirty slot %u on node " NODE_FORMAT, slot,
-                       NODE_TEXT(cluster->myself));
+            say_notice(cluster, "Deleting keys in dirty slot %u on node " NODE_FORMAT " in shard %.40s", slot,
+                       NODE_TEXT(cluster->myself), SHARD_TEXT(cluster->myself));
         else
-            say_notice(cluster, "Deleting keys in dirty slots %u-%u on node " NODE_FORMAT, first, slot,
-                       NODE_TEXT(cluster->myself));
+            say_notice(cluster, "Deleting keys in dirty slots %u-%u on node " NODE_FORMAT " in shard %.40s", first,
+                       slot, NODE_TEXT(cluster->myself), SHARD_TEXT(cluster->myself));
     }
 }
 
@@ -223,6 +238,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
     struct slot_bitmap dirty = {0};
     bool any_dirty = false, lost = false;
     struct slot_run run = {0};
+    unsigned imported = 0;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         struct cluster_node *owner = cluster->slots.owner[slot];
         if (!slot_bitmap_has(slots, slot)) {
@@ -246,7 +262,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
             any_dirty = true;
         }
         lost |= owner && owner == own_primary;
-        close_moved_slot(cluster, slot, owner, sender);
+        imported += close_moved_slot(cluster, slot, owner, sender);
         slot_assign(cluster, slot, sender);
         if (run.from != owner) {
             log_run(cluster, &run, sender);
@@ -255,6 +271,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
         run.last = slot;
     }
     log_run(cluster, &run, sender);
+    say_new_sources(cluster, imported, sender);
     if (lost && own_primary->slot_count == 0) {
         if (cluster->settings.allow_replica_migration || nodes_share_shard(sender, myself)) {
             say_notice(cluster,

@@ -303,7 +303,17 @@ static bool may_serve(const struct blocked *blocked, const struct entry *entry) 
     return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
 }
 
-/* Calls the command again, if the rights of the client's user still allow it. */
+/* The rights of the client's user may have changed, and the keys of a slot that moves may be at another node. */
+static const char *refuse_again(const struct blocked *blocked) {
+    struct client *client = blocked->client;
+    const char *refusal = user_refusal(client, blocked->command, blocked->argc, blocked->argv);
+    if (refusal || blocked->slot < 0) return refusal;
+    client->slot = -1;
+    return dispatch_ask(client, blocked->command, blocked->command->spec->flags, blocked->argc, blocked->argv,
+                        FILTER_BIT(FILTER_CLUSTER));
+}
+
+/* Calls the command again, unless that is refused now. */
 static void call_again(struct blocked *blocked) {
     struct client *client = blocked->client;
     called = blocked;
@@ -312,7 +322,7 @@ static void call_again(struct blocked *blocked) {
     dispatch_ticks = ticks_now();
     struct call_start start;
     client_call_starts(client, &start);
-    const char *refusal = user_refusal(client, blocked->command, blocked->argc, blocked->argv);
+    const char *refusal = refuse_again(blocked);
     if (__builtin_expect(refusal != NULL, 0)) {
         blocked->command->rejected++;
         reply_error(&client->reply, refusal);

@@ -449,7 +449,8 @@ const char *dispatch_ask(struct client *client, const struct command *command, u
         struct command_filter *filter = container_of(link, struct command_filter, link);
         if (!(FILTER_BIT(filter->order) & orders) || !filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
-        if (filter->ask(client, command, argc, argv, &error) == FILTER_REFUSE) return error;
+        enum filter_answer answer = filter->ask(client, command, argc, argv, &error);
+        if (answer == FILTER_REFUSE || answer == FILTER_ELSEWHERE) return error;
     }
     return NULL;
 }
