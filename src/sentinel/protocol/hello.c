@@ -23,14 +23,19 @@ bool hello_publish(struct sentinel *s, struct instance *i) {
     snprintf(text, sizeof text, "%s,%d,%s,%llu,%s,%s,%d,%llu", host, port, s->id, (unsigned long long)s->current_epoch,
              group->name, sentinel_announced(s, primary), primary->port, (unsigned long long)group->config_epoch);
     if (!machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_HELLO, .text = text})) return false;
+    i->hello_sent_ms = s->now_ms;
     if (i->flags & INSTANCE_SENTINEL) i->published_ms = s->now_ms; /* its link is shared: the reply names no group */
     return true;
 }
+static void publish_soon(struct instance *i, int64_t past) {
+    if (i->published_ms > past) i->published_ms = past;
+    i->hello_sent_ms = 0;
+}
 void hello_soon(struct sentinel *s, struct instance *group) {
     int64_t past = s->now_ms - s->settings.timers.publish_period - 1;
-    if (group->published_ms > past) group->published_ms = past;
-    each_instance(&group->replicas, replica) if (replica->published_ms > past) replica->published_ms = past;
-    each_instance(&group->sentinels, other) if (other->published_ms > past) other->published_ms = past;
+    publish_soon(group, past);
+    each_instance(&group->replicas, replica) publish_soon(replica, past);
+    each_instance(&group->sentinels, other) publish_soon(other, past);
 }
 
 struct hello {

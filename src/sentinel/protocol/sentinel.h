@@ -136,7 +136,8 @@ struct instance {
     struct sentinel_address address;
     struct sentinel_link *link;
     struct instance *primary;  /* of a replica or Sentinel */
-    int64_t published_ms;      /* last hello sent */
+    int64_t published_ms;      /* last hello that was answered, or sent to a Sentinel */
+    int64_t hello_sent_ms;     /* last hello sent */
     int64_t hello_ms;          /* Sentinel: last hello received */
     int64_t asked_ms, told_ms; /* Sentinel: when it was last asked about the primary, and answered */
     int64_t s_down_ms, o_down_ms;

@@ -112,6 +112,7 @@ static void check_links(struct sentinel *s, struct instance *i) {
 
 void info_request(struct sentinel *s, struct instance *i) {
     if (!machine_send(s, i, &(struct sentinel_request){.kind = REQUEST_INFO})) return;
+    if (s->now_ms - i->info_sent_ms >= 1000) i->info_pending = 0; /* the last one will hardly be answered any more */
     i->info_sent_ms = s->now_ms;
     i->info_pending++;
 }
@@ -130,11 +131,16 @@ static void send_periodically(struct sentinel *s, struct instance *i) {
     bool info_underway = i->info_pending && s->now_ms - i->info_sent_ms < 1000;
     bool info =
         !(i->flags & INSTANCE_SENTINEL) && !info_underway && (!i->info_ms || s->now_ms - i->info_ms > info_period);
-    bool hello = s->now_ms - i->published_ms > timers->publish_period;
-    /* With another message a PING costs almost nothing, so it is sent before its time. */
-    int64_t ping_wait = info || hello ? ping_period * 3 / 4 : ping_period;
+    bool hello = s->now_ms - i->published_ms > timers->publish_period &&
+                 s->now_ms - i->hello_sent_ms > timers->publish_period / 2;
+    /* Messages that leave together cost little more than one: a PING is sent with another before its time, and INFO, if
+     * it is not urgent, waits for the next PING. */
+    int64_t ping_wait = hello ? ping_period * 3 / 4 : ping_period;
+    bool ping = s->now_ms - link->pong_ms > ping_wait && s->now_ms - link->ping_ms > ping_period / 2;
+    if (i->info_ms && !ping && info_period > ping_period * 5 && s->now_ms - i->info_ms < info_period + ping_period)
+        info = false;
     if (info) info_request(s, i);
-    if (s->now_ms - link->pong_ms > ping_wait && s->now_ms - link->ping_ms > ping_period / 2) ping_instance(s, i);
+    if (ping) ping_instance(s, i);
     if (hello) hello_publish(s, i);
 }
 
