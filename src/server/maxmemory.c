@@ -139,7 +139,9 @@ static enum filter_answer memory_ask(struct client *client, const struct command
     bool more, needs_memory = dispatch_flags(client, command, argv) & CMD_DENYOOM;
     out_of_memory = !evict(&more);
     if (more) evict_later(TIMER_US);
-    if (!out_of_memory || !needs_memory || client_must_be_obeyed(client)) return FILTER_PASS;
+    if (!out_of_memory || !needs_memory) return FILTER_PASS;
+    /* The source of a migration of slots keeps what the target refuses. */
+    if (client_must_be_obeyed(client) && !(client->flags & CLIENT_MIGRATION)) return FILTER_PASS;
     *error = "OOM command not allowed when used memory > 'maxmemory'.";
     return FILTER_REFUSE;
 }

@@ -319,6 +319,45 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 debug slotmigration prevent-pause 0
     }
 
+    test "a target without memory fails the migration, evicts only what is its own, and loses no key" {
+        n 0 debug populate 4000 [key_in 44 p] 1000
+        for {set i 0} {$i < 500} {incr i} {n 1 set [key_in 16001 own$i] [string repeat x 1000]}
+        set before [n 0 debug digest]
+        set limit [expr {[dict get [node_info 1 memory] used_memory] + 1500000}]
+        foreach policy {noeviction volatile-lru allkeys-lru} {
+            n 1 config set maxmemory-policy $policy
+            n 1 config set maxmemory $limit
+            migrate 0 1 44 44
+            migration_is 0 failed
+            migration_is 1 failed
+            assert_equal "Ran out of memory (OOM) during slot import" [dict get [migration 1] message]
+            n 1 config set maxmemory 0
+            assert_equal $before [n 0 debug digest]
+            wait_for_cluster_offset 3 1
+            foreach i {1 3} {
+                assert_equal 0 [n $i cluster countkeysinslot 44]
+                assert_equal [expr {$policy eq "allkeys-lru" ? 0 : 500}] [n $i cluster countkeysinslot 16001]
+            }
+        }
+        n 1 config set maxmemory-policy noeviction
+        n 0 cluster flushslot 44
+    }
+
+    test "FLUSHALL at the source in the middle ends the migration" {
+        n 0 debug populate 2000 [key_in 45 p] 60
+        n 0 config set rdb-key-save-delay 500
+        migrate 0 1 45 45
+        wait_for_condition 10000 {[n 1 cluster countkeysinslot 45] > 100}
+        n 0 cluster flushslot 5
+        n 0 flushall
+        migration_is 0 failed
+        assert_equal "Data was flushed" [dict get [migration 0] message]
+        migration_is 1 failed
+        n 0 config set rdb-key-save-delay 0
+        foreach i {1 3} {assert_equal 0 [n $i cluster countkeysinslot 45]}
+        fill_slot 0 5
+    }
+
     test "FLUSHALL at the target ends the migration" {
         n 1 flushall
         migrate_and_wait 5 6

@@ -66,7 +66,7 @@ class Pair:
         until(lambda: all(b"cluster_known_nodes:4" in node.call("CLUSTER", "INFO") and
                           b"cluster_state:ok" in node.call("CLUSTER", "INFO") for node in self.nodes), 30)
         for primary, copy in ((self.source, self.source_copy), (self.target, self.target_copy)):
-            until(lambda: copy.call("CLUSTER", "REPLICATE", primary.id) == b"OK", 20)
+            until(lambda: copy.call("CLUSTER", "REPLICATE", primary.id) == "OK", 20)
         until(lambda: all(copy.info("replication").get("master_link_status") == "up"
                           for copy in (self.source_copy, self.target_copy)), 30)
 
@@ -150,6 +150,29 @@ def scenario(kinds, programs):
                      pair.target_copy.call("DBSIZE") == keys, str(pair.target_copy.call("DBSIZE")))
 
 
+def target_without_memory(kinds, programs):
+    """The migration fails, the target evicts its own keys only, and the source keeps all."""
+    for policy in ("noeviction", "allkeys-lru"):
+        name = "%s to %s, no memory at the target, %s" % (*kinds[:2], policy)
+        with contextlib.ExitStack() as stack:
+            pair = Pair(stack, kinds, programs)
+            for node, tag, keys in ((pair.source, TAGS[0], 60), (pair.target, "own", 5)):
+                for i in range(keys):
+                    node.call("MSET", *[word for j in range(100) for word in ("{%s}%d.%d" % (tag, i, j), "x" * 1000)])
+            before = pair.source.call("DEBUG", "DIGEST")
+            limit = int(pair.target.info("memory")["used_memory"]) + 2000000
+            pair.target.call("CONFIG", "SET", "maxmemory", str(limit), "maxmemory-policy", policy)
+            pair.source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", "1", "NODE", pair.target.id)
+            until(lambda: pair.source.state() == "failed" and pair.target.state() == "failed", 20)
+            pair.target.call("CONFIG", "SET", "maxmemory", "0")
+            found = (pair.source.state(), pair.target.state(), pair.target.job().get("message"))
+            report.equal(name, ("failed", "failed", b"Ran out of memory (OOM) during slot import"), found)
+            found = (pair.target.keys(), pair.target.call("DBSIZE"))
+            report.equal(name + ": its keys", (0, 500 if policy == "noeviction" else 0), found)
+            report.check(name + ": the source keeps all", pair.source.call("DEBUG", "DIGEST") == before, "")
+            report.check(name + ": the copies are equal", pair.copies_equal(), "")
+
+
 def main():
     genuine, reason = newest_server()
     if not genuine:
@@ -158,6 +181,8 @@ def main():
     programs = {"ours": ours(), "genuine": genuine}
     for kinds in LAYOUTS:
         scenario(kinds, programs)
+    for kinds in (("ours",) * 4, LAYOUTS[1]):
+        target_without_memory(kinds, programs)
     report.finish()
 
 

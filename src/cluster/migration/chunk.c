@@ -14,6 +14,7 @@
 #include "repl/repl.h"
 #include "resp/request.h"
 #include "server/command/propagate.h"
+#include "server/maxmemory.h"
 #include "server/role.h"
 #include "server/server.h"
 #include <stdio.h>
@@ -87,6 +88,10 @@ void chunk_run(struct call *call, struct job *job) {
         return;
     }
     bool from_primary = call->client->flags & CLIENT_PRIMARY;
+    if (job && eviction_out_of_memory()) {
+        job_fail_later(job, OUT_OF_MEMORY);
+        return;
+    }
     struct loading loading = {.job = named};
     if (from_primary) repl_note_own_command();
     bool raw = !from_primary && repl_replicas_are_own();

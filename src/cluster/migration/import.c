@@ -75,7 +75,7 @@ static void error_reply(struct reply *reply, struct slice text) {
     log_warning("Slot migration %s: the command '%s' of the source failed: %.*s", job_text(job),
                 client->current ? client->current->full_name : "(unknown)", (int)text.len, text.data);
     bool memory = text.len >= 3 && memcmp(text.data, "OOM", 3) == 0;
-    job_fail_later(job, memory ? "Ran out of memory (OOM) during slot import"
+    job_fail_later(job, memory ? OUT_OF_MEMORY
                                : "Failed to process command during slot migration. Check logs for more information");
 }
 

@@ -97,6 +97,7 @@ void job_send(struct job *job, const char *subcommand); /* CLUSTER SYNCSLOTS sub
 void job_send_capability(struct job *job);              /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPABILITY */
 void jobs_count_exported(uint64_t bytes);               /* that a child has sent on a link */
 #define CHUNK_CAPABILITY "slot-chunks"
+#define OUT_OF_MEMORY    "Ran out of memory (OOM) during slot import"
 
 /* export.c */
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
