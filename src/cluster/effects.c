@@ -67,6 +67,10 @@ static bool slot_granted(void *context, unsigned slot, const struct cluster_node
     return migration_granted(slot, node);
 }
 
+static bool slot_arrives(void *context, unsigned slot) {
+    return migration_imports(slot);
+}
+
 /* --- Data --- */
 
 /* All replicas know CLUSTER FLUSHSLOT. */
@@ -235,6 +239,7 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .random = random_number,
                                              .keys_in_slot = keys_in_slot,
                                              .slot_granted = slot_granted,
+                                             .slot_arrives = slot_arrives,
                                              .dial = links_dial,
                                              .close = links_close,
                                              .send = links_send,

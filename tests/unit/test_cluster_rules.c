@@ -105,6 +105,36 @@ static void forced_failover_and_takeover_need_no_primary(void **state) {
     sim_free(&sim);
 }
 
+/* A replica that did not hear that its primary has lost a slot keeps the keys until it leads. */
+static void a_new_primary_deletes_keys_of_slots_that_others_serve(void **state) {
+    build(6, 3);
+    unsigned foreign = HASH_SLOTS - cluster_at(3)->myself->primary->slot_count;
+    sim_crash(&sim.machines[0]);
+    wait_role(3, true, 20000);
+    sim.machines[3].data = true;
+    assert_int_equal(sim.machines[3].deleted_slots, 0); /* until the owners are heard of */
+    sim_run(&sim, 5000);
+    assert_int_equal(sim.machines[3].deleted_slots, foreign);
+    sim_run(&sim, 5000);
+    assert_int_equal(sim.machines[3].deleted_slots, foreign);
+    sim_free(&sim);
+}
+
+/* Keys of a slot whose owner is down, or unknown, may be the only ones. */
+static void a_new_primary_keeps_keys_that_nobody_else_may_have(void **state) {
+    build(6, 3);
+    unsigned known = cluster_at(2)->myself->slot_count;
+    sim_crash(&sim.machines[0]);
+    sim_crash(&sim.machines[1]);
+    sim_crash(&sim.machines[4]);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_TAKEOVER, "test", time_at(3)));
+    sim.machines[3].data = true;
+    sim_run(&sim, 10000);
+    assert_true(sim.machines[3].deleted_slots > 0); /* again and again: the simulated keys stay */
+    assert_int_equal(sim.machines[3].deleted_slots % known, 0);
+    sim_free(&sim);
+}
+
 static void a_replica_moves_to_an_orphaned_primary(void **state) {
     sim_init(&sim, 1, 8, 2000); /* shards of 3, 3 and 2 */
     sim_build(&sim, 3, 60000);
@@ -600,6 +630,8 @@ int main(void) {
         cmocka_unit_test(manual_failover_waits_for_the_first_copy),
         cmocka_unit_test(manual_failover_gives_up),
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
+        cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
+        cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),
         cmocka_unit_test(a_forgotten_node_stays_forgotten),
         cmocka_unit_test(a_reset_node_starts_anew),

@@ -92,6 +92,7 @@ struct cluster_effects {
     size_t (*keys_in_slot)(void *context, unsigned slot);
     /* Whether this node has let `node` take its slot, whatever the epochs are; NULL: never. */
     bool (*slot_granted)(void *context, unsigned slot, const struct cluster_node *node);
+    bool (*slot_arrives)(void *context, unsigned slot); /* its keys are being moved here; NULL: never */
     /* The bus. dial() connects to link->node; it does not fail at once. send() queues or drops, and does not fail. */
     void (*dial)(void *context, struct cluster_link *link);
     void (*close)(void *context, struct cluster_link *link);
@@ -154,6 +155,7 @@ struct cluster {
 
     struct election election;
     struct manual_failover manual;
+    int64_t strays_ms; /* after a failover: when to look for keys of slots that others serve; 0: never */
     struct forgotten_node *forgotten;
     size_t forgotten_count;
 

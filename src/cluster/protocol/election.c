@@ -189,6 +189,7 @@ void take_over_primary(struct cluster *cluster) {
     save(cluster, true);
     todo(cluster, TODO_BROADCAST);
     manual_reset(cluster);
+    cluster->strays_ms = cluster->now_ms + 2 * cluster->settings.node_timeout_ms;
 }
 
 void election_handle(struct cluster *cluster) {

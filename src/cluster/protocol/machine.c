@@ -349,6 +349,7 @@ void cluster_tick(struct cluster *cluster, int64_t now_ms) {
         if (!(cluster->todo & TODO_FAILOVER)) election_handle(cluster);
         replica_migration_tick(cluster);
     }
+    topology_strays_tick(cluster);
     if (!cluster->ok || cluster->state_since_ms == 0) todo(cluster, TODO_STATE);
 }
 

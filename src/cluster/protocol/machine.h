@@ -130,6 +130,7 @@ unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
 void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);
 uint64_t max_config_epoch(const struct cluster *cluster);
 bool bump_epoch_without_consensus(struct cluster *cluster);
+void topology_strays_tick(struct cluster *cluster);
 void topology_guard(struct cluster *cluster); /* a replica of a replica follows the primary */
 
 /* replica_migration.c */

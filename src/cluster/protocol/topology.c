@@ -232,6 +232,37 @@ static void delete_dirty(struct cluster *cluster, const struct slot_bitmap *dirt
     }
 }
 
+/* A slot that another node serves, as its own messages say. */
+static bool is_elsewhere(const struct cluster *cluster, unsigned slot) {
+    const struct cluster_node *owner = cluster->slots.owner[slot];
+    return owner && owner != cluster->myself && node_is_primary(owner) && !node_failed(owner) &&
+           !node_maybe_failed(owner) && !slot_bitmap_has(&cluster->slots.unclaimed, slot);
+}
+
+/* The primary that this node has replaced may have lost a slot and not have told its replicas to delete the keys. This
+ * is done when each node has been heard of since, or is suspected: until then, an owner may be out of date. */
+void topology_strays_tick(struct cluster *cluster) {
+    struct slot_bitmap dirty = {0};
+    bool any = false, later = false;
+    if (!cluster->strays_ms || cluster->now_ms < cluster->strays_ms) return;
+    cluster->strays_ms = 0;
+    if (node_is_replica(cluster->myself)) return;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (cluster->slots.owner[slot] == cluster->myself || slots_importing_from(&cluster->slots, slot) ||
+            !cluster->effects->keys_in_slot(cluster->context, slot) ||
+            (cluster->effects->slot_arrives && cluster->effects->slot_arrives(cluster->context, slot)))
+            continue;
+        if (is_elsewhere(cluster, slot)) {
+            slot_bitmap_set(&dirty, slot);
+            any = true;
+        } else {
+            later = true;
+        }
+    }
+    if (any) delete_dirty(cluster, &dirty);
+    if (later) cluster->strays_ms = cluster->now_ms + cluster->settings.node_timeout_ms;
+}
+
 static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
                           const struct slot_bitmap *slots) {
     struct cluster_node *myself = cluster->myself, *own_primary = cluster_shard_primary(cluster);
