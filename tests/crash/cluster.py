@@ -12,6 +12,8 @@ occur. At the end of each round the faults are repaired, and these conditions mu
     the DEBUG DIGEST of each primary is that of its replicas
     acknowledged writes are found, and no increment was executed twice; a round in which a primary was killed or deposed
     may lose writes of that round, because replication is asynchronous, and of slots that moved in it, but no others
+    two counters that a transaction or a script increments together are equal
+    keys that nobody changes are as they were; those of slots that moved in a round with losses are made anew
     a primary has the same digest after DEBUG RELOAD
     no server has ended by itself
 
@@ -39,7 +41,37 @@ from servers import Server, free_port, genuine, ours, wait_for  # noqa: E402
 SLOTS, PRIMARIES, NODE_TIMEOUT = 16384, 3, 2000
 HISTORY_SHOWN = 80
 LETTERS = 60  # hash tags
+STILL = 12  # keys of each tag that nobody changes
 SCRIPT = "return redis.call('INCR', KEYS[1])"
+SCRIPT_OF_TWO = "redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[2])"
+
+
+def tag_of(number):
+    return f"{{t{number}}}"
+
+
+def still_keys(tag):
+    return [f"{tag}still{i}" for i in range(STILL)]
+
+
+def still_commands(tag):
+    """Commands that create the keys which nobody changes. The last one is too large for a chunk of a migration."""
+    commands = []
+    for i, key in enumerate(still_keys(tag)):
+        kind, items = i % 5, range(1 + i * 3)
+        if i == STILL - 1:
+            commands.append(("SET", key, "large" * 20000))
+        elif kind == 0:
+            commands.append(("SET", key, f"value {i} " * i, "EX", 1000000))
+        elif kind == 1:
+            commands.append(("RPUSH", key, *(f"element {j}" for j in items)))
+        elif kind == 2:
+            commands.append(("HSETEX", key, "EX", 1000000, "FIELDS", len(items), *(j for j in items for _ in "fv")))
+        elif kind == 3:
+            commands.append(("ZADD", key, *(word for j in items for word in (j, f"m{j}"))))
+        else:
+            commands.append(("XADD", key, "1-1", "field", f"{i}"))
+    return commands
 
 
 class Wrong(AssertionError):
@@ -140,10 +172,19 @@ class Writer(threading.Thread):
 
     def run(self):
         while not self.ends:
-            tag = f"{{t{self.rng.randrange(LETTERS)}}}"
+            tag = tag_of(self.rng.randrange(LETTERS))
             key = f"{tag}w{self.number}"
             time.sleep(0.002)  # the servers need the processor, too
-            kind = self.rng.randrange(10)
+            kind = self.rng.randrange(13)
+            if kind == 10:
+                self.execute(tag, [("HSETEX", f"{key}e", "PX", self.rng.randrange(1, 2000), "FIELDS", 1,
+                                    self.rng.randrange(20), "v")])
+                continue
+            if kind >= 11:
+                both = f"{key}p", f"{key}q"
+                self.execute(tag, [("MULTI",), *(("INCR", name) for name in both), ("EXEC",)] if kind == 11 else
+                             [("EVAL", SCRIPT_OF_TWO, 2, *both)])
+                continue
             if kind == 0:
                 self.execute(tag, [("SET", f"{key}x", "v" * self.rng.randrange(300), "PX",
                                     self.rng.randrange(1, 3000))])
@@ -172,6 +213,7 @@ class Group:
         self.options, self.note, self.directory, self.nodes = options, note, directory, []
         self.rng = random.Random(f"{options.seed}/group")
         self.lossy, self.started = False, time.monotonic()
+        self.still, self.torn = {}, set()  # tag -> digests; slots of which a part of the keys may have been lost
 
     def add(self, program):
         append_only = self.rng.choice(["yes", "no"])
@@ -196,6 +238,14 @@ class Group:
             primary = self.nodes[i % PRIMARIES].call("CLUSTER", "MYID")
             wait_for("REPLICATE", lambda node=node, primary=primary: node.call("CLUSTER", "REPLICATE", primary) == "OK")
         wait_for("one view", lambda: not self.disagreement())
+
+    def make_still(self, tag):
+        writer = Writer(self, 0)
+        keys = still_keys(tag)
+        replies = writer.execute(tag, [("DEL", *keys), *still_commands(tag), ("DEBUG", "DIGEST-VALUE", *keys)])
+        if not replies:
+            raise Wrong(f"the keys of {tag} cannot be written")
+        self.still[tag] = replies[-1]
 
     @staticmethod
     def bus(node):
@@ -319,6 +369,8 @@ def move_slot(r, complete=True):
     slot = source.call("CLUSTER", "KEYSLOT", tag)
     if slot not in source.view().nodes[source.view().myself][4]:
         return
+    if r.lossy:
+        r.group.torn.add(slot)
     ids = [node.call("CLUSTER", "MYID") for node in (source, target)]
     r.note(f"move slot {slot} {source.name}->{target.name}")
     r.moved.add(slot)
@@ -346,9 +398,11 @@ def move_keys(r, source, target, slot, batches=None):
 
 
 def migrate_slots(r):
-    """Atomically, several slots and perhaps several jobs; other faults may hit it at any moment."""
+    """Atomically, several slots and perhaps several jobs; other faults may hit it at any moment. The snapshot may be
+    slow, so that they hit it in the middle, and the target may have no memory for it."""
     source, target = r.rng.sample(primaries(r), 2)
     view, own = source.view(), None
+    source.call("CONFIG", "SET", "rdb-key-save-delay", r.rng.choice([0, 500, 3000]))
     own = sorted(view.nodes[view.myself][4])
     slots = sorted({slot for slot in (source.call("CLUSTER", "KEYSLOT", f"{{t{r.rng.randrange(LETTERS)}}}")
                                       for _ in range(12)) if slot in own})
@@ -360,6 +414,20 @@ def migrate_slots(r):
     r.note(f"migrate slots {slots} {source.name}->{target.name}: {reply}")
     if r.rng.random() < 0.1:
         r.note(f"cancel migrations of {source.name}: {source.call('CLUSTER', 'CANCELSLOTMIGRATIONS')}")
+
+
+def cancel_migrations(r):
+    node = r.rng.choice(primaries(r))
+    r.note(f"cancel migrations of {node.name}: {node.call('CLUSTER', 'CANCELSLOTMIGRATIONS')}")
+
+
+def fill_memory(r):
+    """A primary refuses writes, and fails what it imports."""
+    node = r.rng.choice(primaries(r))
+    r.note(f"no memory at {node.name}")
+    node.call("CONFIG", "SET", "maxmemory", "1mb")
+    time.sleep(r.rng.uniform(0, 0.5))
+    node.call("CONFIG", "SET", "maxmemory", 0)
 
 
 def migrations_end(nodes):
@@ -389,7 +457,8 @@ def change_option(r):
     name, values = r.rng.choice([("cluster-migration-barrier", ["1", "2"]), ("cluster-require-full-coverage", ["no",
                                 "yes"]), ("cluster-allow-reads-when-down", ["yes", "no"]),
                                 ("cluster-allow-replica-migration", ["yes", "no"]), ("cluster-announce-hostname",
-                                ["host.example", ""]), ("io-threads", ["1", "3"]), ("appendonly", ["yes", "no"])])
+                                ["host.example", ""]), ("io-threads", ["1", "3"]), ("appendonly", ["yes", "no"]),
+                                ("dual-channel-replication-enabled", ["yes", "no"])])
     value = r.rng.choice(values)
     r.note(f"{node.name}: CONFIG SET {name} {value}: {node.call('CONFIG', 'SET', name, value)}")
 
@@ -433,7 +502,8 @@ def flush_foreign_slot(r):
 FAULTS = {"kill-replica": kill_replica, "stop-briefly": stop_briefly, "failover": failover, "cut-link": cut_link,
           "drop-packets": drop_packets, "move-slot": move_slot, "option": change_option, "reload": reload_data,
           "rewrite": rewrite_files, "full-sync": full_sync, "busy": busy_script, "replicate": replicate_other,
-          "flush-slot": flush_foreign_slot, "move-half": move_and_leave, "migrate": migrate_slots}
+          "flush-slot": flush_foreign_slot, "move-half": move_and_leave, "migrate": migrate_slots,
+          "cancel": cancel_migrations, "memory": fill_memory}
 LOSSY = {"kill-primary": kill_primary, "stop-long": stop_long, "force": failover_force, "takeover": failover_takeover,
          "move-kill": move_and_kill}
 
@@ -458,8 +528,12 @@ class Round:
     def run(self, writers):
         options = self.group.options
         faults = dict(FAULTS, **(LOSSY if self.lossy else {}))
-        names = sorted(name for name in faults if not options.faults or name in options.faults) or ["stop-briefly"]
+        names = sorted(options.faults or faults)  # a name that is given several times occurs more often
+        names = [name for name in names if name in faults] or ["stop-briefly"]
         floor = [dict(writer.acknowledged) for writer in writers]
+        for tag in map(tag_of, range(LETTERS)):
+            if tag not in self.group.still:
+                self.group.make_still(tag)
         for writer in writers:
             writer.start()
         before, end = self.failures(), time.monotonic() + options.seconds
@@ -479,6 +553,8 @@ class Round:
         lossy = self.lossy or self.failures() != before
         self.check_data()
         self.check_writes(writers, floor, lossy)
+        self.check_pairs(len(writers))
+        self.check_still(lossy)
 
     def check_alive(self):
         for node in self.group.nodes:
@@ -490,6 +566,7 @@ class Round:
         for node in nodes:
             node.thaw()
             node.call("DEBUG", "DROP-CLUSTER-PACKET-FILTER", -1)
+            node.call("CONFIG", "SET", "rdb-key-save-delay", 0, "maxmemory", 0)
         migrations_end(nodes)
         reason = [None]
         last = [0.0]
@@ -551,7 +628,8 @@ class Round:
                 client.send(*(("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in strangers))
                 for slot in strangers:
                     if client.read():
-                        raise Wrong(f"{node.name} has keys in slot {slot}, which it does not own")
+                        raise Wrong(f"{node.name} has keys in slot {slot}, which it does not own: "
+                                    f"{node.call('CLUSTER', 'GETKEYSINSLOT', slot, 100)}")
             if of is None:
                 self.check_reload(node)
             else:  # it may be killed as a primary: what it loads then may lose nothing of the rounds before
@@ -560,12 +638,29 @@ class Round:
 
     def check_reload(self, node):
         """Keys that expire would change the digest, so they are waited for."""
-        wait_for("keys expire", lambda: all(",expires=0," in value for name, value in node.info("keyspace").items()
-                                            if name.startswith("db")), 20)
+        wait_for("keys expire", self.only_still_expire(node), 20)
         before, reply = node.call("DEBUG", "DIGEST"), node.call("DEBUG", "RELOAD")
         after = node.call("DEBUG", "DIGEST")
         if reply != "OK" or before != after:
             raise Wrong(f"{node.name} has other data after DEBUG RELOAD: {reply}, {before} and {after}")
+
+    @staticmethod
+    def only_still_expire(node):
+        """A function that says whether only those keys of the node expire that nobody changes."""
+        view = node.view()
+        tags = [tag for tag in map(tag_of, range(LETTERS))
+                if node.call("CLUSTER", "KEYSLOT", tag) in view.nodes[view.myself][4]]
+        keys = [key for tag in tags for key in still_keys(tag)]
+        hashes = sum(command[0] == "HSETEX" for tag in tags for command in still_commands(tag))
+
+        def expire():
+            with Client(node.port) as client:
+                client.send(*(("PTTL", key) for key in keys))
+                still = sum(client.read() > 0 for _ in keys)
+            fields = node.info("keyspace").get("db0", "expires=0,").split(",")
+            number = {name: int(value) for name, _, value in (field.partition("=") for field in fields)}
+            return number.get("expires", 0) == still and number.get("keys_with_volatile_items", hashes) == hashes
+        return expire
 
     def least(self, counter, old):
         """A killed primary starts with what it had saved. That may be older than a move of the slot."""
@@ -591,6 +686,27 @@ class Round:
                 reader.drop(port)
         if lost:
             raise Wrong(f"{len(lost)} counters are wrong, for example {lost[:3]}, {'lossy' if lossy else 'lossless'}")
+
+
+    def check_pairs(self, writers):
+        reader = Writer(self.group, 0)
+        for tag in map(tag_of, range(LETTERS)):
+            slot = self.group.nodes[0].call("CLUSTER", "KEYSLOT", tag)
+            for i in range(writers):
+                values = reader.execute(tag, [("MGET", f"{tag}w{i}p", f"{tag}w{i}q")])
+                if slot not in self.group.torn and (not values or values[0][0] != values[0][1]):
+                    raise Wrong(f"counters that change together differ: {tag}w{i}, {values}")
+
+    def check_still(self, lossy):
+        reader = Writer(self.group, 0)
+        for tag, known in list(self.group.still.items()):
+            replies = reader.execute(tag, [("TOUCH", tag), ("DEBUG", "DIGEST-VALUE", *still_keys(tag))])
+            if replies and replies[1] == known:
+                continue
+            if not lossy or self.group.nodes[0].call("CLUSTER", "KEYSLOT", tag) not in self.moved:
+                raise Wrong(f"keys of {tag} that nobody has changed are different, {'lossy' if lossy else 'lossless'}")
+            self.note(f"keys of {tag} are lost")
+            self.group.make_still(tag)
 
 
 def restart_with(group, node, program):
@@ -663,8 +779,8 @@ def main():
     parser.add_argument("--limit", type=float, help="start no round after so many seconds")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--replicas", type=int, help="of each primary; default: 1 or 2, by the seed")
-    parser.add_argument("--faults", type=lambda text: text.split(","), help="only these, separated by commas: " +
-                        ", ".join(sorted({**FAULTS, **LOSSY})))
+    parser.add_argument("--faults", type=lambda text: text.split(","), help="only these, separated by commas, as often "
+                        "as they are named: " + ", ".join(sorted({**FAULTS, **LOSSY})))
     parser.add_argument("--mixed", action="store_true", help="some nodes are genuine")
     parser.add_argument("--replace", action="store_true", help="restart a genuine cluster with our program, and back")
     parser.add_argument("--server", default=ours())
