@@ -40,7 +40,8 @@ static void randomkey_run(struct call *call) {
     }
 }
 
-/* The table must not change during the scan, so expired keys are collected and deleted afterwards. */
+/* The table must not change during the scan, so expired keys are collected and deleted afterwards, unless this server
+ * keeps them: a replica waits for its primary's DEL. */
 static void scan_remember_expired(struct scan *scan, struct slice key) {
     if (scan->expired_count == scan->expired_capacity) {
         scan->expired_capacity = scan->expired_capacity ? scan->expired_capacity * 2 : 16;
@@ -156,7 +157,7 @@ void scan_end(struct call *call, struct scan *scan, struct slice cursor) {
     reply_raw(call->reply, memory_output_slice(&scan->memory));
     memory_output_free(&scan->memory);
     for (size_t i = 0; i < scan->expired_count; i++) {
-        db_find(call->db, scan->expired[i], LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+        db_find(call->db, scan->expired[i], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
         mem_free((void *)scan->expired[i].data);
     }
     mem_free(scan->expired);

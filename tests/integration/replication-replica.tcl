@@ -408,6 +408,32 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "reading on a replica deletes no expired key: only the primary does" -needs {ours 1} {
+        set chan [synchronize $copy]
+        set before [info_field stats total_net_repl_input_bytes]
+        foreach command {{SET s v PXAT 1} {RPUSH l a} {PEXPIREAT l 1} {HSET h f v g w} {HPEXPIREAT h 1 FIELDS 1 f}} {
+            append stream [resp_command {*}$command]
+        }
+        primary_send $chan "[resp_command SELECT 0]$stream"
+        wait_for_condition 5000 {[info_field stats total_net_repl_input_bytes] > $before && [r dbsize] == 4}
+        foreach command {
+            {scan 0 count 100} {scan 0 match s} {scan 0 type list} {keys *} randomkey {get s} {exists s l} {touch s}
+            {type l} {ttl s} {dump l} {lrange l 0 -1} {sort_ro l} {memory usage s} {object encoding l}
+            {hgetall h} {hget h f} {hlen h} {hscan h 0} {hrandfield h 5} {httl h fields 1 f} {strlen s}
+            {eval_ro {redis.call('scan', 0, 'count', 100) return redis.call('get', 's')} 0}
+        } {
+            catch {r {*}$command}
+            assert_equal 4 [r dbsize] $command
+        }
+        # The primary's clock is behind: for it the keys have not expired.
+        set rest "[resp_command PERSIST s][resp_command PERSIST l][resp_command HPERSIST h FIELDS 1 f]"
+        primary_send $chan $rest
+        wait_for_condition 5000 {[r get s] eq "v"} "the key was deleted"
+        wait_for_condition 5000 {[r hget h f] eq "v"} "the field was deleted"
+        assert_equal a [r lrange l 0 -1]
+        lead
+    }
+
     test "a writable replica expires the keys of its clients, and no key of its primary" -needs {ours 1} {
         set chan [synchronize $copy]
         set before [info_field stats total_net_repl_input_bytes]
