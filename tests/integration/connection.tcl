@@ -626,6 +626,29 @@ start_server {tags {connection}} {
         replies {{client reply foo} "-ERR syntax error" {client reply on} +OK} $c
     }
 
+    test "CLIENT REPLY SKIP also omits the reply of a command that blocks, however its wait ends" {
+        set c [new_client]
+        set id [$c client id]
+        r del skipped
+        foreach {command end} {
+            {blpop skipped 0} {r rpush skipped 1} {blmove skipped moved left left 0} {r rpush skipped 1}
+            {xread block 0 streams skippedx $} {r xadd skippedx * a b} {blpop skipped 0.01} {}
+            {blpop skipped 0} {r client unblock $id error} {blpop skipped 0} {r client unblock $id}
+            {wait 100 10} {} {blpop skipped -1} {} {lpop skipped} {}
+        } {
+            $c -write [resp_command client reply skip][resp_command {*}$command]
+            if {$end ne ""} {
+                wait_for_condition 5000 {[string match {*flags=b*} [r client list id $id]]} {}
+                eval $end
+            }
+            assert_equal [list $command shown] [list $command [$c echo shown]]
+        }
+        $c -write [resp_command client reply skip][resp_command blpop skipped 0]
+        wait_for_condition 5000 {[string match {*flags=b*} [r client list id $id]]} {}
+        $c -close
+        assert_equal PONG [r ping]
+    }
+
     test "CLIENT NO-EVICT shows in the flags" {
         set c [new_client]
         assert_reply $c +OK client no-evict on

@@ -183,6 +183,7 @@ static void blocked_free(struct blocked *blocked) {
 static void unblock(struct blocked *blocked) {
     struct client *client = blocked->client;
     blocked_free(blocked);
+    if (client->flags & CLIENT_REPLY_SKIP) client_skip_end(client);
     client_flush_later(client);
     client_release(client);
 }

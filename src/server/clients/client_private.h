@@ -29,6 +29,7 @@ void client_call_ends(struct client *client, const struct call_start *start, int
 enum { CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY | CLIENT_PROTECTED };
 void client_turn(struct client *client); /* executes the requests in its input */
 void client_turn_forget(struct client *client);
+void client_skip_end(struct client *client);       /* the reply that CLIENT REPLY SKIP omits has been written */
 void client_turns_detach(void);                    /* in a forked child: no client has a turn any more */
 void client_produced_start(struct client *client); /* the client's connection or its position has changed */
 /* Whether the client will execute requests that it has received, at the latest when a reply barrier releases it. */

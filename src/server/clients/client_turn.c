@@ -11,6 +11,7 @@
 #include "net/remote.h"
 #include "resp/request_ahead.h"
 #include "server/clients/auth.h"
+#include "server/clients/blocking.h"
 #include "server/clients/client_private.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
@@ -62,9 +63,14 @@ static __attribute__((noinline)) void skip_begin(struct client *client) {
     client_retarget(client);
 }
 
-static __attribute__((noinline)) void skip_end(struct client *client) {
+void client_skip_end(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_REPLY_SKIP;
     client_retarget(client);
+}
+
+/* The reply of a request that blocks comes later: blocking.c ends the skip then. */
+static __attribute__((noinline)) void request_ended(struct client *client) {
+    if (client->flags & CLIENT_REPLY_SKIP && !blocking_command(client)) client_skip_end(client);
     if (client->flags & CLIENT_REPLICA) client_notify_requested(client);
 }
 
@@ -144,7 +150,7 @@ static inline bool request_execute(struct client *client) {
         if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
-        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA), 0)) skip_end(client);
+        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA), 0)) request_ended(client);
         if (__builtin_expect(out->end != end || reply_barrier_replies(client) ||
                                  (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
                                  reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
