@@ -195,6 +195,10 @@ static const struct bus_events events = {
 
 /* --- Life --- */
 
+void links_reset_stats(void) {
+    cluster_bus.stats = (struct bus_stats){0};
+}
+
 bool links_use_tls(void) {
     return cluster_bus.transport == transport_find("tls");
 }

@@ -10,10 +10,11 @@
 
 extern struct bus cluster_bus;
 
-bool links_start(int port); /* listens; false: logged */
-void links_stop(void);      /* closes all of them; what waits for the disk is lost */
-void links_configure(void); /* options may have changed */
-void links_tick(void);      /* each second */
+bool links_start(int port);   /* listens; false: logged */
+void links_stop(void);        /* closes all of them; what waits for the disk is lost */
+void links_reset_stats(void); /* CONFIG RESETSTAT */
+void links_configure(void);   /* options may have changed */
+void links_tick(void);        /* each second */
 bool links_use_tls(void);
 int links_port(void);
 /* Everything that was saved up to this ticket (file_writer.h) is on disk. */

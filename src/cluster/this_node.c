@@ -145,13 +145,17 @@ static void write_nodes(struct output *out) {
         output_write(out, SLICE("\n"));
     }
 }
+static void reset_stats(void) {
+    slot_stats_reset();
+    links_reset_stats();
+}
 static const struct cluster_hooks hooks = {.connections = connections,
                                            .link_memory = link_memory,
                                            .node_id = node_id,
                                            .knows = knows,
                                            .primary_rdma_port = primary_rdma_port,
                                            .publish = publish_send,
-                                           .reset_stats = slot_stats_reset,
+                                           .reset_stats = reset_stats,
                                            .write_aux = setslot_write_aux,
                                            .copy_begins = setslot_copy_begins,
                                            .read_aux = setslot_read_aux,

@@ -225,6 +225,15 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal "-ERR Cursor slot mismatch with SLOT argument" [routed clusterscan "0-{y}-0" slot 1]
     }
 
+    test "CONFIG RESETSTAT begins the figures of the bus again" {
+        assert {[regexp messages_meet_sent [n 0 cluster info]]}
+        n 0 config set cluster-ping-interval 60000
+        n 0 config resetstat
+        assert {[cluster_field 0 cluster_stats_messages_sent] < 20}
+        assert {![regexp messages_meet_sent [n 0 cluster info]]}
+        n 0 config set cluster-ping-interval 0
+    }
+
     test "SLOT-STATS counts the bytes of requests and replies" {
         n 0 config set cluster-slot-stats-enabled yes
         n 0 set y 12345

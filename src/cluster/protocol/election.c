@@ -125,7 +125,7 @@ static void plan(struct cluster *cluster, bool manual) {
             election->force_ack = true;
         } else {
             election->start_ms += delay + (int64_t)random_under(cluster, (uint64_t)delay) +
-                                  2 * delay * (election->rank + election->failed_primary_rank) +
+                                  delay * (2 * election->rank + election->failed_primary_rank) +
                                   (offset ? 0 : OFFSET_UNKNOWN_DELAY_MS);
         }
     }
@@ -145,8 +145,8 @@ static void refresh_ranks(struct cluster *cluster) {
         say_notice(cluster, "Replica rank updated to #%u, added %lld milliseconds of delay.", rank, (long long)added);
     }
     election->rank = rank;
-    if (failed_primary_rank > election->failed_primary_rank) {
-        int64_t added = (failed_primary_rank - election->failed_primary_rank) * 2 * delay;
+    if (failed_primary_rank != election->failed_primary_rank) { /* it falls when another shard has its new primary */
+        int64_t added = ((int64_t)failed_primary_rank - election->failed_primary_rank) * delay;
         election->start_ms += added;
         say_notice(cluster, "Failed primary rank updated to #%u, added %lld milliseconds of delay.",
                    failed_primary_rank, (long long)added);

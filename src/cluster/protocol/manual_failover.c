@@ -54,10 +54,10 @@ const char *cluster_failover(struct cluster *cluster, enum failover_kind kind, c
     if (kind == FAILOVER_NORMAL && (node_failed(primary) || !primary->link || !primary->link->connected))
         return "Master is down or failed, please use CLUSTER FAILOVER FORCE";
     if (election->start_ms) {
-        say_notice(cluster,
-                   "Failover election in progress for epoch %llu, but received a new manual failover. Resetting the "
-                   "election.",
-                   (unsigned long long)election->epoch);
+        say_warning(cluster,
+                    "Failover election in progress for epoch %llu, but received a new manual failover. Resetting the "
+                    "election.",
+                    (unsigned long long)election->epoch);
         election_reset(cluster);
     }
     manual_reset(cluster);

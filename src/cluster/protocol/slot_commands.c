@@ -155,7 +155,9 @@ void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots
 
 bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
-    return bump_epoch_without_consensus(cluster);
+    bool bumped = bump_epoch_without_consensus(cluster);
+    if (bumped) todo(cluster, TODO_BROADCAST);
+    return bumped;
 }
 
 const char *cluster_set_config_epoch(struct cluster *cluster, int64_t epoch, int64_t now_ms) {
