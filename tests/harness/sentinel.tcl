@@ -7,6 +7,8 @@
 #
 # `down-after-milliseconds` is 1 second. The name of the group is "group".
 #
+# With `tls 1` servers and Sentinels connect to each other over TLS; the ports that the Sentinels name are those of TLS.
+#
 # With `faults 1` the disk of each Sentinel can fail: sentinel_faults 0 "sync *.conf.tmp* fail EIO" sets the rules of
 # Sentinel 0 (programs/preload/disk-faults.c), sentinel_faults 0 ends them.
 
@@ -44,16 +46,18 @@ proc wait_for_switch {from {ms 30000}} {
     } "the Sentinels do not agree on another primary than $from"
     return [named_port [lindex [sentinels_running] 0]]
 }
+# The port at which the others reach a server.
+proc group_port {id} {expr {$::server($id,tls) ? $::server($id,tls_port) : $::server($id,port)}}
 proc server_of_port {port} {
     for {set i 0} {$i < [llength $::sentinel_group]} {incr i} {
-        if {[g_srv $i port] == $port} {return $i}
+        if {[group_port [lindex $::sentinel_group $i]] == $port} {return $i}
     }
     error "no server has port $port"
 }
 # All servers but the primary follow it.
 proc wait_for_followers {port {ms 30000}} {
     for {set i 0} {$i < [llength $::sentinel_group]} {incr i} {
-        if {[g_srv $i port] == $port || ![process_alive [g_srv $i pid]]} continue
+        if {[group_port [lindex $::sentinel_group $i]] == $port || ![process_alive [g_srv $i pid]]} continue
         wait_for_condition $ms {
             [string match "*master_port:$port\r\n*master_link_status:up*" [g $i info replication]]
         } "server $i does not follow $port"
@@ -100,8 +104,9 @@ proc start_sentinels {options body} {
         count_unwanted $body
         return
     }
-    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} faults 0 tags {}} $options]
-    set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags]
+    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tls 0 faults 0 tags {}} $options]
+    set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags $::opt(tls)]
+    if {[dict get $o tls]} {set ::opt(tls) 1}
     lappend ::tags sentinel {*}[dict get $o tags]
     set ids {}
     set ::sentinel_ids {}
@@ -110,17 +115,19 @@ proc start_sentinels {options body} {
         for {set i 0} {$i < [dict get $o servers]} {incr i} {
             set overrides [list repl-diskless-sync-delay 0 {*}[dict get $o overrides]]
             if {$::opt(rdma)} {lappend overrides rdma-replication yes}
-            if {$i} {lappend overrides replicaof "127.0.0.1 $::server([lindex $ids 0],port)"}
+            if {$::opt(tls)} {lappend overrides tls-replication yes}
+            if {$i} {lappend overrides replicaof "127.0.0.1 [group_port [lindex $ids 0]]"}
             lappend ids [server_start [list overrides $overrides]]
             lappend ::servers [lindex $ids end]
             lappend ::sentinel_group [lindex $ids end]
         }
-        set port $::server([lindex $ids 0],port)
+        set port [group_port [lindex $ids 0]]
         for {set i 0} {$i < [dict get $o sentinels]} {incr i} {
             set config [list "sentinel monitor group 127.0.0.1 $port [dict get $o quorum]" \
                 "sentinel down-after-milliseconds group 1000" "sentinel failover-timeout group 10000" \
                 {*}[dict get $o config]]
             set how [list args --sentinel config $config]
+            if {$::opt(tls)} {lappend how overrides {tls-replication yes}}
             if {[dict get $o faults]} {
                 sentinel_faults $i
                 lappend how no_rdma 1 env [list LD_PRELOAD=[tool preload/disk-faults.so] \
@@ -134,7 +141,7 @@ proc start_sentinels {options body} {
         wait_for_known [expr {[dict get $o servers] - 1}] [expr {[dict get $o sentinels] - 1}]
         uplevel 1 $body
     } result opts]
-    lassign $saved ::servers ::sentinel_ids ::sentinel_group ::tags
+    lassign $saved ::servers ::sentinel_ids ::sentinel_group ::tags ::opt(tls)
     foreach c $::test_clients {catch {$c -close}}
     set problem [string trim [join [lmap id [lreverse $ids] {server_stop $id}] " "]]
     foreach id $ids {foreach report [server_reports $id] {append problem "; $report"}}

@@ -23,6 +23,7 @@ from resp import Client, Error
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
 PATIENCE = 60  # seconds; long enough for a loaded machine and sanitizers
+STEP = 5  # seconds that one look at a condition takes at most
 PORTS, PORTS_TRIED = (11000, 22000), 5
 
 
@@ -72,9 +73,9 @@ def free_port():
 
 def until(condition, seconds=PATIENCE):
     """Calls `condition` until it returns a true value and returns that, or None after the timeout. A broken
-    connection counts as false."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    connection counts as false. While the machine or this process is stopped, the timeout stops, too."""
+    last = time.monotonic()
+    while seconds > 0:
         try:
             found = condition()
         except OSError:
@@ -82,6 +83,9 @@ def until(condition, seconds=PATIENCE):
         if found:
             return found
         time.sleep(0.01)
+        now = time.monotonic()
+        seconds -= min(now - last, STEP)
+        last = now
     return None
 
 

@@ -1,0 +1,75 @@
+# Sentinels that reach servers and each other over TLS.
+# seconds: 45
+
+# The proxy may exist from another build.
+proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
+if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
+    test "Sentinels over TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
+    return
+}
+
+start_sentinels {tls 1} {
+    test "Sentinels over TLS name the ports of TLS" {
+        assert_equal [g_srv 0 tls_port] [named_port 0]
+        foreach i {0 1 2} {
+            foreach replica [s $i sentinel replicas group] {
+                assert {[dict get $replica port] in [list [g_srv 1 tls_port] [g_srv 2 tls_port]]}
+            }
+            foreach other [s $i sentinel sentinels group] {
+                assert {[dict get $other port] in [lmap j {0 1 2} {s_srv $j tls_port}]}
+            }
+        }
+        assert_match "OK 3 usable Sentinels*" [s 0 sentinel ckquorum group]
+    }
+
+    test "their connections are TLS" {
+        # The clients of the tests come through a proxy; those of the Sentinels have a name.
+        set clients [g 0 client list]
+        assert_equal 6 [regexp -all {name=sentinel-[0-9a-f]{8}-(?:cmd|pubsub)} $clients]
+        foreach line [split [string trim $clients] \n] {
+            if {![string match "*name=sentinel-*" $line]} continue
+            assert_match "*laddr=127.0.0.1:[g_srv 0 tls_port] *" $line
+        }
+    }
+
+    test "Sentinels over TLS fail the group over when the primary dies, and take it back" {
+        set port [named_port 0]
+        set old [server_of_port $port]
+        g $old set key value
+        g $old wait 2 10000
+        kill_group_server $old
+        set new [wait_for_switch $port]
+        assert_equal value [g [server_of_port $new] get key]
+        start_group_server $old
+        wait_for_followers $new
+        assert_match "*sentinel monitor group 127.0.0.1 $new 2\n*" [file_bytes [s_srv 1 conf]]
+    }
+
+    test "SENTINEL FAILOVER over TLS, also COORDINATED" {
+        foreach how {{} coordinated} {
+            wait_for_known 2 2
+            set port [named_port 0]
+            wait_for_condition 20000 {![catch {s 0 sentinel failover group {*}$how}]} "no failover is possible"
+            wait_for_followers [wait_for_switch $port]
+        }
+    }
+
+    test "a Sentinel with another authority's certificates reaches nobody" {
+        stop_sentinel 2
+        set dir [file join $::unit_dir others]
+        file mkdir $dir
+        exec [file join $::root tests harness make-certificates] $dir
+        set conf [file_bytes [s_srv 2 conf]]
+        write_file [s_srv 2 conf] [string map [list [certificates] $dir] $conf]
+        set id [lindex $::sentinel_ids 2]
+        set ::server($id,tls) 0 ;# the tests reach it at its plain port
+        set ::server($id,client_port) $::server($id,port)
+        start_sentinel 2
+        wait_for_condition 20000 {[string match *s_down* [sentinel_field 2 flags]]} "the primary does not look down"
+        assert_error_like "NOQUORUM*" {s 2 sentinel ckquorum group}
+        wait_for_condition 20000 {
+            [string match "*s_down*" [join [lmap other [s 0 sentinel sentinels group] {dict get $other flags}]]]
+        } "the others do not miss it"
+        assert_equal master [sentinel_field 0 flags]
+    }
+}
