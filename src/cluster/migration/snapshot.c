@@ -32,7 +32,9 @@ enum {
     PIECE = 256 * 1024,
     PENDING_MAX = 4 * 1024 * 1024, /* bytes that may wait for the target */
     PIECES_A_TURN = 4,
-    PIPE_SIZE = 1024 * 1024
+    PIPE_SIZE = 1024 * 1024,
+    AHEAD = 16,        /* keys that are prefetched while others are written */
+    REPORTED_KEYS = 64 /* a look at the clock for so many keys */
 };
 
 static struct {
@@ -49,11 +51,22 @@ static struct {
 
 /* --- The child --- */
 
+/* A key that is to be written. */
+struct next_key {
+    struct entry *entry; /* NULL: none */
+    int db;
+    unsigned slot;
+    bool is_first; /* of its slot, which has this size */
+    struct db_slot_size size;
+};
+
 struct writer {
     struct sink sink;
     struct rdb_fragment fragment;
     int selected; /* database of the commands; -1: none */
     uint64_t keys;
+    struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
+    unsigned at;
 };
 
 static void write_chunk(struct writer *writer) {
@@ -76,27 +89,43 @@ static void write_commands(struct writer *writer, int db, const struct entry *en
     aof_write_entry(out, entry);
 }
 
-static void write_entry(struct writer *writer, int db, const struct entry *entry, unsigned slot,
-                        const struct db_slot_size *first) {
-    if (!snapshot.chunks) {
-        write_commands(writer, db, entry);
-        return;
-    }
-    if (!rdb_fragment_add(&writer->fragment, db, entry, slot, first)) write_commands(writer, db, entry);
+static void write_key(struct writer *writer, const struct next_key *key) {
+    if (!snapshot.chunks ||
+        !rdb_fragment_add(&writer->fragment, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL))
+        write_commands(writer, key->db, key->entry);
     if (rdb_fragment_len(&writer->fragment) >= RDB_FRAGMENT_FULL) write_chunk(writer);
+    if (++writer->keys % REPORTED_KEYS == 0) child_report(writer->keys);
+    if (!persistence_settings.key_save_delay) return;
+    write_chunk(writer);
+    sink_flush(&writer->sink);
+    child_report(writer->keys);
+    persistence_delay(persistence_settings.key_save_delay);
+}
+
+/* Entries are anywhere in memory, so that each one costs a cache miss, and its value another one. */
+static void prefetch_entry(const struct entry *entry) {
+    enum { LINE = 64 };
+    const char *bytes = (const char *)entry;
+    __builtin_prefetch(bytes);
+    __builtin_prefetch(bytes + LINE);
+    __builtin_prefetch(bytes + (size_t)2 * LINE); /* the value of a small string */
+}
+
+/* Writes the oldest key of the ring and puts another one in its place. */
+static void write_ahead(struct writer *writer, struct next_key key) {
+    struct next_key *oldest = &writer->ahead[writer->at], *half = &writer->ahead[(writer->at + AHEAD / 2) % AHEAD];
+    if (oldest->entry && !sink_error(&writer->sink)) write_key(writer, oldest);
+    *oldest = key;
+    writer->at = (writer->at + 1) % AHEAD;
+    if (key.entry) prefetch_entry(key.entry);
+    if (half->entry) entry_prefetch_value(half->entry);
 }
 
 static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
-    struct db_slot_size size = db_slot_size(db, slot), *first = &size;
+    struct next_key key = {.db = db_id(db), .slot = slot, .is_first = true, .size = db_slot_size(db, slot)};
     struct db_iterator *it = db_iterate(db, (int)slot);
-    for (struct entry *entry; !sink_error(&writer->sink) && (entry = db_iterate_next(it)); first = NULL) {
-        write_entry(writer, db_id(db), entry, slot, first);
-        child_report(++writer->keys);
-        if (!persistence_settings.key_save_delay) continue;
-        write_chunk(writer);
-        sink_flush(&writer->sink);
-        persistence_delay(persistence_settings.key_save_delay);
-    }
+    for (; !sink_error(&writer->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
+        write_ahead(writer, key);
     db_iterate_end(it);
 }
 
@@ -114,6 +143,7 @@ static int run(struct child_job *child) {
         for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
             if (slot_bitmap_has(&snapshot.slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
     }
+    for (int i = 0; i < AHEAD; i++) write_ahead(&writer, (struct next_key){.entry = NULL});
     write_chunk(&writer);
     request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
     int error = sink_flush(sink);

@@ -649,6 +649,7 @@ void *hashtable_iterator_next(struct hashtable_iterator *it) {
                 b = it->bucket = &a->buckets[it->bucket_index++];
                 it->position = 0;
                 if (it->bucket_index <= a->mask) prefetch_entries(&a->buckets[it->bucket_index]);
+                if (it->bucket_index < a->mask) __builtin_prefetch(&a->buckets[it->bucket_index + 1]);
             }
             unsigned left = bucket_used(b) >> it->position;
             if (left) {
