@@ -651,15 +651,18 @@ class Round:
         tags = [tag for tag in map(tag_of, range(LETTERS))
                 if node.call("CLUSTER", "KEYSLOT", tag) in view.nodes[view.myself][4]]
         keys = [key for tag in tags for key in still_keys(tag)]
-        hashes = sum(command[0] == "HSETEX" for tag in tags for command in still_commands(tag))
+        hashes = [command[1] for tag in tags for command in still_commands(tag) if command[0] == "HSETEX"]
 
         def expire():
             with Client(node.port) as client:
                 client.send(*(("PTTL", key) for key in keys))
                 still = sum(client.read() > 0 for _ in keys)
+                client.send(*(("EXISTS", key) for key in hashes))
+                fields_expire = sum(client.read() for _ in hashes)
             fields = node.info("keyspace").get("db0", "expires=0,").split(",")
             number = {name: int(value) for name, _, value in (field.partition("=") for field in fields)}
-            return number.get("expires", 0) == still and number.get("keys_with_volatile_items", hashes) == hashes
+            return (number.get("expires", 0) == still and
+                    number.get("keys_with_volatile_items", fields_expire) == fields_expire)
         return expire
 
     def least(self, counter, old):
