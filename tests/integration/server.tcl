@@ -428,7 +428,7 @@ foreach options {{} nosave {nosave now} {nosave force} {NOSAVE NOW FORCE}} {
             assert_closed $c
             assert_equal 0 [server_reap [srv id]]
             set log [log_text $from]
-            assert_match "*User requested shutdown... (user request from 'id=* cmd=shutdown *')*" $log
+            assert_match "*User requested shutdown... (user request from 'id=* addr=*')*" $log
             assert_match "*Valkey is now ready to exit, bye bye...*" $log
             assert {![file exists [srv dir]/dump.rdb]}
         }
