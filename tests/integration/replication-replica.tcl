@@ -411,6 +411,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     test "reading on a replica deletes no expired key: only the primary does" -needs {ours 1} {
         set chan [synchronize $copy]
         set before [info_field stats total_net_repl_input_bytes]
+        set stream ""
         foreach command {{SET s v PXAT 1} {RPUSH l a} {PEXPIREAT l 1} {HSET h f v g w} {HPEXPIREAT h 1 FIELDS 1 f}} {
             append stream [resp_command {*}$command]
         }
