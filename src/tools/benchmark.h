@@ -54,6 +54,8 @@ bool options_selects(const struct bench_options *o, const char *test);
 struct bench_node {
     struct endpoint endpoint;
     char *save, *appendonly; /* from CONFIG GET; NULL: unknown */
+    char id[41];             /* in the cluster; empty: unknown */
+    bool is_replica;
     uint16_t *slots;
     int slots_count;
 };

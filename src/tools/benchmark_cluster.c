@@ -63,14 +63,17 @@ static void fail(const char *what, const char *why) {
 
 /* The node at [host, port, …] serves the slots [from, to]. No host, or "?" where the cluster prefers host names and the
  * node has none: that of the node that was asked. */
-static void slots_add(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *at,
-                      int64_t from, int64_t to) {
+static struct bench_node *slots_add(struct bench_cluster *cluster, const struct endpoint *first,
+                                    const struct resp_value *at, int64_t from, int64_t to) {
     struct slice host = at->children[0].text;
     if (!host.len || slice_is(host, "?")) host = slice_of(first->host);
     struct bench_node *node = node_find(cluster, first, host, (int)at->children[1].integer);
     size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
     node->slots = mem_realloc(node->slots, count * sizeof *node->slots);
     while (from <= to) node->slots[node->slots_count++] = (uint16_t)from++;
+    if (at->count > 2)
+        snprintf(node->id, sizeof node->id, "%.*s", (int)at->children[2].text.len, at->children[2].text.data);
+    return node;
 }
 
 /* Reads CLUSTER SLOTS: [first, last, [host, port, …] of the primary, replicas …] … */
@@ -84,7 +87,8 @@ static bool slots_read(struct bench_cluster *cluster, const struct bench_options
         for (size_t k = 2; k < range->count; k++) {
             const struct resp_value *node = &range->children[k];
             if (node->type != RESP_ARRAY || node->count < 2) return false;
-            if (k == 2 ? o->read_primaries : o->read_replicas) slots_add(cluster, &o->endpoint, node, from, to);
+            if (k == 2 ? o->read_primaries : o->read_replicas)
+                slots_add(cluster, &o->endpoint, node, from, to)->is_replica = k > 2;
         }
     }
     if (cluster->count == 0) fail("ERROR: --rfr yes needs replicas, and the cluster has none", "");
@@ -111,6 +115,17 @@ static void session_open(struct session *s, const struct endpoint *e) {
     }
 }
 
+static void show_nodes(const struct bench_cluster *cluster, const struct bench_options *o) {
+    const char *kind = !o->read_replicas ? "primary" : o->read_primaries ? "cluster" : "replica";
+    printf("Cluster has %d %s nodes:\n\n", cluster->count, kind);
+    for (int i = 0; i < cluster->count; i++) {
+        const struct bench_node *node = &cluster->nodes[i];
+        printf("Node %d(%s): %s %s:%d\n", i, node->is_replica ? "Replica" : "Primary", node->id, node->endpoint.host,
+               node->endpoint.port);
+    }
+    putchar('\n');
+}
+
 void cluster_discover(struct bench_cluster *cluster, const struct bench_options *o) {
     memset(cluster, 0, sizeof *cluster);
     struct session s;
@@ -122,6 +137,7 @@ void cluster_discover(struct bench_cluster *cluster, const struct bench_options 
             fail("ERROR: failed to fetch the cluster's slots",
                  reply && reply->type == RESP_ERROR ? reply->text.data : "");
         }
+        if (o->output != OUTPUT_CSV) show_nodes(cluster, o);
         if (o->clients < cluster->count) fail("ERROR: there are fewer clients (-c) than nodes", "");
     } else {
         node_add(cluster, &o->endpoint);

@@ -58,10 +58,11 @@ static void show_head(const struct bench_report *report, const struct bench_resu
     printf("  keep alive: %d\n", o->keep_alive);
     printf("  transport: %s\n", transport);
     if (o->cluster) {
-        printf("  cluster mode: yes (%d primaries)\n", cluster->count);
+        printf("  cluster mode: yes (%d primary)\n", cluster->count);
         for (int i = 0; i < cluster->count; i++) {
             printf("  node [%d] configuration:\n", i);
-            printf("    save: %s\n", cluster->nodes[i].save ? cluster->nodes[i].save : "NONE");
+            const char *save = cluster->nodes[i].save;
+            printf("    save: %s\n", save && *save ? save : "NONE");
             printf("    appendonly: %s\n", cluster->nodes[i].appendonly ? cluster->nodes[i].appendonly : "NONE");
         }
     } else {

@@ -135,7 +135,7 @@ def commands(server, name):
     return int(found[1]) if found else 0
 
 
-if ours("valkey-benchmark") and genuine("valkey-server"):
+if ours("valkey-benchmark") and genuine("valkey-server") and genuine("valkey-benchmark"):
     options = "--cluster-enabled", "yes", "--cluster-replica-no-failover", "yes"
     with Server(genuine("valkey-server"), *options) as primary, Server(genuine("valkey-server"), *options) as replica:
         one, two = Client(primary.port), Client(replica.port)
@@ -155,6 +155,10 @@ if ours("valkey-benchmark") and genuine("valkey-server"):
             served = commands(primary, "get") > before[0], commands(replica, "get") > before[1]
             report.check("our valkey-benchmark reads with %s" % (" ".join(mode) or "--cluster"),
                          code == 0 and served == expected, (served, out, err))
+            theirs = run(genuine("valkey-benchmark"), "-p", primary.port, "--cluster", *mode, "-n", 100, "-c", 4, "-q",
+                         "-t", "get", timeout=60)[1]
+            report.equal("the nodes that valkey-benchmark shows with %s" % (" ".join(mode) or "--cluster"),
+                         *[re.findall(r"(?m)^(?:Cluster has|Node) .*", text) for text in (theirs, out)])
 
 # --- The debugger of scripts: either tool against either server shows the same
 def debugging_output(cli, server):
