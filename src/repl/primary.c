@@ -452,6 +452,7 @@ static void log_lagging(void) {
 
 static bool prepare_shutdown(int flags) {
     if (child_kind() == CHILD_REPLICATION) child_kill_wait();
+    if (!role_is_replica()) log_lagging(); /* before a cluster hands the role over, which is one more command */
     return true;
 }
 
@@ -461,7 +462,6 @@ static void flushed_all(void) {
 }
 
 static void stop(void) {
-    if (!role_is_replica()) log_lagging();
     list_each(&replicas, link) replica_send_stream(replica_of(link));
 }
 

@@ -152,6 +152,8 @@ start_cluster {primaries 3 replicas 1} {
         catch {n 2 shutdown nosave failover}
         server_reap $id
         assert [log_has "Perform auto failover to replica [node_id 5] on shutdown." $primary_from [node_level 2]]
+        assert [log_has "1 of 1 replicas are in sync when shutting down." $primary_from [node_level 2]]
+        assert {![log_has "Lagging replica" $primary_from [node_level 2]]}
         wait_for_node_log 5 "Failover election won: I'm the new primary." $from
         reconnect_of $id
         node_start 2
