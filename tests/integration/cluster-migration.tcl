@@ -320,10 +320,13 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
     }
 
     test "a target without memory fails the migration, evicts only what is its own, and loses no key" {
-        n 0 debug populate 4000 [key_in 44 p] 1000
+        n 0 debug populate 12000 [key_in 44 p] 1000
         for {set i 0} {$i < 500} {incr i} {n 1 set [key_in 16001 own$i] [string repeat x 1000]}
         set before [n 0 debug digest]
-        set limit [expr {[dict get [node_info 1 memory] used_memory] + 1500000}]
+        n 1 config set maxmemory-eviction-tenacity 100 ;# no command runs before the eviction is done
+        wait_for_condition 10000 {[dict get [node_info 1 memory] lazyfree_pending_objects] == 0}
+        set memory [node_info 1 memory]
+        set limit [expr {[dict get $memory used_memory] - [dict get $memory mem_not_counted_for_evict] + 1500000}]
         foreach policy {noeviction volatile-lru allkeys-lru} {
             n 1 config set maxmemory-policy $policy
             n 1 config set maxmemory $limit
@@ -339,7 +342,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
                 assert_equal [expr {$policy eq "allkeys-lru" ? 0 : 500}] [n $i cluster countkeysinslot 16001]
             }
         }
-        n 1 config set maxmemory-policy noeviction
+        n 1 config set maxmemory-policy noeviction maxmemory-eviction-tenacity 10
         n 0 cluster flushslot 44
     }
 

@@ -160,8 +160,10 @@ def target_without_memory(kinds, programs):
                 for i in range(keys):
                     node.call("MSET", *[word for j in range(100) for word in ("{%s}%d.%d" % (tag, i, j), "x" * 1000)])
             before = pair.source.call("DEBUG", "DIGEST")
-            limit = int(pair.target.info("memory")["used_memory"]) + 2000000
-            pair.target.call("CONFIG", "SET", "maxmemory", str(limit), "maxmemory-policy", policy)
+            memory = pair.target.info("memory")
+            limit = int(memory["used_memory"]) - int(memory["mem_not_counted_for_evict"]) + 2000000
+            pair.target.call("CONFIG", "SET", "maxmemory", str(limit), "maxmemory-policy", policy,
+                             "maxmemory-eviction-tenacity", "100")
             pair.source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", "1", "NODE", pair.target.id)
             until(lambda: pair.source.state() == "failed" and pair.target.state() == "failed", 20)
             pair.target.call("CONFIG", "SET", "maxmemory", "0")
