@@ -116,6 +116,21 @@ static void info_is_read(void **state) {
     assert_int_equal(info.offset, 0);
 }
 
+static void the_text_of_info_is_kept(void **state) {
+    char text[9000];
+    for (size_t len = 0; len < sizeof text; len = len * 3 + 1) {
+        for (size_t i = 0; i < len; i++) text[i] = i % 7 ? "role:master\r\n"[i % 13] : (char)(i * 31);
+        sentinel_tick(s, now);
+        struct sentinel_answer given = {.text = {text, len}};
+        sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
+        char *kept = sentinel_info_text(group);
+        assert_int_equal(group->info_len, len);
+        assert_memory_equal(kept, text, len);
+        mem_free(kept);
+    }
+    sentinel_reset(s, group, now);
+    assert_null(sentinel_info_text(group));
+}
 static void replicas_come_from_the_primary(void **state) {
     sentinel_tick(s, now);
     answer(group, REQUEST_INFO,
@@ -356,6 +371,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_dial_without_an_answer_is_repeated),
         TEST(info_is_read),
+        TEST(the_text_of_info_is_kept),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
         TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),

@@ -1,5 +1,6 @@
 /* reports.c: what the replies to PING and INFO say. */
 #include "lib/system/memory.h"
+#include "lib/text/lzf.h"
 #include "sentinel/protocol/machine.h"
 #include <stdio.h>
 #include <string.h>
@@ -115,14 +116,30 @@ static void watch_reconfiguration(struct sentinel *s, struct instance *replica) 
     }
 }
 
+/* INFO-CACHE is seldom asked for, and these texts are most of what a server costs: they are kept compressed. */
 static void keep_text(struct instance *i, struct slice text) {
-    if (i->info_len != text.len || !i->info) {
-        char *kept = mem_try_realloc(i->info, text.len + 1);
-        if (!kept) return;
-        i->info = kept;
-        i->info_len = text.len;
+    char *packed = mem_try_alloc(text.len + 1);
+    if (!packed) return;
+    size_t len = lzf_pack(text, packed, text.len / 4 * 3);
+    mem_free(i->info);
+    i->info_len = text.len;
+    i->info_packed_len = len;
+    if (!len) {
+        if (text.len) memcpy(packed, text.data, text.len);
+        i->info = packed;
+        return;
     }
-    if (text.len) memcpy(i->info, text.data, text.len);
+    i->info = mem_strndup(packed, len);
+    mem_free(packed);
+}
+char *sentinel_info_text(const struct instance *i) {
+    char *text = i->info ? mem_try_alloc(i->info_len + 1) : NULL;
+    if (!text) return NULL;
+    if (!i->info_packed_len)
+        memcpy(text, i->info, i->info_len);
+    else
+        lzf_unpack(slice_make(i->info, i->info_packed_len), text, i->info_len);
+    return text;
 }
 
 static void info_received(struct sentinel *s, struct instance *i, struct slice text) {

@@ -144,8 +144,8 @@ struct instance {
     int64_t down_after_ms;
     int64_t info_ms, info_sent_ms; /* last INFO reply, 0: none; last INFO sent */
     unsigned info_pending;         /* INFO sent and not answered */
-    char *info;                    /* its text, for INFO-CACHE; NULL: none */
-    size_t info_len;
+    char *info;                    /* its text: see sentinel_info_text(); NULL: none */
+    size_t info_len, info_packed_len;
 
     /* Servers: what INFO says. */
     bool reports_primary;
@@ -297,5 +297,7 @@ const char *sentinel_replica_unfit(const struct sentinel *sentinel, const struct
 bool sentinel_address_equal(const struct sentinel *sentinel, const struct sentinel_address *a,
                             const struct sentinel_address *b);
 /* "s_down,master,disconnected" */
+/* The last INFO text, info_len bytes, for mem_free(); NULL: there is none. */
+char *sentinel_info_text(const struct instance *instance);
 void sentinel_flags_text(const struct instance *instance, char text[static 256]);
 #endif
