@@ -79,17 +79,23 @@ def help_options(lines):
 
 
 class Server:
-    """A server on a Unix socket."""
+    """A server, or a Sentinel, on a Unix socket."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, sentinel=False):
+        self.program, self.sentinel = program, sentinel
 
     def __enter__(self):
         self.directory = tempfile.TemporaryDirectory()
         path = os.path.join(self.directory.name, 'socket')
         self.log = open(os.path.join(self.directory.name, 'log'), 'w+')
-        self.process = subprocess.Popen([self.program, '--port', '0', '--unixsocket', path, '--save', '',
-                                         '--dir', self.directory.name], stdout=self.log, stderr=self.log)
+        command = [self.program, '--port', '0', '--unixsocket', path, '--dir', self.directory.name]
+        if self.sentinel:
+            file = os.path.join(self.directory.name, 'sentinel.conf')
+            open(file, 'w').close()
+            command[1:1] = [file, '--sentinel']
+        else:
+            command += ['--save', '']
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         while True:
             self.socket = socket.socket(socket.AF_UNIX)
             try:

@@ -2,7 +2,7 @@
 """Client libraries that ask our Sentinels for the primary: redis-py (redis.sentinel), ioredis and iovalkey go on with
 the new primary after it was killed, after SENTINEL FAILOVER and after a coordinated failover, and find a replica.
 
-    sentinel_clients.py --client SENTINEL-PORT...    the part of redis-py: prints the server's port and a counter"""
+    sentinel_clients.py --client SENTINEL-PORT...    the part of redis-py: prints a server's port and a counter"""
 import os
 import queue
 import subprocess

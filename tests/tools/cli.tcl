@@ -644,6 +644,15 @@ start_server {} {
         }
     }
 
+    test "hints for SENTINEL need no Sentinel" {
+        foreach {line hint} {
+            "SENTINEL FAILOVER " "primary-name \[COORDINATED]"
+            "sentinel is-primary-down-by-addr 10.0.0.1 " "port current-epoch runid"
+        } {
+            assert_equal "$hint\n" [dict get [run $::cli -p [free_port] --test_hint $line] out] $line
+        }
+    }
+
     test "--test_hint_file compares hints with those in a file" {
         set file [file join $::unit_dir hints]
         write_file $file "# a comment\n\"get \" \"key\"\n\"get k \" \"\"\n"
