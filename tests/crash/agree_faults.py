@@ -274,6 +274,9 @@ def end_replica(round, text, end):
     if node:
         round.note(f"{node.name} {text}")
         end(node)
+        # It may start from a file older than what it has acknowledged.
+        primary = round.group.primary
+        node.behind = primary, int(primary.replication().get("master_repl_offset", 0)) if primary.free() else 1 << 62
         restart_later(round, node)
 
 
@@ -315,7 +318,10 @@ def lose_primary(round):
     if not primary.free() or not [node for node in direct if not node.genuine]:
         return
     before = [node.replication() for node in direct]
-    sure = len(direct) == len(primary.clients()) and all(info.get("master_link_status") == "up" for info in before)
+    sure = len(direct) == len(primary.clients()) and all(
+        info.get("master_link_status") == "up" and
+        (node.behind[0] is not primary or int(info.get("slave_repl_offset", 0)) >= node.behind[1])
+        for node, info in zip(direct, before))
     round.note(f"{primary.name}, the primary, is killed{'' if sure else '; not all replicas are up'}")
     primary.kill()
     ledger.park()

@@ -202,13 +202,17 @@ class Node(servers.Server):
                 self.signal(signal.SIGTERM)
         except OSError:
             pass
-        try:
-            self.process.wait(10 if self.genuine else servers.PATIENCE)
-        except subprocess.TimeoutExpired:
-            if self.genuine:  # its exit is not tested here
-                self.kill()
-                return
-            raise AssertionError(f"{self.name} does not end: {self.output()}") from None
+        until = time.monotonic() + (10 if self.genuine else servers.PATIENCE)
+        while self.process.poll() is None:
+            if time.monotonic() > until:
+                if self.genuine:  # its exit is not tested here
+                    self.kill()
+                    return
+                raise AssertionError(f"{self.name} does not end: {self.output()}")
+            try:
+                self.process.wait(1)
+            except subprocess.TimeoutExpired:
+                self.signal(signal.SIGTERM)  # a server that writes its first append-only file refuses to end
 
     def wipe(self):
         """Removes its data."""

@@ -206,6 +206,18 @@ start_server {tags {geo}} {
         }
     }
 
+    # A replica computes it again.
+    test "GEOSEARCHSTORE BYPOLYGON STOREDIST: the distance from the center, to the last bit" \
+        -needs {version 9.0} {
+        r del points stored
+        r geoadd points -95.12636247787333 -12.196460284856254 a
+        set corners {-95.95533618551164 -12.963526218357039 -99.05895531425287 -9.51109576373373
+            -92.39230670964382 -13.377506505059632}
+        r geosearchstore stored points bypolygon 3 {*}$corners storedist
+        assert_equal 7.946478707755264e+4 [r zscore stored a]
+        r del points stored
+    }
+
     test "BYPOLYGON finds the positions inside, with distances from the center of the corners" \
         -needs {version 9.0} {
         r flushall

@@ -115,6 +115,8 @@ void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]) {
 
 /* --- Shapes --- */
 
+/* The sums are not divided by the number of corners: a replica, which may be one of Valkey, computes the distances of
+ * STOREDIST itself, and they must have the same bits. */
 void geo_polygon(struct geo_shape *shape, const struct geo_point *corners, size_t count) {
     double x = 0, y = 0, z = 0;
     for (size_t i = 0; i < count; i++) {
@@ -123,7 +125,6 @@ void geo_polygon(struct geo_shape *shape, const struct geo_point *corners, size_
         y += cos(latitude) * sin(longitude);
         z += sin(latitude);
     }
-    x /= (double)count, y /= (double)count, z /= (double)count;
     shape->form = GEO_POLYGON;
     shape->corners = corners;
     shape->corner_count = count;
