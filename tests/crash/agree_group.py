@@ -57,6 +57,7 @@ class Node(servers.Server):
                  device_faults=()):
         self.name, self.genuine = name, genuine
         self.parent, self.transport, self.follows_at_start, self.held, self.ended = None, "tcp", False, None, False
+        self.behind = None, 0  # a primary, and the offset that this server reaches again after an end
         self.tls_port = free_port() if tls else None
         arguments = list(arguments)
         if tls:
