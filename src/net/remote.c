@@ -274,6 +274,7 @@ static void show_waiting(struct remote *r, bool ended) {
 }
 
 static void home_input(struct remote *r, struct message *message) {
+    if (message->kind == MESSAGE_INPUT) r->received += message->size;
     if (!r->end) {
         remote_message_drop(message);
         return;
@@ -346,7 +347,9 @@ static size_t remote_memory(const struct connection *conn, size_t *input, size_t
         out += transit;
         in += atomic_load_explicit(&r->end->spare, memory_order_relaxed);
         out += atomic_load_explicit(&r->end->memory_out, memory_order_relaxed);
-        all += atomic_load_explicit(&r->end->memory, memory_order_relaxed) + r->arrived_size + r->sealed_len + transit;
+        size_t on_its_way = (size_t)(atomic_load_explicit(&r->end->sent_home, memory_order_acquire) - r->received);
+        all += atomic_load_explicit(&r->end->memory, memory_order_relaxed) + on_its_way + r->arrived_size +
+               r->sealed_len + transit;
     }
     if (input) *input = in;
     if (output) *output = out;

@@ -126,6 +126,7 @@ struct remote_end {
     _Atomic uint64_t sent;                    /* bytes of output */
     _Atomic size_t memory, memory_out, spare; /* in total; for output; for input, without the bytes of input */
     _Atomic size_t waiting, queued;           /* input that is in no message yet; output that the transport holds */
+    _Atomic uint64_t sent_home;               /* bytes of input in all messages, as message->size */
     size_t reported_memory;                   /* that the last GROWN reported */
     char described[REMOTE_DESCRIBED_MAX];     /* under the worker's lock */
 };

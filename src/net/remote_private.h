@@ -28,6 +28,7 @@ struct remote {
     struct message *arrived, **arrived_end; /* received, not shown yet */
     size_t arrived_size;                    /* bytes of them and of `shown` */
     size_t arrived_len;                     /* bytes of the stream in them */
+    uint64_t received;                      /* bytes of all messages of input, as end->sent_home */
     struct message *filling;                /* the message that conn.out writes to; may be `shown` */
     struct message *sealed, **sealed_end;   /* for the next flush */
     size_t sealed_len;                      /* output in them */

@@ -111,6 +111,12 @@ void remote_end_pause(struct remote_end *end, bool pause) {
 
 void remote_send_input(struct remote_end *end, struct message *message) {
     end->at_home += message->size;
+    /* What leaves the end counts as on its way until home has the message. Home may see it for a moment in neither, but
+     * not in both: that could close a client within the limit. */
+    size_t memory = atomic_load_explicit(&end->memory, memory_order_relaxed);
+    atomic_store_explicit(&end->memory, memory > message->size ? memory - message->size : 0, memory_order_relaxed);
+    uint64_t sent_home = atomic_load_explicit(&end->sent_home, memory_order_relaxed) + message->size;
+    atomic_store_explicit(&end->sent_home, sent_home, memory_order_release);
     message->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
     send_home(end, message, MESSAGE_INPUT);
     bound_reading(end);
