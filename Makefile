@@ -326,10 +326,10 @@ $(B)/fuzz/fuzz_rdma_tls: $(B)/tests/fuzz/fuzz_rdma_tls.o \
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
 		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
-		$(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
+		$(B)/src/repl/pull_seal.o $(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(call link_fuzz,$(LIBS_LIB))
+	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))
 fuzz_config := $(call objects,$(addprefix src/server/config/,config.c config_file.c config_rewrite.c))
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
 $(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c \
