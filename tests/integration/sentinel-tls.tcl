@@ -3,6 +3,10 @@
 
 # The proxy may exist from another build.
 proc has_tls {} {expr {![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]}}
+if {$::opt(rdma)} {
+    test "Sentinels over TLS" {skip_test "the clients of this run speak RDMA"}
+    return
+}
 if {![has_tls] || [tool tls-proxy] eq "" || [tool openssl] eq ""} {
     test "Sentinels over TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
     return
