@@ -11,9 +11,11 @@ proc crt {name} {file join [certificates] $name}
 # A server with TLS over TCP and RDMA on the same port number; `r` is a client over TCP.
 proc start_tls_node {overrides body} {
     set port [free_port]
-    set settings [dict merge [list tls-port $port rdma-bind $::opt(rdma_host) rdma-port $port tls-rdma yes \
-        tls-cert-file [crt server.crt] tls-key-file [crt server.key] tls-ca-cert-file [crt ca.crt] tls-replication yes \
-        rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 20] $overrides]
+    set addresses [lsort -unique [list 127.0.0.1 $::opt(rdma_host)]] ;# the replica may fall back to TCP
+    set settings [dict merge [list bind [join $addresses] tls-port $port rdma-bind $::opt(rdma_host) rdma-port $port \
+        tls-rdma yes tls-cert-file [crt server.crt] tls-key-file [crt server.key] tls-ca-cert-file [crt ca.crt] \
+        tls-replication yes rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 20 \
+        protected-mode no] $overrides]
     uplevel 1 [list start_server [list no_rdma 1 overrides $settings tags tls] $body]
 }
 proc field {level name {section replication}} {
