@@ -5,7 +5,7 @@
  * number of the chunk as the nonce, and the 16 bytes of the tag behind the text. The key is random and made for one
  * snapshot, so no nonce repeats. Each replica gets it in the header of the snapshot (pull_wire.h), inside its TLS
  * session. A chunk that was changed, exchanged for another one or repeated fails its tag. The number of chunks and of
- * bytes also comes through the session, so none can be left out.
+ * bytes comes through the TLS connection too, so a missing chunk is noticed.
  *
  * Rejected: a key from the exporter of the TLS session (RFC 5705). Several replicas read the same chunks, and each has
  * a session of its own.

@@ -34,7 +34,7 @@ enum {
     PIECES_A_TURN = 4,
     PIPE_SIZE = 1024 * 1024,
     AHEAD = 16,        /* keys that are prefetched while others are written */
-    REPORTED_KEYS = 64 /* a look at the clock for so many keys */
+    REPORTED_KEYS = 64 /* the child reads the clock once for this many keys */
 };
 
 static struct {
