@@ -222,8 +222,10 @@ static ssize_t fetch_show(struct source *source, const char **bytes) {
 }
 static const struct source_ops fetch_ops = {.read = fetch_read, .show = fetch_show};
 
+/* The file's database counts, whatever $ENDOFF says: a replica of Valkey that was a primary once sends there the one
+ * that it selected last in a stream of its own. */
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
-    if (slice_is(name, "repl-stream-db") && copy.at->db == STREAM_DB_NONE) repl_history_read_db(value, &copy.at->db);
+    if (slice_is(name, "repl-stream-db")) repl_history_read_db(value, &copy.at->db);
     if (cluster_hooks) cluster_hooks->read_aux(name, value);
     return true;
 }
