@@ -547,6 +547,35 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no repl-diskless-load disabled
     }
 
+    test "the stream after a copy on a second channel begins in the database that the file names" -needs {ours 1} {
+        # $ENDOFF of a replica of Valkey may name one of another time. No checksum: eight zeros.
+        set aux "\xfa\x0erepl-stream-db\xc0\x03"
+        set file "[string range $copy 0 8]$aux[string range $copy 9 end-8][string repeat \0 8]"
+        foreach setting {disabled swapdb} {
+            r config set dual-channel-replication-enabled yes repl-diskless-load $setting
+            follow [primary_listen]
+            primary_handshake main
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set rdb [primary_accept]
+            primary_await $rdb REPLCONF
+            primary_send $rdb "+OK\r\n"
+            assert_equal SYNC [primary_command $rdb]
+            primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
+            primary_await $main REPLCONF set-rdb-client-id
+            primary_send $main "+OK\r\n"
+            primary_await $main PSYNC
+            primary_send $main "+CONTINUE\r\n[resp_command SET moved 2]"
+            primary_send $rdb "\$EOF:$mark\r\n$file$mark"
+            primary_await $main REPLCONF ACK [expr {70 + [resp_length SET moved 2]}]
+            assert_equal {} [r get moved]
+            r select 3
+            assert_equal 2 [r get moved]
+            r select 0
+            lead
+        }
+        r config set dual-channel-replication-enabled no repl-diskless-load disabled
+    }
+
     test "after the data was replaced the old history is not continued, even before the main channel is connected" \
         -needs {ours 1} {
         foreach setting {disabled swapdb} {
