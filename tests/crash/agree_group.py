@@ -85,6 +85,10 @@ class Node(servers.Server):
         return line
 
     def launch(self):
+        files = os.path.join(self.dir, "appendonlydir")
+        if self.genuine and os.path.isdir(files):  # it rewrites them after it has loaded them, even with errors
+            shutil.rmtree(self.dir + "/before-start", ignore_errors=True)
+            shutil.copytree(files, self.dir + "/before-start")
         super().launch()
         self.held, self.ended = None, False
 

@@ -225,11 +225,12 @@ class Ledger:
 
     replied     the highest number that was answered: there unless the primary is lost
     held        the highest number that all direct replicas have acknowledged
-    sent        the highest number that may be there"""
+    sent        the highest number that may be there
+    first       the number with which the log of this round begins"""
 
     def __init__(self, group, note):
         self.group, self.note, self.trouble = group, note, None
-        self.replied = self.held = self.sent = 0
+        self.replied = self.held = self.sent = self.first = 0
         self.firsts = {1}  # the possible first numbers
         self.refused = set()  # the numbers of writes that were rejected
         self.parked, self.is_parked, self.floor = threading.Event(), threading.Event(), None
@@ -295,6 +296,19 @@ class Ledger:
                                  f"acknowledged, {self.sent} sent")
         self.replied, self.sent = last, last
         self.refused = {n for n in self.refused if n < last}
+        return last >= self.first or self.restart(client)
+
+    def restart(self, client):
+        """Begins the log of a round. A primary that restarts from a file of an earlier round has that round's log,
+        whose keys may have been evicted: it begins again, too."""
+        number = max(self.sent + 1, self.first)
+        client.send(("SELECT", LEDGER_DATABASE), ("MULTI",), ("DEL", "log", "count"), ("RPUSH", "log", number),
+                    ("INCR", "count"), ("EXEC",))
+        if not isinstance([client.read() for _ in range(6)][-1], list):
+            return False
+        self.replied = self.sent = self.first = number
+        self.held = 0
+        self.refused, self.firsts = set(), {number}
         return True
 
     def write(self, client):
@@ -338,7 +352,7 @@ class Ledger:
         last = log[-1] if log else 0
         assert not self.trouble, self.trouble
         if self.evicted:
-            return last
+            return
         assert self.replied <= last <= self.sent, (f"the log ends at {last}: at least {self.replied} were acknowledged,"
                                                    f" {self.sent} sent")
         missing = set(range(log[0], last + 1)) - set(log) - self.refused if log else set()
@@ -347,4 +361,3 @@ class Ledger:
         assert not log or log[0] in self.firsts or None in self.firsts, f"the log begins with {log[0]}"
         count = int(client.call("GET", "count") or 0)
         assert count == len(log), f"the log has {len(log)} entries, its counter says {count}"
-        return last
