@@ -151,9 +151,9 @@ class Node(servers.Server):
         return None if reply.startswith(("LOADING", "BUSY")) else reply
 
     def follow(self, parent, transport):
-        if parent is not self.parent:
+        before, self.parent, self.transport = self.parent, parent, transport
+        if parent is not before:
             self.proxy.cut()  # its port is the same for all parents, so REPLICAOF alone would keep the old link
-        self.parent, self.transport = parent, transport
         self.set(self.transport_options())
         wait_for(f"{self.name}: REPLICAOF is accepted",
                  lambda: not isinstance(self.call("REPLICAOF", "127.0.0.1", self.port_of(parent)), Error))

@@ -37,17 +37,18 @@ class Proxy:
                 near, address = self.listener.accept()
             except OSError:
                 return
-            port = self.target()
-            try:
-                far = port and socket.create_connection(("127.0.0.1", port), timeout=5)
-            except OSError:
-                far = None
+            with self.lock:  # so that no connection to an earlier target escapes cut()
+                port = self.target()
+                try:
+                    far = port and socket.create_connection(("127.0.0.1", port), timeout=5)
+                except OSError:
+                    far = None
+                if far:
+                    self.pairs.append((near, far))
             if not far:
                 near.close()
                 continue
             far.settimeout(None)
-            with self.lock:
-                self.pairs.append((near, far))
             for source, sink, way in ((near, far, "up"), (far, near, "down")):
                 threading.Thread(target=self.pump, args=(source, sink, way, address[0]), daemon=True).start()
 
