@@ -207,6 +207,12 @@ static const char *check_bind(const struct config_option *option, struct slice t
     return count > LISTENERS_MAX ? "Too many bind addresses specified." : NULL;
 }
 
+/* CONFIG SET dir changes what a relative path means, and in the data directory the socket could take the name of a file
+ * that the server is about to write. */
+static const char *check_path(const struct config_option *option, struct slice text) {
+    return text.len && text.data[0] != '/' ? "The path must be absolute." : NULL;
+}
+
 static void start(void) {
     started = true;
     if (!listen_all()) {
@@ -241,7 +247,12 @@ static const struct config_option metrics_options[] = {
      .initial = "127.0.0.1 -::1",
      .check = check_bind,
      .apply = apply},
-    {.name = "metrics-unixsocket", .type = CONFIG_STRING, .value = &unix_path, .initial = "", .apply = apply},
+    {.name = "metrics-unixsocket",
+     .type = CONFIG_STRING,
+     .value = &unix_path,
+     .initial = "",
+     .check = check_path,
+     .apply = apply},
     {.name = NULL}};
 
 static const struct server_part metrics_part = {.name = "metrics", .start = start, .stop = stop};

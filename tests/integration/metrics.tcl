@@ -251,7 +251,7 @@ start_server {tags {metrics}} {
     }
 }
 
-start_server {config {{metrics-unixsocket metrics.sock}} tags {metrics}} {
+start_server {tags {metrics}} {
     set needs_socket {config metrics-port true {[auto_execok python3] ne ""}}
     proc scrape {path} {
         set script {
@@ -266,6 +266,7 @@ sys.stdout.write(s.makefile("rb").read().decode())
     }
 
     test "metrics over a Unix socket" -needs $needs_socket {
+        assert_equal OK [r config set metrics-unixsocket [file join [srv dir] metrics.sock]]
         lassign [scrape [file join [srv dir] metrics.sock]] page error
         assert_match "HTTP/1.1 200 OK*valkey_used_memory *" $page $error
     }
@@ -277,6 +278,8 @@ sys.stdout.write(s.makefile("rb").read().decode())
         assert_equal 0 [file exists [file join [srv dir] metrics.sock]]
         assert_error "ERR CONFIG SET failed (possibly related to argument 'metrics-unixsocket') - Failed to listen for\
             metrics. Check server logs." {r config set metrics-unixsocket /nonexistent/metrics.sock}
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'metrics-unixsocket') - The path must be\
+            absolute." {r config set metrics-unixsocket dump.rdb}
         assert_match "HTTP/1.1 200 OK*" [lindex [scrape $second] 0]
         assert_equal OK [r config set metrics-unixsocket ""]
         assert_equal 0 [file exists $second]
