@@ -39,7 +39,10 @@ static enum filter_answer write_ask(struct client *client, const struct command 
 
 static enum filter_answer stale_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
-    if (dispatch_flags(client, command, argv) & CMD_STALE) return FILTER_PASS;
+    uint32_t flags = dispatch_flags(client, command, argv);
+    if (flags & CMD_STALE) return FILTER_PASS;
+    /* SCRIPT KILL: the link cannot come back while the script runs. Valkey refuses it and can only be killed. */
+    if (flags & CMD_ALLOW_BUSY && dispatch_running()) return FILTER_PASS;
     *error = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     return FILTER_REFUSE;
 }

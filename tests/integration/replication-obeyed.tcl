@@ -201,6 +201,20 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" appendonly n
         lead
     }
 
+    test "SCRIPT KILL ends a busy script on a replica that lost its link and serves no stale data" -needs {ours 1} {
+        r config set replica-serve-stale-data no
+        set chan [synchronize $copy]
+        set c [busy {while true do end}]
+        primary_drop $chan
+        wait_for_condition 10000 {[catch {r ping} why] && [string match MASTERDOWN* $why]} "the link is not lost"
+        assert_error_like "BUSY *" {r function kill}
+        assert_equal OK [r script kill]
+        assert_error_like "ERR Script killed by user*" {$c -read}
+        $c -close
+        lead
+        r config set replica-serve-stale-data yes
+    }
+
     test "requests of other clients evict nothing under a busy script" {
         r flushall
         r config resetstat
