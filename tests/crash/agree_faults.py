@@ -56,6 +56,8 @@ def freeze_primary(round):
 
 def busy(round, node, words):
     seconds = min(duration(round.rng), 3)
+    if node.genuine:  # with "no" it refuses SCRIPT KILL if its link is lost meanwhile
+        node.try_set("replica-serve-stale-data", "yes")
     round.note(f"{node.name} executes {' '.join(words)} for {seconds:.2f} s")
     node.held, ended = "busy", threading.Event()
 
