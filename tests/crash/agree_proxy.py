@@ -31,6 +31,10 @@ class Proxy:
         for event in self.open.values():
             event.set()
 
+    def is_clear(self):
+        """True: bytes pass immediately."""
+        return not self.rate and all(event.is_set() for event in self.open.values())
+
     def accept(self):
         while True:
             try:
