@@ -102,6 +102,7 @@ struct rdb_load_result {
     int64_t created_at;             /* AUX ctime: seconds since the epoch; 0: not given */
     uint64_t used_memory;           /* AUX used-mem */
     bool aof_base;                  /* AUX aof-base */
+    bool unchecked;                 /* the checksum was to be checked, and the file has none */
     char reason[SOURCE_REASON_MAX]; /* of a failure */
 };
 /* Adds the content of a file to the databases. Afterwards the source is positioned after the checksum, where more may

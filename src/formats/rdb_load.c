@@ -324,6 +324,7 @@ static bool read_end(struct load *load) {
     if (load->result->version < CHECKSUM_SINCE) return true;
     if (!source_read(load->source, &stored, sizeof stored)) return false;
     stored = le64toh(stored);
+    load->result->unchecked = stored == 0 && !load->params->ignore_checksum;
     if (stored == 0 || stored == sum || load->params->ignore_checksum) return true;
     return source_fail(load->source, -EILSEQ, "RDB CRC error: Wrong RDB checksum expected: (%llx) but got (%llx)",
                        (unsigned long long)sum, (unsigned long long)stored);

@@ -232,28 +232,27 @@ static void stop(void) {
     list_each(&sessions, link) session_end(container_of(link, struct session, link));
 }
 
-static const struct config_option metrics_options[] = {
-    {.name = "metrics-port",
-     .type = CONFIG_INT,
-     .value = &port,
-     .initial = "0",
-     .min = 0,
-     .max = 65535,
-     .apply = apply},
-    {.name = "metrics-bind",
-     .type = CONFIG_STRINGS,
-     .flags = CONFIG_MULTI_ARG,
-     .value = &addresses,
-     .initial = "127.0.0.1 -::1",
-     .check = check_bind,
-     .apply = apply},
-    {.name = "metrics-unixsocket",
-     .type = CONFIG_STRING,
-     .value = &unix_path,
-     .initial = "",
-     .check = check_path,
-     .apply = apply},
-    {.name = NULL}};
+static const struct config_option metrics_options[] = {{.name = "metrics-port",
+                                                        .type = CONFIG_INT,
+                                                        .value = &port,
+                                                        .initial = "0",
+                                                        .min = 0,
+                                                        .max = 65535,
+                                                        .apply = apply},
+                                                       {.name = "metrics-bind",
+                                                        .type = CONFIG_STRINGS,
+                                                        .flags = CONFIG_MULTI_ARG,
+                                                        .value = &addresses,
+                                                        .initial = "127.0.0.1 -::1",
+                                                        .check = check_bind,
+                                                        .apply = apply},
+                                                       {.name = "metrics-unixsocket",
+                                                        .type = CONFIG_STRING,
+                                                        .value = &unix_path,
+                                                        .initial = "",
+                                                        .check = check_path,
+                                                        .apply = apply},
+                                                       {.name = NULL}};
 
 static const struct server_part metrics_part = {.name = "metrics", .start = start, .stop = stop};
 

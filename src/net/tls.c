@@ -23,10 +23,11 @@
 
 struct session {
     SSL *ssl;
-    bool more;   /* read() has input, or an end to report, without the socket */
-    bool broken; /* a write has failed */
-    int failure; /* to report by the next read: -errno */
-    char *names; /* conn_peer_names() */
+    bool more;          /* read() has input, or an end to report, without the socket */
+    bool broken;        /* a write has failed */
+    _Atomic bool given; /* a child process sends, and this one does not */
+    int failure;        /* to report by the next read: -errno */
+    char *names;        /* conn_peer_names() */
 };
 
 /* --- The BIO --- */
@@ -45,7 +46,13 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
+    const struct session *session = s->session;
     BIO_clear_retry_flags(bio);
+    if (session && atomic_load_explicit(&session->given,
+                                        memory_order_relaxed)) { /* an alert, or the answer to a request for new keys */
+        errno = EPIPE;
+        return 0;
+    }
     ssize_t n;
     do n = send(s->fd, data, size, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
@@ -229,9 +236,15 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
     }
 }
 
+static void tls_set_given(struct socket_connection *s, bool given) {
+    struct session *session = s->session;
+    if (session) atomic_store_explicit(&session->given, given, memory_order_relaxed);
+}
+
 static void tls_shutdown(struct socket_connection *s) {
     struct session *session = s->session;
-    if (session->failure == -EPROTO || session->broken) return; /* OpenSSL forbids it after a fatal error */
+    /* OpenSSL forbids it after a fatal error. */
+    if (session->failure == -EPROTO || session->broken || session->given) return;
     tls_errors_clear();
     SSL_shutdown(session->ssl);
     tls_errors_clear();
@@ -243,6 +256,7 @@ static const struct socket_io tls_io = {.start = tls_accept,
                                         .write = tls_write,
                                         .has_input = tls_has_input,
                                         .shutdown = tls_shutdown,
+                                        .set_given = tls_set_given,
                                         .free = tls_free,
                                         .memory = tls_memory};
 

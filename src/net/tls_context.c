@@ -20,18 +20,26 @@ static struct tls_context *used[2]; /* by role; under the lock */
 
 /* --- OpenSSL --- */
 
-/* So that used_memory and maxmemory know of sessions, and a peer that makes OpenSSL ask for too much does not abort the
- * process. */
+/* A peer that makes OpenSSL ask for too much does not abort the process. As in Valkey, used_memory does not include the
+ * memory, so that clients with TLS evict no keys. */
 static void *memory_allocate(size_t size, const char *file, int line) {
-    return mem_try_alloc(size);
-}
-static void *memory_reallocate(void *block, size_t size, const char *file, int line) {
-    if (size) return mem_try_realloc(block, size);
-    mem_free(block);
-    return NULL;
+    void *block = mem_try_alloc(size);
+    if (block) mem_count_library(mem_size(block));
+    return block;
 }
 static void memory_release(void *block, const char *file, int line) {
+    if (block) mem_count_library(-mem_size(block));
     mem_free(block);
+}
+static void *memory_reallocate(void *block, size_t size, const char *file, int line) {
+    if (!size) {
+        memory_release(block, file, line);
+        return NULL;
+    }
+    size_t before = block ? mem_size(block) : 0;
+    void *moved = mem_try_realloc(block, size);
+    if (moved) mem_count_library(mem_size(moved) - before);
+    return moved;
 }
 
 static void start_once(void) {

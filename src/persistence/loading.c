@@ -205,7 +205,10 @@ static void log_failure(const char *name, int error, const struct rdb_load_resul
         log_warning("Short read or OOM loading DB. Unrecoverable error, aborting now.");
 }
 
-static void loaded(const struct rdb_load_result *result) {
+static void loaded(const struct rdb_load_result *result, enum copy_check check) {
+    if (result->unchecked)
+        log_notice("RDB file was saved with checksum disabled: %s",
+                   check == COPY_WITHOUT_SUM ? "skipped checksum for this transfer" : "no check performed.");
     loading_state.last_keys = result->keys;
     loading_state.last_expired = result->expired;
     log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
@@ -238,7 +241,7 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
         log_failure(name, error, &result);
         return error;
     }
-    loaded(&result);
+    loaded(&result, COPY_WITH_SUM);
     return 0;
 }
 
@@ -250,7 +253,7 @@ int loading_read_base(struct source *source, const char *name) {
         return error;
     }
     if (result.aof_base) log_notice("RDB is base AOF");
-    loaded(&result);
+    loaded(&result, COPY_WITH_SUM);
     return 0;
 }
 
@@ -282,11 +285,11 @@ static bool log_copy_aux(void *context, struct source *source, struct slice name
     return log_aux(context, source, name, value) && copy_aux(context, source, name, value);
 }
 
-int loading_read_copy(struct source *source, struct keyspace *into, bool verified,
+int loading_read_copy(struct source *source, struct keyspace *into, enum copy_check check,
                       bool (*aux)(void *context, struct source *source, struct slice name, struct slice value)) {
     struct rdb_load_result result = {0};
     struct rdb_load_params params = load_params(RDB_DUPLICATE_REFUSED, true);
-    params.ignore_checksum |= verified;
+    params.ignore_checksum |= check == COPY_VERIFIED;
     copy_aux = aux;
     params.aux = log_copy_aux;
     params.library = keep_library;
@@ -301,7 +304,7 @@ int loading_read_copy(struct source *source, struct keyspace *into, bool verifie
             (unsigned long long)result.offset, result.reason[0] ? result.reason : strerror(-error));
         return error;
     }
-    loaded(&result);
+    loaded(&result, check);
     return 0;
 }
 

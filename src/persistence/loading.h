@@ -38,10 +38,15 @@ int loading_read_base(struct source *source, const char *name);
  * failures. 0 or a negative errno: -ENOENT if there is no file, else those of rdb_load(). */
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
 
+enum copy_check {
+    COPY_WITH_SUM,
+    COPY_WITHOUT_SUM, /* the primary was told that it may leave the checksum out; one that comes is checked */
+    COPY_VERIFIED     /* the source verifies its bytes, so the checksum is not computed */
+};
 /* Loads the full copy of a primary from the attached source into a keyspace whose databases are empty. Calls `aux` for
- * each AUX field. `verified`: the source verifies its bytes, so the checksum of the copy is not computed. Logs its
- * results. 0 or the negative errno of rdb_load(), which was logged; the keyspace then has the keys loaded so far. */
-int loading_read_copy(struct source *source, struct keyspace *into, bool verified,
+ * each AUX field. Logs its results. 0 or the negative errno of rdb_load(), which was logged; the keyspace then has the
+ * keys loaded so far. */
+int loading_read_copy(struct source *source, struct keyspace *into, enum copy_check check,
                       bool (*aux)(void *context, struct source *source, struct slice name, struct slice value));
 
 /* At start: loads the append-only file or the RDB file. Exits the process if it cannot be read. */

@@ -23,7 +23,8 @@ extern struct snapshot_state snapshot_state;
 struct snapshot_content {
     int version; /* as in struct rdb_save_params */
     bool without_keys, without_libraries;
-    bool streamed; /* a replica reads it during the save: flush the sink before each rdb-key-save-delay */
+    bool streamed;  /* a replica reads it during the save: flush the sink before each rdb-key-save-delay */
+    bool unchecked; /* streamed: without a checksum, because TLS protects the bytes */
 };
 /* Writes the data set to a sink by rdb_save(), with function libraries, replication AUX fields and the options of
  * snapshots. In this process or in a child. */

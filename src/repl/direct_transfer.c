@@ -46,15 +46,15 @@ static void drop(const struct direct_writer *writer, struct direct_target *targe
 /* Sends as much as the socket accepts. True: some bytes are left. */
 static bool send_some(struct direct_writer *writer, struct direct_target *target, const char *bytes, size_t len) {
     while (target->sent < len) {
-        ssize_t sent = send(target->fd, bytes + target->sent, len - target->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = conn_child_send(target->conn, bytes + target->sent, len - target->sent);
         if (sent > 0) {
             target->sent += (size_t)sent;
             target->progress_us = clock_monotonic_us();
             writer->unreported += (uint64_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        } else if (sent == -EAGAIN) {
             return true;
-        } else if (errno != EINTR) {
-            drop(writer, target, strerror(errno));
+        } else if (sent != -EINTR) {
+            drop(writer, target, strerror((int)-sent));
             return false;
         }
     }

@@ -10,6 +10,7 @@
 #ifndef REPL_DIRECT_TRANSFER_H
 #define REPL_DIRECT_TRANSFER_H
 #include "formats/sink.h"
+#include "net/connection.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ enum { DIRECT_MAX = 60 }; /* replicas per child */
 struct direct_target {
     uint64_t client_id;
     int fd;
+    struct connection *conn; /* for conn_child_send() */
     bool lost;
     size_t sent; /* bytes of the current write */
     uint64_t progress_us;

@@ -12,8 +12,8 @@
  * On two channels (dual-channel-replication-enabled): the replica opens a second connection, its RDB channel. The
  * primary sends the offset of the snapshot there ("$ENDOFF:<offset> <id> <db> <client>"), and then the snapshot. While
  * it is still being sent, the replica's main channel asks for the stream from that offset on by PSYNC; the primary
- * keeps the stream until then. If all RDB channels are plain sockets, the child writes to them itself
- * (direct_transfer.h). Otherwise (TLS, RDMA) the pipe is used. */
+ * keeps the stream until then. If all RDB channels are sockets, with TLS or without, the child writes to them itself
+ * (direct_transfer.h). Otherwise (RDMA) the pipe is used. */
 #include "formats/rdb.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -308,7 +308,7 @@ static int transfer_child(struct child_job *job) {
     sink_free(&sink);
     if (result < 0) return 1;
     transfer_sink_init(&sink);
-    sink.checksum = persistence_settings.checksum;
+    sink.checksum = persistence_settings.checksum && !transfer.content.unchecked;
     result = snapshot_write_to(&sink, &transfer.content);
     if (result >= 0) {
         sink.checksum = false;
@@ -467,11 +467,12 @@ static bool direct_prepare(void) {
     *writer = (struct direct_writer){.timeout_us = (uint64_t)repl_settings.timeout * 1000000};
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
-        struct connection *conn = replica->client->conn;
+        struct connection *conn = replica->client->conn, *real;
         if (replica->state != REPLICA_TRANSFER || !conn_is_open(conn)) continue;
-        int fd = writer->count < DIRECT_MAX ? conn_socket_for_child(conn) : -1;
+        int fd = writer->count < DIRECT_MAX ? conn_socket_for_child(conn, true, &real) : -1;
         if (fd < 0) return false;
-        writer->targets[writer->count] = (struct direct_target){.client_id = replica->client->id, .fd = fd};
+        writer->targets[writer->count] =
+            (struct direct_target){.client_id = replica->client->id, .fd = fd, .conn = real};
         transfer.child_fds[++writer->count] = fd;
     }
     return writer->count;
@@ -516,6 +517,8 @@ static int transfer_start(const struct snapshot_content *content, bool dual) {
                                       .keep_count = transfer.direct ? 1 + transfer.writer.count : 2,
                                       .run = transfer_child,
                                       .done = transfer_done};
+    for (int i = 0; transfer.direct && i < transfer.writer.count; i++)
+        conn_give_output(transfer.writer.targets[i].conn);
     pid_t pid = child_start(&transfer.job);
     close(ends[1]);
     if (release[0] >= 0) close(release[0]);
@@ -524,8 +527,9 @@ static int transfer_start(const struct snapshot_content *content, bool dual) {
         if (release[1] >= 0) close(release[1]);
         return (int)pid;
     }
-    log_notice("Background RDB transfer started by pid %d to %s", (int)pid,
-               transfer.direct ? "direct socket to replica" : "pipe through parent process");
+    log_notice("Background RDB transfer started by pid %d to %s%s", (int)pid,
+               transfer.direct ? "direct socket to replica" : "pipe through parent process",
+               content->unchecked && !dual ? " while skipping RDB checksum for this transfer" : "");
     transfer_fd = ends[0];
     transfer.release_fd = release[1];
     transfer.running = true;
@@ -535,6 +539,12 @@ static int transfer_start(const struct snapshot_content *content, bool dual) {
 }
 
 /* --- Which replicas share a snapshot --- */
+
+/* An RDB channel is not asked: it announces fewer capabilities, and a reader that finds no checksum does not check. */
+static bool needs_no_checksum(const struct replica *replica) {
+    return (replica->rdb_channel || replica->capabilities & CAPA_NO_CHECKSUM) &&
+           conn_is_encrypted(replica->client->conn);
+}
 
 /* While a snapshot is held for RDMA READ, replicas that would fetch the next one wait. */
 static struct replica *first_waiting(void) {
@@ -643,12 +653,14 @@ static void start_snapshot(void) {
     if (!first || child_active()) return; /* the cron tries again */
     bool by_socket = repl_settings.diskless_sync || first->filter || first->rdb_channel;
     struct snapshot_content content = {.version = RDB_VERSION,
+                                       .unchecked = true,
                                        .without_keys = first->filter & FILTER_NO_DATA,
                                        .without_libraries = first->filter & FILTER_NO_FUNCTIONS};
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
         if (!snapshot_is_for(replica, first)) continue;
         if (!(replica->capabilities & CAPA_EOF)) by_socket = false;
+        if (!needs_no_checksum(replica)) content.unchecked = false;
         int version = snapshot_version(replica);
         if (version < content.version) content.version = version;
     }

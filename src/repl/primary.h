@@ -39,7 +39,8 @@ enum replica_capability {
     CAPA_DUAL_CHANNEL = 4,
     CAPA_RDMA_PULL = 8,
     CAPA_SLOT_CHUNKS = 16,
-    CAPA_RDMA_PULL_SEALED = 32
+    CAPA_RDMA_PULL_SEALED = 32,
+    CAPA_NO_CHECKSUM = 64
 };
 enum replica_filter { FILTER_NO_DATA = 1, FILTER_NO_FUNCTIONS = 2 }; /* REPLCONF rdb-filter-only */
 

@@ -96,6 +96,7 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
         if (slice_is(value, "eof")) replica->capabilities |= CAPA_EOF;
         if (slice_is(value, "psync2")) replica->capabilities |= CAPA_PSYNC2;
         if (slice_is(value, "dual-channel")) replica->capabilities |= CAPA_DUAL_CHANNEL;
+        if (slice_is(value, REPL_NO_CHECKSUM_CAPABILITY)) replica->capabilities |= CAPA_NO_CHECKSUM;
         if (slice_is(value, PULL_CAPABILITY)) replica->capabilities |= CAPA_RDMA_PULL;
         if (slice_is(value, PULL_CAPABILITY_SEALED)) replica->capabilities |= CAPA_RDMA_PULL_SEALED;
         if (slice_is(value, REPL_OWN_CAPABILITY)) replica->capabilities |= CAPA_SLOT_CHUNKS;

@@ -90,7 +90,8 @@ static inline bool repl_offset_is_final(void) {
  * repl_replicas_are_own(): all replicas do, and none is about to join that may not. repl_note_own_command(): the caller
  * is about to propagate such a command, or executes one of its primary: it drops sub-replicas that do not know it. No
  * partial synchronization gives such a command to a replica that does not know it. */
-#define REPL_OWN_CAPABILITY "slot-chunks"
+#define REPL_OWN_CAPABILITY         "slot-chunks"
+#define REPL_NO_CHECKSUM_CAPABILITY "skip-rdb-checksum" /* Valkey's: see sync_needs_no_checksum() */
 extern int64_t repl_own_commands_at; /* offset before which the last one begins, or at it; -1: there was none */
 bool repl_replicas_are_own(void);
 void repl_note_own_command(void);

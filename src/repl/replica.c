@@ -173,8 +173,11 @@ static void send_description(struct connection *conn) {
         expect("capa " REPL_OWN_CAPABILITY);
     }
     struct slice capa = SLICE("capa"),
-                 words[] = {SLICE("REPLCONF"), capa, SLICE("eof"), capa, SLICE("psync2"), capa, SLICE("dual-channel")};
-    replica_send(conn, repl_settings.dual_channel ? 7 : 5, words);
+                 words[9] = {SLICE("REPLCONF"), capa, SLICE("eof"), capa, SLICE("psync2"), capa, {0}, capa, {0}};
+    int count = 5;
+    if (sync_needs_no_checksum(conn)) words[count + 1] = SLICE(REPL_NO_CHECKSUM_CAPABILITY), count += 2;
+    if (repl_settings.dual_channel) words[count + 1] = SLICE("dual-channel"), count += 2;
+    replica_send(conn, count, words);
     expect("capa");
     replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("version"), SLICE(SERVER_VERSION)});
     expect("VERSION");

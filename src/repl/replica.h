@@ -54,6 +54,9 @@ static inline uint64_t repl_timeout_us(void) {
  * until then; if its database is STREAM_DB_NONE, it is set from the copy. Returns false if the header is malformed or
  * the synchronization cannot start. done(false): the synchronization failed. Both failures were logged. */
 bool sync_start(struct connection *conn, const char *header, struct stream_position *at, void (*done)(bool loaded));
+/* Called in the handshake. True: the primary may leave out the checksum of the copy, because TLS protects the bytes and
+ * they are loaded as they come. The copy that follows is loaded accordingly. */
+bool sync_needs_no_checksum(const struct connection *conn);
 void sync_cancel(void);               /* without calling `done`. Has no effect while the copy is being loaded */
 bool sync_was_pulled(void);           /* the last copy was to be fetched by RDMA READ */
 void sync_broken(const char *reason); /* fails it: another connection that it needs is lost */

@@ -74,6 +74,8 @@ static struct {
     size_t tail_len;
 } copy;
 
+static bool needs_no_checksum; /* sync_needs_no_checksum() */
+
 static void close_file(bool keep) {
     if (!copy.to_file || copy.fd < 0) return;
     sink_free(&copy.sink);
@@ -287,7 +289,8 @@ static bool load(struct source *source, bool swap, bool *replaced) {
         *replaced = true;
     }
     if (cluster_hooks) cluster_hooks->copy_begins();
-    bool ok = loading_read_copy(source, into, copy.fetch != NULL, read_aux) == 0 && read_mark(source);
+    enum copy_check check = copy.fetch ? COPY_VERIFIED : needs_no_checksum ? COPY_WITHOUT_SUM : COPY_WITH_SUM;
+    bool ok = loading_read_copy(source, into, check, read_aux) == 0 && read_mark(source);
     if (ok && swap) {
         leave_history();
         log_notice("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
@@ -557,6 +560,11 @@ static bool loads_directly(void) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
         if (db_size(keyspace_db(server.keyspace, id))) return false;
     return true;
+}
+
+bool sync_needs_no_checksum(const struct connection *conn) {
+    needs_no_checksum = conn_is_encrypted(conn) && loads_directly();
+    return needs_no_checksum;
 }
 
 static bool parse_header(const char *header) {

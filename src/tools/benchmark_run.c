@@ -257,7 +257,7 @@ static void on_closed(struct connection *conn) {
     endpoint_format(&client->node->endpoint, where, sizeof where);
     if (!conn->error)
         snprintf(text, sizeof text, "Error: Server closed the connection");
-    else if (w->running)
+    else if (w->running || conn->error == ECONNRESET) /* the server has accepted the connection: maxclients with TLS */
         snprintf(text, sizeof text, "Error: %s", conn_error_text(conn));
     else
         snprintf(text, sizeof text, "Could not connect to server at %s: %s", where, conn_error_text(conn));

@@ -412,6 +412,10 @@ start_server {overrides {rdbchecksum no}} {
         assert_equal "\0\0\0\0\0\0\0\0" [string range [file_bytes [srv dir]/dump.rdb] end-7 end]
         restart_server -signal KILL
         assert_equal v [r get k]
+        assert_equal 0 [log_has "checksum disabled"]
+        restart_server -signal KILL -overrides {rdbchecksum yes}
+        assert_equal v [r get k]
+        assert {[log_has "RDB file was saved with checksum disabled: no check performed."]}
     }
 }
 

@@ -431,6 +431,49 @@ test "a replica follows its primary by TLS" {
     }
 }
 
+# With io-threads 3 the RDB channel may belong to another thread.
+foreach threads {1 3} {
+    test "the child sends the copy of an RDB channel by TLS while the primary is stopped, io-threads $threads" \
+        -needs {ours 1} {
+        set dual {tls-replication yes dual-channel-replication-enabled yes repl-diskless-sync-delay 0}
+        start_tls_server [dict merge $dual [list enable-debug-command yes io-threads $threads]] {
+            set before [info_field tls tls_memory]
+            r debug populate 20000 key 1000
+            set digest [r debug digest]
+            set primary [tls_port]
+            start_tls_server [dict merge $dual {repl-diskless-load swapdb enable-debug-command yes}] {
+                r -1 debug pause-after-fork 1
+                r replicaof 127.0.0.1 $primary
+                wait_for_condition 15000 {[process_state [srv -1 pid]] eq "T"}
+                wait_for_condition 15000 {[log_has "Done loading RDB, keys loaded: 20000"]}
+                assert_equal "T" [process_state [srv -1 pid]]
+                kill_process CONT [srv -1 pid]
+                r -1 debug pause-after-fork 0
+                wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
+                assert_equal $digest [r debug digest]
+                assert {[log_has "checksum disabled: skipped checksum for this transfer"]}
+                r -1 set after y
+                wait_for_condition 5000 {[r get after] eq "y"}
+                assert {[dict get [info_dict [r -1 info tls]] tls_memory] > $before}
+            }
+        }
+    }
+}
+
+test "a copy by TLS has a checksum if the replica does not load it as it comes" {
+    start_tls_server {tls-replication yes repl-diskless-sync-delay 0} {
+        set primary [tls_port]
+        foreach {load skips} {disabled 0 swapdb 1} {
+            start_tls_server [list tls-replication yes repl-diskless-load $load] {
+                r replicaof 127.0.0.1 $primary
+                wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
+                assert_equal $skips [log_has "checksum disabled: skipped checksum for this transfer"]
+                assert_equal $skips [log_has "while skipping RDB checksum for this transfer" 0 -1]
+            }
+        }
+    }
+}
+
 start_tls_server {tls-cluster yes} {
     set target [tls_port]
     start_tls_server {tls-cluster yes} {

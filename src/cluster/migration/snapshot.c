@@ -254,11 +254,12 @@ bool snapshot_possible(void) {
 
 /* Whether the child can write to the socket of the link itself. */
 static bool direct_prepare(const struct job *job, int report_fd) {
-    int fd = job->chunks ? conn_socket_for_child(job->client->conn) : -1;
+    struct connection *real = NULL;
+    int fd = job->chunks ? conn_socket_for_child(job->client->conn, false, &real) : -1;
     snapshot.child_fds[1] = fd;
     if (fd < 0) return false;
     fcntl(report_fd, F_SETFL, O_NONBLOCK);
-    snapshot.writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd},
+    snapshot.writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd, .conn = real},
                                              .count = 1,
                                              .report_fd = report_fd,
                                              .timeout_us = (uint64_t)repl_settings.timeout * 1000000};

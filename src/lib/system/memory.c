@@ -32,6 +32,7 @@ enum { CACHE_LINE = 64 };
 
 struct counter {
     _Alignas(CACHE_LINE) _Atomic size_t bytes;
+    _Atomic size_t library;
     struct counter *next; /* link in `counters`; immutable once published */
     _Atomic bool owned;   /* by a running thread */
 };
@@ -73,11 +74,23 @@ static __attribute__((noinline)) struct counter *counter_claim(void) {
     return c;
 }
 
-static inline void count(size_t bytes) { /* a negative count wraps, and so does the sum */
+static inline struct counter *counter_own(void) {
     struct counter *c = my_counter;
-    if (unlikely(!c)) c = counter_claim();
-    size_t now = atomic_load_explicit(&c->bytes, memory_order_relaxed);
-    atomic_store_explicit(&c->bytes, now + bytes, memory_order_relaxed);
+    return unlikely(!c) ? counter_claim() : c;
+}
+
+static inline void add(_Atomic size_t *sum, size_t bytes) { /* a negative count wraps, and so does the sum */
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + bytes, memory_order_relaxed);
+}
+
+static inline void count(size_t bytes) {
+    add(&counter_own()->bytes, bytes);
+}
+
+void mem_count_library(size_t bytes) {
+    struct counter *c = counter_own();
+    add(&c->library, bytes);
+    add(&c->bytes, -bytes);
 }
 
 void mem_count(size_t bytes) {
@@ -89,6 +102,13 @@ size_t mem_used(void) {
     for (struct counter *c = atomic_load(&counters); c; c = c->next)
         sum += atomic_load_explicit(&c->bytes, memory_order_relaxed);
     /* The counters are not read at one instant, so a block freed by another thread may be missing. */
+    return (ptrdiff_t)sum < 0 ? 0 : sum;
+}
+
+size_t mem_used_by_libraries(void) {
+    size_t sum = 0;
+    for (struct counter *c = atomic_load(&counters); c; c = c->next)
+        sum += atomic_load_explicit(&c->library, memory_order_relaxed);
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
 

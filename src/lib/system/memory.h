@@ -33,6 +33,9 @@ char *mem_strndup(const char *text, size_t len);
 size_t mem_used(void); /* bytes in use, over all threads */
 /* Adds `bytes` that another allocator handed out to the count; a negative number subtracts bytes returned to it. */
 void mem_count(size_t bytes);
+/* What the caller has allocated for a library counts there instead of in mem_used(); negative: freed. */
+void mem_count_library(size_t bytes);
+size_t mem_used_by_libraries(void);
 void mem_set_oom_handler(void (*handler)(size_t size));
 
 /* Statistics of the allocator and the kernel; 0 if the allocator does not provide the value. Slow: call it for INFO and
