@@ -14,6 +14,7 @@
 #include "pubsub/pubsub.h"
 #include "repl/primary.h"
 #include "repl/repl.h"
+#include "repl/sync/sync.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
@@ -46,7 +47,8 @@ static void facts(void *context, struct cluster_facts *facts) {
     *facts = (struct cluster_facts){.offset = (uint64_t)role->position.offset,
                                     .primary_link_up = role->is_replica && role->link == ROLE_LINK_CONNECTED,
                                     .loading = server_is_loading(),
-                                    .has_keys = has_keys()};
+                                    .has_keys = has_keys(),
+                                    .bound = !sync_may_leave()};
     facts->primary_ms = facts->primary_link_up ? role->heard_ms : role->link_since_ms;
 }
 
@@ -122,8 +124,13 @@ void effects_drop_slot(unsigned slot) {
     delete_now(slot);
 }
 
+/* A server that does not lead its shard must not change data: the one that does may have other ones. */
+static bool data_must_wait(void) {
+    return must_wait() || sync_stands();
+}
+
 static void delete_keys(void *context, unsigned slot) {
-    if (!must_wait()) {
+    if (!data_must_wait()) {
         delete_now(slot);
         return;
     }
@@ -143,7 +150,7 @@ static void drop_now(void) {
 }
 
 static void drop_data(void *context) {
-    if (must_wait())
+    if (data_must_wait())
         waiting.any = waiting.data = true;
     else
         drop_now();
@@ -155,17 +162,32 @@ static void follow_now(const struct cluster_node *primary, bool same_shard) {
     int port = tls_for_replication() ? primary->tls_port : primary->port;
     struct slice host = slice_of(primary->address);
     if (!host.len || !port) return; /* its address comes with a message */
-    if (role->is_replica && slice_is(host, role->host) && role->port == port) return;
-    if (starting)
+    bool stood = sync_stands() || sync_leads();
+    if (role->is_replica && !stood && slice_is(host, role->host) && role->port == port) return;
+    if (starting) {
         role_follow(host, port);
+        return;
+    }
+    if (same_shard)
+        sync_follow();
     else
-        repl_follow(host, port, same_shard ? REPL_FOLLOW : REPL_FOLLOW_UNRELATED);
+        sync_leave();
+    repl_follow(host, port, same_shard ? REPL_FOLLOW : REPL_FOLLOW_UNRELATED);
+}
+
+static void lead_now(bool same_shard) {
+    if (!sync_on)
+        repl_lead();
+    else if (same_shard)
+        sync_take_over();
+    else
+        sync_leave_and_found();
 }
 
 static void role_now(void) {
     const struct cluster_node *myself = this_cluster->myself;
     if (node_is_primary(myself))
-        repl_lead();
+        lead_now(!waiting.other_shard);
     else if (myself->primary)
         follow_now(myself->primary, !waiting.other_shard);
     cluster_role_changed();
@@ -182,25 +204,49 @@ static void follow(void *context, const struct cluster_node *primary, bool same_
     cluster_role_changed();
 }
 
-static void lead(void *context) {
+static void lead(void *context, bool same_shard) {
     if (must_wait()) {
         waiting.any = waiting.role = true;
+        waiting.other_shard |= !same_shard;
         return;
     }
-    repl_lead();
+    lead_now(same_shard);
     cluster_role_changed();
 }
 
+/* --- The election of a shard --- */
+
+static enum cluster_mandate mandate(void *context) {
+    if (!sync_on) return MANDATE_NOT_NEEDED;
+    return sync_is_elected() ? MANDATE_HELD : sync_stands() ? MANDATE_ASKED : MANDATE_NONE;
+}
+static void stand(void *context, bool forced) {
+    if (!must_wait()) sync_stand_for(!forced);
+}
+static void stand_back(void *context) {
+    if (!must_wait()) follow_now(this_cluster->myself->primary, true);
+}
+static bool owns(void) {
+    return node_is_primary(this_cluster->myself);
+}
+static void elected(void) {
+    cluster_mandated(this_cluster, cluster_now());
+}
+static const struct sync_host shard_host = {.owns = owns, .elected = elected};
+
 void effects_start(void) {
     starting = true;
+    sync_host = &shard_host;
     if (node_is_replica(this_cluster->myself)) role_now();
     starting = false;
 }
 
 void effects_settle(void) {
     if (__builtin_expect(!waiting.any, 1) || must_wait()) return;
-    waiting.any = false;
     if (waiting.role) role_now();
+    waiting.role = waiting.other_shard = false;
+    if (data_must_wait()) return;
+    waiting.any = false;
     if (waiting.data) drop_now();
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (slot_bitmap_has(&waiting.slots, slot) && !cluster_serves(this_cluster, slot)) delete_now(slot);
@@ -249,6 +295,9 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .log = write_log,
                                              .follow = follow,
                                              .lead = lead,
+                                             .mandate = mandate,
+                                             .stand = stand,
+                                             .stand_back = stand_back,
                                              .drop_data = drop_data,
                                              .slot_moved = slot_moved,
                                              .delete_keys = delete_keys,

@@ -61,6 +61,7 @@ static void follow(void *context, const struct cluster_node *primary, bool same_
     FUZZ_CHECK(primary != cluster->myself, "it follows itself");
 }
 static void nothing(void *context) {}
+static void lead(void *context, bool same_shard) {}
 static void slot_moved(void *context, unsigned slot, const struct cluster_node *from, const struct cluster_node *to) {}
 static void slot_effect(void *context, unsigned slot) {}
 static void state_changed(void *context, bool ok) {}
@@ -76,7 +77,7 @@ static const struct cluster_effects effects = {.facts = facts,
                                                .save = save,
                                                .log = log_line,
                                                .follow = follow,
-                                               .lead = nothing,
+                                               .lead = lead,
                                                .drop_data = nothing,
                                                .slot_moved = slot_moved,
                                                .delete_keys = slot_effect,

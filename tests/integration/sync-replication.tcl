@@ -22,8 +22,6 @@ proc held {c {ms 250}} { # no reply for this time
 }
 
 test "what sync-replication cannot be combined with is refused at start" -needs {ours 1} {
-    refuses_to_start "not available with cluster-enabled yes" --port [free_port] --sync-replication yes \
-        --cluster-enabled yes --dir $::unit_dir
     refuses_to_start "needs appendonly yes" --port [free_port] --sync-replication yes --sync-replication-fsync yes \
         --dir $::unit_dir
     refuses_to_start "must be between 1 and 15" --port [free_port] --min-sync-replicas 0 --dir $::unit_dir

@@ -353,7 +353,7 @@ static void effect_follow(void *context, const struct cluster_node *primary, boo
     machine->following = target;
     machine->link_up = false;
 }
-static void effect_lead(void *context) {
+static void effect_lead(void *context, bool same_shard) {
     struct sim_machine *machine = context;
     machine->following = -1;
     machine->lead_ms = machine->sim->now_ms;

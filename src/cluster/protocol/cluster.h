@@ -83,8 +83,10 @@ struct cluster_facts {
     int64_t primary_ms;   /* replica: last bytes from its primary, or if the link is down, since when; 0: never up */
     bool loading;         /* a data set is being loaded */
     bool has_keys;
+    bool bound; /* replica: its shard needs it, it does not move to another one by itself */
 };
 
+enum cluster_mandate { MANDATE_NOT_NEEDED, MANDATE_NONE, MANDATE_ASKED, MANDATE_HELD };
 struct cluster_effects {
     /* Questions; they have no effect. */
     void (*facts)(void *context, struct cluster_facts *facts);
@@ -105,7 +107,14 @@ struct cluster_effects {
     /* The server. follow() may name the node that is followed already, with another address. The data set of another
      * shard has another history: no partial synchronization. */
     void (*follow)(void *context, const struct cluster_node *primary, bool same_shard);
-    void (*lead)(void *context);
+    void (*lead)(void *context, bool same_shard); /* false: an empty shard of its own */
+    /* A shard that elects its primary before the cluster does (synchronous replication: repl/sync/sync.h). A replica
+     * asks for votes only with the mandate of its shard. stand() asks the shard for it, not at once `forced` by a
+     * command; cluster_mandated() says that it is there. stand_back(): the failover is over without this replica, which
+     * follows its primary again. mandate NULL: MANDATE_NOT_NEEDED. */
+    enum cluster_mandate (*mandate)(void *context);
+    void (*stand)(void *context, bool forced);
+    void (*stand_back)(void *context);
     void (*drop_data)(void *context); /* delete all keys: this node became empty */
     void (*slot_moved)(void *context, unsigned slot, const struct cluster_node *from, const struct cluster_node *to);
     void (*delete_keys)(void *context, unsigned slot); /* of a slot that another node serves now */
@@ -114,7 +123,7 @@ struct cluster_effects {
     void (*resume_writes)(void *context);
 };
 
-enum election_wait { WAIT_NOTHING, WAIT_DATA_AGE, WAIT_DELAY, WAIT_EXPIRED, WAIT_VOTES };
+enum election_wait { WAIT_NOTHING, WAIT_DATA_AGE, WAIT_DELAY, WAIT_EXPIRED, WAIT_VOTES, WAIT_SHARD };
 struct election {
     int64_t start_ms; /* when it may start; 0: none is planned */
     bool sent, force_ack;
@@ -192,6 +201,7 @@ void cluster_link_closed(struct cluster *cluster, struct cluster_link *link, boo
 void cluster_link_heard(struct cluster *cluster, struct cluster_link *link, int64_t now_ms);
 void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
                      int64_t now_ms);
+void cluster_mandated(struct cluster *cluster, int64_t now_ms); /* this replica's shard has elected it */
 void cluster_tick(struct cluster *cluster, int64_t now_ms);
 void cluster_flush(struct cluster *cluster, int64_t now_ms);
 

@@ -6,7 +6,10 @@
  *
  * Replicas wait before they ask: a random time against collisions, longer for those that have less data, and longer if
  * several primaries have failed at once. The replica with the most data need not wait if all replicas of its primary
- * agree that it has failed, because then all have told their offsets. */
+ * agree that it has failed, because then all have told their offsets.
+ *
+ * Where the shard elects its primary itself (struct cluster_effects: mandate), the replica first stands there. It asks
+ * the cluster only with the mandate of its shard, and keeps it if the cluster elects nobody: it asks again later. */
 #include "cluster/protocol/machine.h"
 #include <stdio.h>
 
@@ -79,7 +82,8 @@ static void log_wait(struct cluster *cluster, enum election_wait reason) {
                                             "'cluster-replica-validity-factor' configuration option.",
                                         [WAIT_DELAY] = "Waiting the delay before I can start a new failover.",
                                         [WAIT_EXPIRED] = "Failover attempt expired.",
-                                        [WAIT_VOTES] = "Waiting for votes, but majority still not reached."};
+                                        [WAIT_VOTES] = "Waiting for votes, but majority still not reached.",
+                                        [WAIT_SHARD] = "Waiting for the servers of this shard to elect this one."};
     say_notice(cluster, "Currently unable to failover: %s", texts[reason]);
     if (reason == WAIT_VOTES || reason == WAIT_EXPIRED)
         say_notice(cluster, "Needed quorum: %u. Number of votes received so far: %u", votes_needed(cluster),
@@ -183,13 +187,29 @@ void take_over_primary(struct cluster *cluster) {
     node_set_role_primary(cluster, myself);
     for (unsigned slot = 0; slot < HASH_SLOTS && old->slot_count > 0; slot++)
         if (cluster->slots.owner[slot] == old) slot_assign(cluster, slot, myself);
-    cluster->effects->lead(cluster->context);
+    cluster->effects->lead(cluster->context, true);
     changed_self(cluster);
     state_update(cluster);
     save(cluster, true);
     todo(cluster, TODO_BROADCAST);
     manual_reset(cluster);
     cluster->strays_ms = cluster->now_ms + 2 * cluster->settings.node_timeout_ms;
+}
+
+static enum cluster_mandate mandate(struct cluster *cluster) {
+    return cluster->effects->mandate ? cluster->effects->mandate(cluster->context) : MANDATE_NOT_NEEDED;
+}
+
+static bool is_without_mandate(struct cluster *cluster) {
+    enum cluster_mandate held = mandate(cluster);
+    return held == MANDATE_NONE || held == MANDATE_ASKED;
+}
+
+void cluster_mandated(struct cluster *cluster, int64_t now_ms) {
+    struct election *election = &cluster->election;
+    cluster->now_ms = now_ms;
+    if (election->start_ms && !election->sent) election->start_ms = now_ms; /* the time for votes begins */
+    todo(cluster, TODO_FAILOVER);
 }
 
 void election_handle(struct cluster *cluster) {
@@ -199,10 +219,14 @@ void election_handle(struct cluster *cluster) {
     if (!node_is_replica(myself) || !myself->primary || (!node_failed(myself->primary) && !manual) ||
         (cluster->settings.replica_no_failover && !manual)) {
         election->logged = WAIT_NOTHING;
+        if (node_is_replica(myself) && myself->primary && mandate(cluster) >= MANDATE_ASKED)
+            cluster->effects->stand_back(cluster->context);
         return;
     }
     int64_t factor = cluster->settings.replica_validity_factor, timeout = cluster->settings.node_timeout_ms;
-    if (factor && !manual && data_age(cluster) > cluster->settings.repl_ping_period_s * 1000 + timeout * factor) {
+    /* The votes of the shard say more of the data than their age. */
+    if (factor && !manual && mandate(cluster) == MANDATE_NOT_NEEDED &&
+        data_age(cluster) > cluster->settings.repl_ping_period_s * 1000 + timeout * factor) {
         log_wait(cluster, WAIT_DATA_AGE);
         return;
     }
@@ -212,6 +236,12 @@ void election_handle(struct cluster *cluster) {
         if (election->start_ms > cluster->now_ms) return;
     } else if (!election->sent && !manual) {
         refresh_ranks(cluster);
+    }
+    if (!election->sent && election->start_ms <= cluster->now_ms && is_without_mandate(cluster)) {
+        election->start_ms = cluster->now_ms; /* does not expire meanwhile */
+        log_wait(cluster, WAIT_SHARD);
+        cluster->effects->stand(cluster->context, manual);
+        if (is_without_mandate(cluster)) return;
     }
     age = cluster->now_ms - election->start_ms;
     if (age < 0) {

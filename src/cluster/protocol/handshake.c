@@ -300,7 +300,7 @@ const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, i
     move_to_new_shard(cluster);
     if (node_is_replica(myself)) {
         node_set_role_primary(cluster, myself);
-        cluster->effects->lead(cluster->context);
+        cluster->effects->lead(cluster->context, false);
         cluster->effects->drop_data(cluster->context);
     }
     election_reset(cluster);

@@ -28,6 +28,9 @@ void replica_migration_tick(struct cluster *cluster) {
     }
     if (!target || best < 2 || !cluster->ok || !cluster->settings.allow_replica_migration) return;
     struct cluster_node *primary = myself->primary;
+    struct cluster_facts facts;
+    cluster->effects->facts(cluster->context, &facts);
+    if (facts.bound) return;
     if (!primary || node_working_replicas(primary) != best || best <= cluster->settings.migration_barrier) return;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         const struct cluster_node *node = cluster->nodes.list[i];

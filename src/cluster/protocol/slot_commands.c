@@ -198,7 +198,7 @@ const char *cluster_replicate_no_one(struct cluster *cluster, const char *who, i
     manual_reset(cluster);
     node_set_role_primary(cluster, myself);
     slots_close_all(&cluster->slots);
-    cluster->effects->lead(cluster->context);
+    cluster->effects->lead(cluster->context, false);
     cluster->effects->drop_data(cluster->context);
     move_to_new_shard(cluster);
     todo(cluster, TODO_BROADCAST);

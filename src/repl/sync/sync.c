@@ -43,6 +43,7 @@ bool sync_on, sync_fsync;
 struct sync_settings_of_server sync_settings;
 struct sync_who sync_who;
 
+const struct sync_host *sync_host;
 static struct reply_barrier barrier;
 static struct sync_when when = {.committed = -1};
 static struct event_timer tick_timer, commit_timer;
@@ -183,9 +184,10 @@ static enum filter_answer data_ask(struct client *client, const struct command *
                  sync_who_in_sync(&sync_who), least);
     } else {
         snprintf(text, sizeof text,
-                 "NOSYNCREPLICAS This server does not lead its group: %s. Use REPLICAOF to follow the primary, or "
-                 "accept that acknowledged writes are lost: REPLCONF SYNC-FORCE ACCEPT-LOSS.",
-                 sync_who.obstacle ? sync_who.obstacle : "it is not the primary");
+                 "NOSYNCREPLICAS This server does not lead its %s: %s. Use %s, or accept that acknowledged writes are "
+                 "lost: REPLCONF SYNC-FORCE ACCEPT-LOSS.",
+                 sync_host ? "shard" : "group", sync_who.obstacle ? sync_who.obstacle : "it is not the primary",
+                 sync_host ? "CLUSTER FAILOVER on a replica" : "REPLICAOF to follow the primary");
     }
     *error = text;
     return FILTER_REFUSE;
@@ -226,6 +228,13 @@ static void effect_lead(void *context) {
     if (!repl_stream_has_backlog()) repl_stream_create_backlog();
     /* Nothing of the data is known to be committed before an entry of this term is. */
     mark_all_again();
+}
+
+static void effect_elected(void *context) {
+    if (sync_host->owns())
+        sync_who_lead(&sync_who, sync_now_ms());
+    else
+        sync_host->elected();
 }
 
 static void effect_stand_down(void *context) {
@@ -271,6 +280,7 @@ static const struct sync_effects effects = {.save = effect_save,
                                             .send_set = effect_send_set,
                                             .say_stored = effect_say_stored,
                                             .committed = effect_committed,
+                                            .elected = effect_elected,
                                             .log = effect_log};
 
 /* --- The replica --- */
@@ -367,6 +377,64 @@ void sync_stand(void) {
     else if (sync_who.status != SYNC_LEADING)
         log_notice("Synchronous replication: asking the other servers of the group to lead it");
     update();
+}
+
+/* --- The cluster --- */
+
+bool sync_is_elected(void) {
+    return sync_who.status == SYNC_ELECTED || sync_who.status == SYNC_LEADING;
+}
+
+void sync_stand_for(bool polite) {
+    if (polite && (sync_who_cannot_stand(&sync_who) || sync_now_ms() < sync_who.polite_ms)) return;
+    sync_stand();
+}
+
+void sync_take_over(void) {
+    if (sync_who.status == SYNC_ELECTED)
+        sync_who_lead(&sync_who, sync_now_ms());
+    else
+        sync_stand();
+    update();
+}
+
+static void leave(void) {
+    char id[SYNC_ID_LEN + 1];
+    random_hex(id, SYNC_ID_LEN);
+    id[SYNC_ID_LEN] = 0;
+    log_notice("Synchronous replication: this server leaves its group");
+    sync_who_leave(&sync_who, id, sync_now_ms());
+    update();
+}
+
+static void found(void) {
+    char group[SYNC_ID_LEN + 1];
+    random_hex(group, SYNC_ID_LEN);
+    group[SYNC_ID_LEN] = 0;
+    log_notice("Synchronous replication: this server founds a group");
+    sync_who_found(&sync_who, group, sync_now_ms());
+    update();
+}
+
+void sync_leave(void) {
+    if (sync_on && sync_who.state.group[0]) leave();
+}
+
+void sync_leave_and_found(void) {
+    if (sync_who.state.group[0]) leave();
+    found();
+}
+
+bool sync_may_leave(void) {
+    return !sync_on || sync_who_may_leave(&sync_who);
+}
+
+bool sync_has_committed(int64_t offset) {
+    return !sync_on || (sync_who.status == SYNC_LEADING && when.committed >= offset);
+}
+
+bool sync_leads_for_certain(void) {
+    return !sync_on || (sync_who.status == SYNC_LEADING && sync_who_writable(&sync_who) && lease_holds());
 }
 
 /* --- The primary --- */
@@ -562,11 +630,7 @@ static void begin(void) {
         sync_who_depose(&sync_who, sync_now_ms());
         log_notice("Synchronous replication: asking the other servers of the group whether this server may lead it");
     } else {
-        char group[SYNC_ID_LEN + 1];
-        random_hex(group, SYNC_ID_LEN);
-        group[SYNC_ID_LEN] = 0;
-        log_notice("Synchronous replication: this server founds a group");
-        sync_who_found(&sync_who, group, sync_now_ms());
+        found();
     }
     update();
 }
@@ -586,7 +650,6 @@ static _Noreturn void refuse_configuration(const char *reason) {
 
 static void configured(void) {
     if (!sync_settings.on) return;
-    if (server.cluster_enabled) refuse_configuration("not available with cluster-enabled yes");
     if (sync_settings.fsync && !aof_is_configured())
         refuse_configuration("sync-replication-fsync yes needs appendonly yes");
 }
@@ -602,6 +665,7 @@ static void start(void) {
     id[SYNC_ID_LEN] = 0;
     struct sync_settings settings = {.replicas = sync_settings.replicas,
                                      .eligible = sync_settings.eligible,
+                                     .waits = server.cluster_enabled,
                                      .lease_ms = LEASE_MS,
                                      .absent_ms = (int64_t)repl_settings.timeout * 1000};
     sync_who_init(&sync_who, &settings, &effects, NULL, exists ? &state : NULL, id, sync_now_ms());

@@ -43,6 +43,43 @@ void sync_follow(void); /* before repl_follow() */
 void sync_stand(void);  /* in place of repl_lead() */
 bool sync_leads(void);
 bool sync_stands(void); /* it is a candidate, or a primary that does not lead */
+
+/* --- The cluster: src/cluster/effects.c ---
+ *
+ * A shard is a group. Two elections make a primary: the servers of the shard elect it (sync_who.h), which decides that
+ * it has all acknowledged writes, and then the cluster's primaries do, which gives it an epoch and the slots. The order
+ * matters: a replica that the shard has not elected asks for no votes of the cluster, so nodes of Valkey can be voters.
+ *
+ *     event                            what happens
+ *     ------------------------------   -----------------------------------------------------------------------------
+ *     the primary fails                sync_stand_for(), SYNC_ELECTED, the election of the cluster, sync_take_over()
+ *     CLUSTER FAILOVER, FORCE          the same; the old primary is fenced from its promise on
+ *     the cluster elects nobody        sync_follow() and repl_follow(). The promises stand: the old primary has to be
+ *                                      elected again by its shard, in a higher term, and sees to that by itself
+ *     CLUSTER FAILOVER TAKEOVER        sync_take_over() before any election: it owns slots, and is fenced until elected
+ *     a primary restarts, or is        it is fenced, asks its shard, and leads again once elected, if for the cluster
+ *     deposed by its shard             it still is the primary of the shard
+ *     a node goes to another shard     sync_leave(): it forgets its group, for which it is a member that has failed
+ *     … becomes an empty primary       sync_leave_and_found()
+ *
+ * Where the two elections disagree nothing is served: the owner of the slots that does not lead its shard is fenced,
+ * and a server that leads its shard without owning slots redirects its clients. */
+struct sync_host {
+    bool (*owns)(void);    /* this server is the primary of its shard for the cluster */
+    void (*elected)(void); /* its shard has elected this replica */
+};
+extern const struct sync_host *sync_host; /* NULL: no cluster mode */
+bool sync_is_elected(void);               /* it may lead, or does */
+/* A replica stands for election. `polite`: not if it cannot win, or has just promised to follow another candidate. */
+void sync_stand_for(bool polite);
+void sync_take_over(void);
+void sync_leave(void);
+void sync_leave_and_found(void);
+bool sync_may_leave(void);
+/* Slot migration. The stream up to `offset` is committed; this server leads for certain at this moment. True where
+ * synchronous replication is off. */
+bool sync_has_committed(int64_t offset);
+bool sync_leads_for_certain(void);
 extern bool sync_fsync; /* sync-replication-fsync */
 
 /* --- The primary: primary.c, primary_handshake.c --- */

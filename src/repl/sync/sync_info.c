@@ -5,11 +5,9 @@
 #include <string.h>
 
 static const char *state_name(void) {
-    static const char *const names[] = {[SYNC_FOLLOWING] = "following",
-                                        [SYNC_DEPOSED] = "fenced",
-                                        [SYNC_STANDING] = "standing",
-                                        [SYNC_CATCHING_UP] = "catching-up",
-                                        [SYNC_LEADING] = "leading"};
+    static const char *const names[] = {
+        [SYNC_FOLLOWING] = "following",     [SYNC_DEPOSED] = "fenced",  [SYNC_STANDING] = "standing",
+        [SYNC_CATCHING_UP] = "catching-up", [SYNC_ELECTED] = "elected", [SYNC_LEADING] = "leading"};
     return names[sync_who.status];
 }
 

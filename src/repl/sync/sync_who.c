@@ -66,7 +66,9 @@ void sync_who_link_lost(struct sync_who *who) {
 }
 
 void sync_who_acknowledges(struct sync_who *who, int64_t now_ms) {
-    if (who->linked && who->link_leads) who->may_promise_ms = now_ms + who->settings.lease_ms;
+    if (!who->linked || !who->link_leads) return;
+    who->may_promise_ms = now_ms + who->settings.lease_ms;
+    who->lease_of = who->link_term;
 }
 
 /* --- Promises --- */
@@ -111,6 +113,10 @@ static void fill_vote(const struct sync_who *who, struct sync_vote *vote) {
     vote->set = who->state.set;
 }
 
+static bool is_candidate(const struct sync_who *who) {
+    return who->status == SYNC_STANDING || who->status == SYNC_CATCHING_UP || who->status == SYNC_ELECTED;
+}
+
 static bool has_primary(const struct sync_who *who) {
     return who->status == SYNC_LEADING || (who->linked && who->link_leads);
 }
@@ -119,8 +125,7 @@ void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t no
     *vote = (struct sync_vote){.answer = SYNC_REFUSED, .kind = ask->kind, .term = ask->term};
     bool same_group = strcmp(ask->group, who->state.group) == 0;
     if (ask->kind == SYNC_PROBE) {
-        bool grants = same_group && !has_primary(who) && now_ms >= who->polite_ms && who->status != SYNC_STANDING &&
-                      who->status != SYNC_CATCHING_UP;
+        bool grants = same_group && !has_primary(who) && now_ms >= who->polite_ms && !is_candidate(who);
         if (grants) vote->answer = SYNC_PROMISED;
         fill_vote(who, vote);
         return;
@@ -132,7 +137,7 @@ void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t no
             who->polite_ms = now_ms + POLITE_MS;
             if (who->status == SYNC_LEADING) {
                 stand_down(who, now_ms);
-            } else if (who->status == SYNC_STANDING || who->status == SYNC_CATCHING_UP) {
+            } else if (is_candidate(who)) {
                 who->status = SYNC_DEPOSED; /* from now on it asks politely */
                 who->probing = true;
                 who->vote_count = 0;
@@ -171,7 +176,7 @@ static void begin_standing(struct sync_who *who, int64_t now_ms) {
     promise(who, &who->standing);
 }
 
-static const char *cannot_stand(const struct sync_who *who) {
+const char *sync_who_cannot_stand(const struct sync_who *who) {
     if (!who->state.group[0]) return "it belongs to no group yet: it has never reached a primary with sync-replication";
     if (!who->state.set.version) return "it has never received the set of in-sync replicas";
     if (!who->settings.eligible) return "it has sync-eligible no";
@@ -180,12 +185,12 @@ static const char *cannot_stand(const struct sync_who *who) {
 
 const char *sync_who_stand(struct sync_who *who, int64_t now_ms) {
     /* Asked again, it goes on: an election that began anew each time might never end. */
-    if (who->status == SYNC_LEADING || who->status == SYNC_STANDING || who->status == SYNC_CATCHING_UP) return NULL;
+    if (who->status == SYNC_LEADING || is_candidate(who)) return NULL;
     if (who->linked) {
         who->linked = who->said = false;
         who->effects->unfollow(who->context);
     }
-    const char *reason = cannot_stand(who);
+    const char *reason = sync_who_cannot_stand(who);
     if (reason) {
         who->status = SYNC_DEPOSED;
         who->obstacle = reason;
@@ -200,7 +205,7 @@ void sync_who_depose(struct sync_who *who, int64_t now_ms) {
     who->probing = true;
     who->vote_count = 0;
     who->next_ask_ms = now_ms;
-    who->obstacle = cannot_stand(who);
+    who->obstacle = sync_who_cannot_stand(who);
     if (!who->obstacle)
         who->obstacle = "it has restarted and may lack acknowledged writes; it waits for other servers of its group";
 }
@@ -236,6 +241,36 @@ static void lead(struct sync_who *who, int64_t now_ms) {
     propose(who, now_ms);
 }
 
+static void won(struct sync_who *who, int64_t now_ms) {
+    if (!who->settings.waits) {
+        lead(who, now_ms);
+        return;
+    }
+    who->status = SYNC_ELECTED;
+    who->linked = false;
+    who->obstacle = "it waits for the votes of the cluster";
+    who->effects->elected(who->context);
+}
+
+void sync_who_lead(struct sync_who *who, int64_t now_ms) {
+    if (who->status == SYNC_ELECTED) lead(who, now_ms);
+}
+
+void sync_who_leave(struct sync_who *who, const char *id, int64_t now_ms) {
+    if (who->status == SYNC_LEADING) stand_down(who, now_ms);
+    if (who->linked) who->effects->unfollow(who->context);
+    sync_who_follow(who, now_ms);
+    sync_who_data_lost(who);
+    who->state = (struct sync_state){0};
+    memcpy(who->state.id, id, SYNC_ID_LEN);
+    who->promise_ticket = who->set_ticket = save(who);
+}
+
+bool sync_who_may_leave(const struct sync_who *who) {
+    const struct sync_set *set = &who->state.set;
+    return !sync_set_has(set, who->state.id) || (!set->before.count && set->now.count > 2 * set->now.replicas + 1);
+}
+
 /* Whether enough of the members have voted. */
 static bool elected_by(const struct sync_who *who, const struct sync_members *members) {
     int votes = 0;
@@ -267,7 +302,7 @@ static void catch_up_or_lead(struct sync_who *who, int64_t now_ms) {
     }
     if (!best || is_me(who, best->id) ||
         (who->sure && compare_data(&who->data, offset(who), &best->data, best->offset) >= 0)) {
-        lead(who, now_ms);
+        won(who, now_ms);
         return;
     }
     const struct sync_member *member = sync_members_find(&who->state.set.now, best->id);
@@ -305,6 +340,26 @@ static bool collects_votes(const struct sync_who *who) {
     return (who->status == SYNC_DEPOSED && who->probing) || who->status == SYNC_STANDING;
 }
 
+/* The primary that this server acknowledged has promised to follow it, so it answers no reads any more. */
+static bool lease_is_void(const struct sync_who *who) {
+    for (int i = 0; i < who->vote_count; i++) {
+        const struct sync_vote *vote = &who->votes[i];
+        if (vote->answer == SYNC_PROMISED && strcmp(vote->id, who->lease_of.id) == 0) return true;
+    }
+    return false;
+}
+
+static void own_vote(struct sync_who *who, int64_t now_ms) {
+    struct sync_vote *mine = vote_of(who, who->state.id);
+    if (!mine || mine->answer == SYNC_PROMISED) return;
+    mine->kind = who->probing ? SYNC_PROBE : SYNC_STAND;
+    mine->term = who->standing;
+    fill_vote(who, mine);
+    bool safe = who->saved >= who->promise_ticket && (now_ms >= who->may_promise_ms || lease_is_void(who));
+    mine->answer = who->probing || safe ? SYNC_PROMISED : SYNC_WAIT;
+    if (mine->answer == SYNC_PROMISED) decide(who, now_ms);
+}
+
 void sync_who_voted(struct sync_who *who, const struct sync_vote *vote, int64_t now_ms) {
     if (!collects_votes(who) || sync_term_compare(&vote->term, &who->standing) != 0 || is_me(who, vote->id)) return;
     if ((vote->kind == SYNC_PROBE) != who->probing) return;
@@ -316,18 +371,8 @@ void sync_who_voted(struct sync_who *who, const struct sync_vote *vote, int64_t 
         who->next_ask_ms = now_ms + RETRY_MS + jitter(who); /* another candidate, or an older attempt */
         return;
     }
-    decide(who, now_ms);
-}
-
-static void own_vote(struct sync_who *who, int64_t now_ms) {
-    struct sync_vote *mine = vote_of(who, who->state.id);
-    if (!mine || mine->answer == SYNC_PROMISED) return;
-    mine->kind = who->probing ? SYNC_PROBE : SYNC_STAND;
-    mine->term = who->standing;
-    fill_vote(who, mine);
-    bool safe = who->saved >= who->promise_ticket && now_ms >= who->may_promise_ms;
-    mine->answer = who->probing || safe ? SYNC_PROMISED : SYNC_WAIT;
-    if (mine->answer == SYNC_PROMISED) decide(who, now_ms);
+    if (!who->probing) own_vote(who, now_ms);
+    if (collects_votes(who)) decide(who, now_ms);
 }
 
 static void ask_members(struct sync_who *who, const struct sync_members *members) {
@@ -350,12 +395,13 @@ static bool is_outvoted(const struct sync_who *who) { /* a voter has promised a 
 }
 
 static void candidate_tick(struct sync_who *who, int64_t now_ms) {
+    if (who->status == SYNC_ELECTED) return;
     if (who->status == SYNC_CATCHING_UP) {
         bool done = who->sure && compare_data(&who->data, offset(who), &who->best_data, who->best_offset) >= 0;
         if (who->linked) who->give_up_ms = now_ms + COPY_MS;
         if (done) {
             if (who->linked) who->effects->unfollow(who->context);
-            lead(who, now_ms);
+            won(who, now_ms);
         } else if (now_ms >= who->give_up_ms) {
             who->effects->unfollow(who->context);
             begin_standing(who, now_ms);
@@ -364,7 +410,7 @@ static void candidate_tick(struct sync_who *who, int64_t now_ms) {
     }
     if (now_ms < who->next_ask_ms) return;
     if (who->status == SYNC_DEPOSED) {
-        if (!who->probing || cannot_stand(who)) return;
+        if (!who->probing || sync_who_cannot_stand(who)) return;
         bool again = who->vote_count == 0 || now_ms >= who->give_up_ms;
         if (again) {
             begin_votes(who, now_ms);
@@ -654,7 +700,7 @@ bool sync_who_writable(const struct sync_who *who) {
 
 bool sync_who_may_lead(const struct sync_who *who) {
     if (who->status == SYNC_LEADING) return true;
-    if (cannot_stand(who) || !sync_set_has(&who->state.set, who->state.id)) return false;
+    if (sync_who_cannot_stand(who) || !sync_set_has(&who->state.set, who->state.id)) return false;
     return who->sure && sync_term_compare(&who->data, &who->state.set.term) == 0;
 }
 

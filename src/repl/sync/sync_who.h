@@ -52,7 +52,14 @@
  * any more without finding one of them.
  *
  * A primary that starts or was deposed asks politely: a probe changes nothing at the voters, and they refuse it while
- * they have a primary. REPLICAOF NO ONE, Sentinel and FAILOVER stand at once. */
+ * they have a primary. REPLICAOF NO ONE, Sentinel and FAILOVER stand at once.
+ *
+ * A candidate whose last primary has promised to follow it need not wait for the end of its own lease: leases only
+ * protect the reads of that primary, which answers none after its promise.
+ *
+ * In a cluster (`waits`) being elected is not enough: the server must also own the slots. It is then SYNC_ELECTED, and
+ * changes nothing, until sync_who_lead(). Meanwhile it is like a server that leads and has no replica yet: if its
+ * voters promise a higher term to another candidate, it cannot commit anything, and finds out when they connect. */
 #ifndef REPL_SYNC_SYNC_WHO_H
 #define REPL_SYNC_SYNC_WHO_H
 #include "repl/sync/sync_record.h"
@@ -70,12 +77,14 @@ struct sync_effects {
     void (*send_set)(void *context, const struct sync_set *set);        /* to all replicas, in the stream */
     void (*say_stored)(void *context, const struct sync_set *set);      /* to the primary */
     void (*committed)(void *context, int64_t offset);
+    void (*elected)(void *context); /* is SYNC_ELECTED from now on */
     void (*log)(void *context, const char *text);
 };
 
 struct sync_settings {
     int replicas; /* min-sync-replicas */
     bool eligible;
+    bool waits;        /* once elected, for sync_who_lead() */
     int64_t lease_ms;  /* of an acknowledgement, as the replica keeps it; the primary must count on less */
     int64_t absent_ms; /* after which a member may leave the set */
 };
@@ -85,6 +94,7 @@ enum sync_status {
     SYNC_DEPOSED,     /* a primary that does not lead: it probes */
     SYNC_STANDING,    /* asks for votes */
     SYNC_CATCHING_UP, /* has them, and copies from the voter that has most */
+    SYNC_ELECTED,     /* has votes and data, and waits */
     SYNC_LEADING
 };
 
@@ -115,8 +125,9 @@ struct sync_who {
     bool link_leads;
     bool said;
     /* Promises. */
-    int64_t may_promise_ms; /* the lease of the last acknowledgement */
-    int64_t polite_ms;      /* no probe is granted before this time */
+    int64_t may_promise_ms;    /* the lease of the last acknowledgement */
+    struct sync_term lease_of; /* the primary that got it; 0: not known */
+    int64_t polite_ms;         /* no probe is granted before this time */
     /* The candidate. */
     struct sync_term standing; /* the term that it stands for or leads in */
     bool probing;
@@ -142,6 +153,13 @@ void sync_who_found(struct sync_who *who, const char *group, int64_t now_ms); /*
 void sync_who_depose(struct sync_who *who, int64_t now_ms);                   /* a primary that starts with a group */
 /* Stands for election. Returns NULL, or why it cannot. */
 const char *sync_who_stand(struct sync_who *who, int64_t now_ms);
+const char *sync_who_cannot_stand(const struct sync_who *who);
+void sync_who_lead(struct sync_who *who, int64_t now_ms); /* a server that is SYNC_ELECTED */
+/* Leaves its group for good: it forgets its promises, and takes a new id, under which nobody counts on it. For its
+ * group it is a member that has failed. */
+void sync_who_leave(struct sync_who *who, const char *id, int64_t now_ms);
+/* The set is so large that the primary can replace it if it leaves, or it is not a member. */
+bool sync_who_may_leave(const struct sync_who *who);
 /* The operator accepts that writes may be lost: leads with a set of its own. */
 void sync_who_force(struct sync_who *who, const char *group, int64_t now_ms);
 void sync_who_follow(struct sync_who *who, int64_t now_ms); /* REPLICAOF: gives up to lead or to stand */

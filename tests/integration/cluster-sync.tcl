@@ -1,0 +1,114 @@
+# Synchronous replication in a cluster: a shard elects its primary before the cluster does. With --rdma, clients and
+# links use RDMA. seconds: 45
+
+set cluster_sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5
+    cluster-require-full-coverage no}
+
+proc sync_of {i name} {
+    if {[catch {n $i info replication} text] || ![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
+    return $value
+}
+proc wait_sync_ready {i {replicas 1} {members 0}} {
+    wait_for_condition 20000 {
+        [sync_of $i sync_writable] eq 1 && [sync_of $i sync_in_sync_replicas] >= $replicas &&
+        [sync_of $i sync_set_changes] eq 0 && [sync_of $i sync_members] >= $members
+    } "shard of $i: [sync_of $i sync_replication] [sync_of $i sync_obstacle], [sync_of $i sync_in_sync_replicas]\
+        in sync of [sync_of $i sync_members]"
+}
+# "closed": the reply had to wait, and is never given.
+proc answer {i args} {
+    if {![catch {n $i -typed {*}$args} reply]} {return $reply}
+    assert_match "*connection closed*" $reply
+    reconnect_of [node $i id]
+    return closed
+}
+# A write that goes on until it is acknowledged by whoever serves the slot.
+proc write_acknowledged {key value} {
+    set slot [n [lindex [nodes_running] 0] cluster keyslot $key]
+    wait_for_condition 20000 {
+        ![catch {n [slot_owner $slot] set $key $value} reply] && $reply eq "OK"
+    }
+}
+proc read_acknowledged {key} {
+    set slot [n [lindex [nodes_running] 0] cluster keyslot $key]
+    wait_for_condition 20000 {![catch {n [slot_owner $slot] get $key} value]}
+    return $value
+}
+
+start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
+    test "each shard is a group of its own, with its nodes as members" -needs {ours 1} {
+        foreach i {0 1 2} {wait_sync_ready $i 2 3}
+        set groups [lmap i [nodes] {sync_of $i sync_group}]
+        assert_equal 3 [llength [lsort -unique $groups]]
+        foreach i {3 4 5 6 7 8} {
+            assert_equal [lindex $groups [primary_of $i]] [lindex $groups $i]
+            wait_for_condition 10000 {[sync_of $i sync_eligible] eq 1}
+        }
+        for {set k 0} {$k < 30} {incr k} {write_acknowledged key:$k first}
+    }
+
+    test "a replica of a primary that died is elected by its shard, then by the cluster, and has every write" \
+            -needs {ours 1} {
+        node_kill 0
+        wait_for_condition 20000 {[is_primary 3] || [is_primary 6]}
+        set new [expr {[is_primary 3] ? 3 : 6}]
+        wait_sync_ready $new
+        assert [log_has "Synchronous replication: this server leads its group*" 0 [node_level $new]]
+        for {set k 0} {$k < 30} {incr k} {
+            assert_equal first [read_acknowledged key:$k]
+            write_acknowledged key:$k second
+        }
+        node_start 0
+        wait_for_condition 20000 {![is_primary 0]}
+        wait_sync_ready $new 2 3
+        for {set k 0} {$k < 30} {incr k} {assert_equal second [read_acknowledged key:$k]}
+    }
+
+    test "CLUSTER FAILOVER and FORCE: the shard elects the replica, and the old primary follows it" -needs {ours 1} {
+        foreach {to kind} {4 {} 1 force 4 {}} {
+            set from [expr {$to == 4 ? 1 : 4}]
+            wait_sync_ready $from 2 3
+            write_acknowledged {{acknowledged}} $to
+            assert_equal OK [n $to cluster failover {*}$kind]
+            wait_for_condition 20000 {[is_primary $to] && ![is_primary $from]}
+            wait_sync_ready $to 2 3
+            assert_equal following [sync_of $from sync_replication]
+            assert_equal $to [read_acknowledged {{acknowledged}}]
+        }
+    }
+
+    test "TAKEOVER gives the slots at once, and data when the shard has elected the server" -needs {ours 1} {
+        wait_sync_ready 2 2 3
+        set key [slot_tag 16000]
+        write_acknowledged $key before
+        assert_equal OK [n 5 cluster failover takeover]
+        assert [is_primary 5]
+        wait_sync_ready 5 1
+        assert_equal before [read_acknowledged $key]
+        wait_for_condition 20000 {![is_primary 2]}
+        wait_sync_ready 5 2 3
+    }
+
+    test "a primary that loses its replicas refuses commands on data; one that was replaced answers no stale read" \
+            -needs {ours 1} {
+        set key [slot_tag 16000]
+        write_acknowledged $key old
+        node_pause 5
+        wait_for_condition 20000 {[is_primary 2] || [is_primary 8]}
+        set new [expr {[is_primary 2] ? 2 : 8}]
+        wait_sync_ready $new 1
+        wait_for_condition 20000 {[catch {n $new set $key new} reply] == 0 && $reply eq "OK"}
+        node_resume 5
+        set reply [answer 5 get $key]
+        assert {$reply eq "closed" || [string match "-MOVED*" $reply] || [string match "-NOSYNCREPLICAS*" $reply]} $reply
+        wait_for_condition 20000 {![is_primary 5]}
+        wait_sync_ready $new 2 3
+        assert_equal new [read_acknowledged $key]
+        foreach i {2 5 8} {if {$i != $new} {node_pause $i}}
+        wait_for_condition 20000 {[string match "-NOSYNCREPLICAS*" [answer $new set $key refused]]}
+        wait_for_condition 20000 {[string match "-NOSYNCREPLICAS*" [answer $new get $key]]}
+        foreach i {2 5 8} {if {$i != $new} {node_resume $i}}
+        wait_sync_ready $new 2 3
+        assert {[read_acknowledged $key] in {new refused}} ;# a write without a reply may have been executed
+    }
+}
