@@ -14,6 +14,7 @@
 #include "lib/text/number.h"
 #include "repl/repl_settings.h"
 #include "repl/replica.h"
+#include "repl/sync/sync.h"
 #include "resp/request.h"
 #include "server/clients/listeners.h"
 #include "server/clients/user.h"
@@ -461,15 +462,53 @@ void export_step(struct job *job) {
         pause_if_ready(job);
     if (job->state != JOB_FAILOVER_PAUSED || !job->failover_requested) return;
     if (awaits_grant()) return;
-    pause_writes(job, GRANTED_PAUSE_MS);
+    if (sync_on) {
+        /* Not after its writes went on, nor if another node may lead this shard. Afterwards they go on when the outcome
+         * is known: target_has_refused(). */
+        if (clock_wall_us() / 1000 >= job->paused_until_ms || !sync_leads_for_certain()) return;
+        job->paused_until_ms = INT64_MAX;
+        clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, INT64_MAX);
+    } else {
+        pause_writes(job, GRANTED_PAUSE_MS);
+    }
     job_set_state(job, JOB_EXPORT_GRANTED);
     job_send(job, "FAILOVER-GRANTED");
+}
+
+/* With synchronous replication the source goes on only when it is certain that the target did not take the slots (if it
+ * did, check_owners() ends the job): it, or a successor of it, speaks on the bus long after the link broke, and does
+ * not claim them. */
+static bool target_has_refused(struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target), *speaker = NULL;
+    int64_t now = cluster_now(), timeout = config_number("cluster-node-timeout");
+    if (!target) return true; /* forgotten: an operator's decision */
+    if (job->client && (clock_ms() - job->updated_s * 1000 > GRANTED_PAUSE_MS || node_failed(target)))
+        client_free(job->client);
+    if (job->client) return false;
+    if (!job->unknown_ms) job->unknown_ms = now;
+    int64_t least = timeout;
+    if (node_is_primary(target) && !node_failed(target)) {
+        speaker = target;
+    } else { /* a successor makes up its mind first: import.c */
+        least = 2 * config_number("cluster-manual-failover-timeout") + 4 * timeout;
+        for (size_t i = 0; i < this_cluster->nodes.count; i++) {
+            const struct cluster_node *node = this_cluster->nodes.list[i];
+            if (node != target && node_votes(node) && nodes_share_shard(node, target)) speaker = node;
+        }
+    }
+    return speaker && speaker->data_received_ms > job->unknown_ms + least;
 }
 
 void export_tick(struct job *job) {
     int64_t now = (int64_t)(clock_mono() / 1000);
     if (job->state == JOB_FAILOVER_PAUSED && !clients_paused_for(PAUSE_SLOT_MIGRATION)) {
         job_fail_later(job, "Unpaused before failover completed");
+        return;
+    }
+    if (job->state == JOB_EXPORT_GRANTED && sync_on) {
+        if (!target_has_refused(job)) return;
+        cluster_bump_epoch(this_cluster, cluster_now()); /* above that of a claim that may still come */
+        job_fail_later(job, "The target did not take the slots");
         return;
     }
     if (job->state == JOB_EXPORT_GRANTED) {

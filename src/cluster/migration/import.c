@@ -12,7 +12,9 @@
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "repl/repl_settings.h"
+#include "repl/sync/sync.h"
 #include "server/command/propagate.h"
+#include "server/config/config_engine.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
@@ -109,6 +111,11 @@ static void take_slots(struct job *job) {
     job_end(job, JOB_SUCCESS, "");
 }
 
+/* A target that was frozen may have a successor. */
+static void take_slots_if_certain(struct job *job) {
+    if (!migration_settings.prevent_failover && sync_leads_for_certain()) take_slots(job);
+}
+
 void import_message(struct call *call, struct job *job, struct slice subcommand) {
     job_heard(job);
     if (job->failing) return;
@@ -135,7 +142,7 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
             return;
         }
         job_set_state(job, JOB_IMPORT_GRANTED);
-        if (!migration_settings.prevent_failover) take_slots(job);
+        take_slots_if_certain(job);
     } else if (slice_is(subcommand, "request-pause")) {
         unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
     } else if (slice_is(subcommand, "request-failover")) {
@@ -195,19 +202,54 @@ static bool may_request_failover(const struct job *job) {
     return true;
 }
 
+/* With synchronous replication: the source gives up the slots if it has heard that the old primary took them, which
+ * this node, its successor, may not have heard. The keys are here, as they were committed before. True: the outcome is
+ * not known yet, or it was a success. */
+static bool successor_completes(struct job *job) {
+    const struct slot_table *slots = &this_cluster->slots;
+    const struct cluster_node *source = NULL;
+    bool mine = true, given_up = true;
+    int64_t now = cluster_now();
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&job->slots, slot)) continue;
+        const struct cluster_node *owner = slots->owner[slot];
+        mine &= owner == this_cluster->myself;
+        given_up &= owner && owner != this_cluster->myself && slot_bitmap_has(&slots->unclaimed, slot);
+        if (owner) source = owner;
+    }
+    if (mine || given_up) {
+        if (given_up) cluster_take_slots(this_cluster, &job->slots, now);
+        log_notice("Slot migration %s was completed by the successor of the target", job_text(job));
+        job_end(job, JOB_SUCCESS, "");
+        return true;
+    }
+    if (!job->unknown_ms) job->unknown_ms = now;
+    /* After this time the source grants nothing any more, and what it says includes what it had heard. */
+    int64_t until = job->unknown_ms + 2 * config_number("cluster-manual-failover-timeout") +
+                    2 * config_number("cluster-node-timeout");
+    return now <= until || (source && source->data_received_ms <= until);
+}
+
 void import_step(struct job *job) {
     if (job->is_tracked) {
         if (role_is_replica()) restarted = false;
         if (role_is_replica() || server_is_loading()) return;
+        if (sync_on && (!sync_leads() || successor_completes(job))) return;
         job_fail_later(job, restarted ? "Process restarted" : "A failover occurred during slot import");
         return;
     }
     if (role_is_replica() || !node_is_primary(this_cluster->myself))
         job_fail_later(job, "A failover occurred during slot import");
+    else if (sync_stands())
+        job_fail_later(job, "A failover occurred during slot import");
     else
         check_owners(job);
-    if (job->failing || job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job))
-        return;
+    if (job->failing) return;
+    if (sync_on && job->state == JOB_IMPORT_GRANTED) take_slots_if_certain(job);
+    if (job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job)) return;
+    /* The source's acknowledged writes: this shard must be able to lose this node before the source gives them up. */
+    if (job->committed_at < 0) job->committed_at = role->position.offset;
+    if (!sync_has_committed(job->committed_at)) return;
     job_set_state(job, JOB_FAILOVER_REQUESTED);
     job_send(job, "REQUEST-FAILOVER");
 }

@@ -69,7 +69,7 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     job->created_s = job->updated_s = job->acked_s = clock_ms() / 1000;
     job->heard_ms = job->sent_ms = monotonic_ms();
     job->message = mem_strndup("", 0);
-    job->stream_db = -1;
+    job->stream_db = job->committed_at = -1;
     job->failing_as = JOB_FAILED;
     list_prepend(&jobs, &job->link);
     jobs_active++;

@@ -56,6 +56,10 @@ struct job {
     uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
     uint64_t owners_version;          /* of the owners of slots, when they were last looked at */
     bool source_paused;               /* the target: the failover is to be requested */
+    /* With synchronous replication. The target: the stream up to here is to be committed before the request; -1: not
+     * known yet. */
+    int64_t committed_at;
+    int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */
     struct memory_output backlog; /* changes since the fork, until the snapshot is sent */

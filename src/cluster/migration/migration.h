@@ -31,6 +31,14 @@
  * its replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of
  * Valkey see none of this.
  *
+ * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
+ * requests the failover when its shard has committed all keys, and takes the slots only while it leads its shard for
+ * certain. The source grants only while it leads for certain. Then it holds its writes until it knows the outcome,
+ * however long that takes: from the claim of the target or of its successor, or because one of them speaks later
+ * without a claim. The successor of a target completes a job if the source gave up the slots, and otherwise ends it
+ * after the source can no longer grant. CANCELSLOTMIGRATIONS on the source stops waiting; then both may have taken
+ * writes.
+ *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
  * job before the last step leaves the slots with the source; the target deletes the keys.
  *
