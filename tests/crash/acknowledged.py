@@ -1,7 +1,7 @@
 """acknowledged.py: no acknowledged write is lost and no primary answers a stale read, whatever fails.
 
     tests/crash/acknowledged [ROUNDS] [--seed N [--round K]] [--jobs N] [--limit SECONDS] [--faults NAME,…]
-                             [--server PATH] [--no-rdma] [--genuine DIRECTORY] [--keep DIR] [--verbose]
+                             [--server PATH] [--no-rdma] [--genuine DIRECTORY] [--cluster] [--keep DIR] [--verbose]
     tests/crash/acknowledged --check FILE        a history that a failure has left
 
 Three servers with `sync-replication yes` and `min-sync-replicas 1` (acknowledged_group.py). Clients, on TCP and over
@@ -21,6 +21,9 @@ its group.
 --genuine runs genuine servers, where clients send WAIT 1 with each write and take 1 as its acknowledgement. The replica
 with the most of the stream is promoted. The run reports what is lost and succeeds.
 
+--cluster does the same with three shards of three servers each (acknowledged_cluster.py). Clients follow redirections.
+Slots move, too. There are no messages, and the servers of each shard have the same digest in the end.
+
 The last line is "N passed, N failed" (rounds)."""
 import argparse
 import os
@@ -33,6 +36,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import acknowledged_cluster  # noqa: E402
+from acknowledged_cluster import Cluster  # noqa: E402
 from acknowledged_check import INFINITE, READ, SEEN, WRITE, History, self_test  # noqa: E402
 from acknowledged_group import SERVERS, Group  # noqa: E402
 from resp import Client, Error  # noqa: E402
@@ -167,6 +172,76 @@ class Load(threading.Thread):
         acknowledged = not isinstance(copies, Error) and copies >= 1
         self.history.add(WRITE, key, value, begin, time.monotonic() if acknowledged else INFINITE)
         return True
+
+
+class ClusterLoad(Load):
+    """A client that follows redirections. Some reads go to any server, with READONLY."""
+
+    def __init__(self, era, number):
+        super().__init__(era, number)
+        self.clients, self.owners = {}, {}
+
+    def client(self, number, readonly=False):
+        if (number, readonly) not in self.clients:
+            client = Client(self.group.client_port(number, self.number % 3 == 0), timeout=CLIENT_TIMEOUT)
+            self.clients[number, readonly] = client
+            if readonly:
+                client.call("READONLY")
+        return self.clients[number, readonly]
+
+    def visit(self):
+        number = None
+        try:
+            for _ in range(200):
+                if self.ending or self.pause.is_set():
+                    return
+                tag = self.rng.choice(acknowledged_cluster.TAGS)
+                number = self.owners.get(tag, self.rng.randrange(acknowledged_cluster.NODES))
+                if self.rng.random() < 0.1:
+                    number = self.rng.randrange(acknowledged_cluster.NODES)
+                    self.read(self.client(number, True), f"{{{tag}}}0")
+                elif not self.operation(self.client(number), tag):
+                    self.locate(tag, number)
+                time.sleep(0.002)
+        except OSError:
+            self.drop(number)
+            time.sleep(0.02)
+
+    def drop(self, number):
+        for readonly in (False, True):
+            if (number, readonly) in self.clients:
+                self.clients.pop((number, readonly)).close()
+        self.owners = {tag: owner for tag, owner in self.owners.items() if owner != number}
+
+    def locate(self, tag, number):
+        """Who serves the tag, as this server says."""
+        reply = self.client(number).call("EXISTS", f"{{{tag}}}0")
+        if isinstance(reply, Error) and str(reply).startswith("MOVED"):
+            self.owners[tag] = self.group.number_of(int(str(reply).rpartition(":")[2]))
+        elif isinstance(reply, Error):
+            self.owners.pop(tag, None)
+            time.sleep(0.03)
+        else:
+            self.owners[tag] = number
+
+    def operation(self, client, tag):
+        keys = [f"{{{tag}}}{number}" for number in range(3)]
+        key, choice = self.rng.choice(keys), self.rng.random()
+        if choice < 0.5:
+            return self.read(client, key)
+        if choice < 0.55:
+            begin = time.monotonic()
+            reply = client.call("INCR", "{a}counter")
+            if not isinstance(reply, Error):
+                self.history.counted(reply, begin, time.monotonic())
+            return True
+        if choice < 0.65:
+            return self.write(client, keys, lambda values: [("SET", k, v) for k, v in zip(keys, values)])
+        if choice < 0.75:
+            return self.write(client, [key], lambda values: [("MULTI",), ("SET", key, values[0]), ("EXEC",)])
+        if choice < 0.8:
+            return self.write(client, [key], lambda values: [("EVAL", SCRIPT, 1, key, values[0])])
+        return self.write(client, [key], lambda values: [("SET", key, values[0], "GET")], previous=True)
 
 
 class Subscriber(threading.Thread):
@@ -416,11 +491,13 @@ class Era:
         rng = random.Random(f"{self.options.seed}/era {self.number}")
         self.group = None
         try:
-            self.group = Group(self.options, rng, self.directory, self.note)
+            self.group = (Cluster if self.options.cluster else Group)(
+                self.options, rng, self.directory, self.note)
             if not self.group.form():
                 raise AssertionError("the group does not form")
-            self.loads = [Load(self, client) for client in range(CLIENTS)]
-            self.subscribers = [] if self.group.genuine else [Subscriber(self, server) for server in range(SERVERS)]
+            kind = ClusterLoad if self.options.cluster else Load
+            self.loads = [kind(self, client) for client in range(CLIENTS)]
+            self.subscribers = [] if self.group.genuine or self.options.cluster else [Subscriber(self, server) for server in range(SERVERS)]
             for thread in self.loads + self.subscribers:
                 thread.start()
             for number in numbers:
@@ -445,20 +522,24 @@ class Era:
     def round(self, number):
         rng = random.Random(f"{self.options.seed}/round {number}")
         names = sorted(self.options.faults)
-        name = rng.choices(names, [FAULTS[name][0] for name in names])[0]
+        name = rng.choices(names, [self.options.known[name][0] for name in names])[0]
         self.faults[name] = self.faults.get(name, 0) + 1
-        self.note(f"--- round {number}: {name}, the primary is server {self.group.primary}")
+        self.note(f"--- round {number}: {name}, {self.primary()}")
         time.sleep(rng.uniform(0, 0.5))
         before = self.history.total.get(WRITE, 0)
-        FAULTS[name][1](self.group, rng)
+        self.options.known[name][1](self.group, rng)
         self.group.mend()
         if not until(self.group.works, MENDED_WITHIN):
             raise AssertionError(f"{name}: the group does not acknowledge writes again")
-        self.note(f"repaired, the primary is server {self.group.primary}")
+        self.note(f"repaired, {self.primary()}")
         if not until(lambda: self.history.total.get(WRITE, 0) > before + 20, 20):
             raise AssertionError(f"{name}: clients get no acknowledgements")
         time.sleep(rng.uniform(0, 0.4))
         self.settle(name)
+
+    def primary(self):
+        return f"the primaries are {self.group.primaries()}" if self.options.cluster else \
+            f"the primary is server {self.group.primary}"
 
     def settle(self, name):
         for load in self.loads:
@@ -539,10 +620,11 @@ def main():
     parser.add_argument("--job", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--round", type=int, help="the group of this round, up to it")
-    parser.add_argument("--faults", help="only these, separated by commas: " + ", ".join(FAULTS))
+    parser.add_argument("--faults", help="only these, separated by commas")
     parser.add_argument("--server", help="the program of our servers")
     parser.add_argument("--no-rdma", dest="rdma", action="store_false")
     parser.add_argument("--genuine", metavar="DIRECTORY", help="genuine servers, with WAIT 1")
+    parser.add_argument("--cluster", action="store_true", help="three shards of three servers")
     parser.add_argument("--keep", help="keep the files of all groups below this directory")
     parser.add_argument("--check", metavar="FILE", help="check a history")
     parser.add_argument("--verbose", action="store_true")
@@ -553,10 +635,11 @@ def main():
         print("\n".join(found) or "linearizable")
         return int(bool(found))
     options.genuine = options.genuine and os.path.join(os.path.abspath(options.genuine), "valkey-server")
+    options.known = acknowledged_cluster.FAULTS if options.cluster else FAULTS
     options.faults = options.faults.split(",") if options.faults else \
-        [name for name in FAULTS if not options.genuine or name in FOR_GENUINE]
-    if not set(options.faults) <= set(FAULTS):
-        parser.error("no fault is named " + ", ".join(sorted(set(options.faults) - set(FAULTS))))
+        [name for name in options.known if not options.genuine or name in FOR_GENUINE]
+    if not set(options.faults) <= set(options.known):
+        parser.error("no fault is named " + ", ".join(sorted(set(options.faults) - set(options.known))))
     options.rdma = options.rdma and bool(rdma_device())
     if options.job is None and options.jobs > 1 and options.round is None:
         print(f"seed {options.seed}", flush=True)

@@ -24,6 +24,14 @@ FILES = {
 }
 
 
+def open_gate(port):
+    """A process that takes clients over TCP to this port over RDMA, and its own port."""
+    gate = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+                             "--rdma-host", "127.0.0.1", "--rdma-port", str(port)],
+                            stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return gate, int(gate.stdout.readline().split()[1])
+
+
 class Links:
     """A proxy before one server. `stalled` and `refused` have the numbers of the servers whose bytes wait, or whose
     connections are closed. `stalled_back`: bytes to these servers wait."""
@@ -105,7 +113,7 @@ class Links:
         self.shut(self.listener)
         self.listener.close()
         self.restore()
-        self.break_off(range(SERVERS))
+        self.break_off({pair[2] for pair in self.pairs})
 
 
 class Group:
@@ -134,13 +142,7 @@ class Group:
             self.servers.append(Server(self.genuine or options.server or ours(), *own, rdma=self.rdma,
                                        directory=place))
             if self.rdma:
-                self.open_gate(number)
-
-    def open_gate(self, number):
-        gate = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
-                                 "--rdma-host", "127.0.0.1", "--rdma-port", str(self.servers[number].port)],
-                                stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.gates.append((gate, int(gate.stdout.readline().split()[1])))
+                self.gates.append(open_gate(self.servers[number].port))
 
     def stop(self):
         for server in self.servers:
