@@ -5,15 +5,28 @@
  * verbs_load() fills. Posting requests and polling completions do not pass through here: they are inline functions of
  * the verbs header, which call the device's driver.
  *
+ * After fork: librdmacm keeps the device that the parent opened and gives it to the child's connections as well, but
+ * the kernel refuses requests on a device file from another process than the one that opened it. librdmacm has no call
+ * to start anew. So the child loads a copy of it, whose state is empty, and which opens devices of its own. libibverbs
+ * keeps no such state.
+ *
  * Rejected: weak references, which are resolved only if the program itself is linked with rdma-core; a table in the
  * transport, which the server would pay for and which would change every call there. */
 #include "client/verbs.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+enum { COPY_BYTES = 1024 * 1024 };
 
 /* These are macros of the verbs header, in front of functions of the same name. */
 #undef ibv_reg_mr
@@ -124,8 +137,20 @@ static const struct {
 #define ENTRY(library, result, function, parameters, arguments) {#function, &table.function, is_##library},
     VERBS(ENTRY) VERBS_VOID(ENTRY)};
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool loaded;
+static atomic_int loaded_by; /* the process; 0: not loaded */
+static void *handles[2];     /* of libibverbs, librdmacm */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+static void after_fork(void) {
+    pthread_mutex_unlock(&lock);
+}
+static void start(void) {
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static void *open_library(const char *name, char *error, size_t error_size) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -136,33 +161,75 @@ static void *open_library(const char *name, char *error, size_t error_size) {
     return library;
 }
 
-static int load(char *error, size_t error_size) {
-    void *ibverbs = open_library("libibverbs.so.1", error, error_size);
-    if (!ibverbs) return -ENOSYS;
-    void *rdmacm = open_library("librdmacm.so.1", error, error_size);
-    if (!rdmacm) {
-        dlclose(ibverbs);
-        return -ENOSYS;
-    }
+/* Looks all functions up. */
+static int fill_table(char *error, size_t error_size) {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        void *found = dlsym(entries[i].cm ? rdmacm : ibverbs, entries[i].name);
+        void *found = dlsym(handles[entries[i].cm], entries[i].name);
         if (!found) {
             snprintf(error, error_size, "RDMA is not available: %s is missing in %s", entries[i].name,
                      entries[i].cm ? "librdmacm.so.1" : "libibverbs.so.1");
-            dlclose(rdmacm);
-            dlclose(ibverbs);
             return -ENOSYS;
         }
         *(void **)entries[i].slot = found;
     }
-    atomic_store_explicit(&loaded, true, memory_order_release);
-    return 0; /* both stay loaded as long as the process runs */
+    return 0; /* both libraries stay loaded as long as the process runs */
+}
+
+static int load(char *error, size_t error_size) {
+    void *ibverbs = open_library("libibverbs.so.1", error, error_size);
+    if (!ibverbs) return -ENOSYS;
+    void *rdmacm = open_library("librdmacm.so.1", error, error_size);
+    handles[0] = ibverbs;
+    handles[1] = rdmacm;
+    int result = rdmacm ? fill_table(error, error_size) : -ENOSYS;
+    if (result < 0) {
+        if (rdmacm) dlclose(rdmacm);
+        dlclose(ibverbs);
+    }
+    return result;
+}
+
+/* The bytes of the file, in a file of another identity: the loader does not load one file twice. */
+static int copy_of(const char *path) {
+    int from = open(path, O_RDONLY | O_CLOEXEC), to = from < 0 ? -1 : memfd_create("librdmacm", MFD_CLOEXEC);
+    ssize_t count = -1;
+    while (to >= 0 && (count = sendfile(to, from, NULL, COPY_BYTES)) > 0) {
+    }
+    int error = errno;
+    if (from >= 0) close(from);
+    if (count == 0) return to;
+    if (to >= 0) close(to);
+    return -error;
+}
+
+static int load_in_child(char *error, size_t error_size) {
+    const struct link_map *known;
+    char path[32];
+    if (dlinfo(handles[1], RTLD_DI_LINKMAP, &known) < 0) return 0;
+    const char *name = strrchr(known->l_name, '/');
+    if (!name || strncmp(name, "/librdmacm.so", 13) != 0) return 0; /* something in its place that knows fork */
+    int fd = copy_of(known->l_name);
+    if (fd < 0) {
+        snprintf(error, error_size, "RDMA is not available in this forked process: %s cannot be copied: %s",
+                 known->l_name, strerror(-fd));
+        return fd;
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    void *rdmacm = open_library(path, error, error_size);
+    close(fd);
+    if (!rdmacm) return -ENOSYS;
+    handles[1] = rdmacm;
+    return fill_table(error, error_size);
 }
 
 int verbs_load(char *error, size_t error_size) {
-    if (atomic_load_explicit(&loaded, memory_order_acquire)) return 0;
+    int process = getpid();
+    if (atomic_load_explicit(&loaded_by, memory_order_acquire) == process) return 0;
+    pthread_once(&once, start);
     pthread_mutex_lock(&lock);
-    int result = atomic_load(&loaded) ? 0 : load(error, error_size);
+    int by = atomic_load(&loaded_by);
+    int result = by == process ? 0 : by ? load_in_child(error, error_size) : load(error, error_size);
+    if (result == 0) atomic_store_explicit(&loaded_by, process, memory_order_release);
     pthread_mutex_unlock(&lock);
     return result;
 }
