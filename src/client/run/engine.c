@@ -196,6 +196,15 @@ static int64_t loop_patience(void) {
     return due == INT64_MAX ? -1 : due > now ? (int64_t)(due - now) : 0;
 }
 
+/* Signals of the program's own faults. They are not blocked, and how they are handled says nothing about the others:
+ * fault handlers of Python and of sanitizers lack SA_RESTART. */
+static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+static bool is_of_fault(int signal) {
+    for (size_t i = 0; i < sizeof of_faults / sizeof *of_faults; i++)
+        if (of_faults[i] == signal) return true;
+    return false;
+}
+
 static int sleep_unlocked(struct sleeper *self, struct pollfd *fds, unsigned count, const struct timespec *limit,
                           const sigset_t *mask) {
     int result;
@@ -234,9 +243,8 @@ static int sleep_now(uint64_t deadline_us, const struct link *only, struct pollf
     int result, error;
     if (!is_service && !signals_blocked) {
         sigset_t blocked;
-        static const int at_once[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
         sigfillset(&blocked);
-        for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) sigdelset(&blocked, at_once[i]);
+        for (size_t i = 0; i < sizeof of_faults / sizeof *of_faults; i++) sigdelset(&blocked, of_faults[i]);
         signals_blocked = pthread_sigmask(SIG_SETMASK, &blocked, &signals_before) == 0;
     }
     const sigset_t *const used = !mask && signals_blocked ? &signals_before : mask;
@@ -289,7 +297,7 @@ void wait_succeeded(const struct wait *wait) {
 bool signals_restart(void) {
     for (int signal = 1; signal < NSIG; signal++) {
         struct sigaction action;
-        if (sigaction(signal, NULL, &action) < 0) continue;
+        if (is_of_fault(signal) || sigaction(signal, NULL, &action) < 0) continue;
         bool handled = action.sa_flags & SA_SIGINFO || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
         if (handled && !(action.sa_flags & SA_RESTART)) return false;
     }
