@@ -137,7 +137,6 @@ static const struct {
 #define ENTRY(library, result, function, parameters, arguments) {#function, &table.function, is_##library},
     VERBS(ENTRY) VERBS_VOID(ENTRY)};
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded_by; /* the process; 0: not loaded */
 static void *handles[2];     /* of libibverbs, librdmacm */
@@ -148,7 +147,8 @@ static void before_fork(void) {
 static void after_fork(void) {
     pthread_mutex_unlock(&lock);
 }
-static void start(void) {
+/* Before those of the callers, which hold locks of their own here: handlers run in the reverse order before a fork. */
+__attribute__((constructor(101))) static void start(void) {
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
@@ -225,7 +225,6 @@ static int load_in_child(char *error, size_t error_size) {
 int verbs_load(char *error, size_t error_size) {
     int process = getpid();
     if (atomic_load_explicit(&loaded_by, memory_order_acquire) == process) return 0;
-    pthread_once(&once, start);
     pthread_mutex_lock(&lock);
     int by = atomic_load(&loaded_by);
     int result = by == process ? 0 : by ? load_in_child(error, error_size) : load(error, error_size);

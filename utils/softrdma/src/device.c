@@ -37,7 +37,7 @@ static struct ibv_context **cm_contexts;
 static uint32_t pd_numbers, live_pds;
 static struct link contexts = {&contexts, &contexts};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool running;
+static bool running, started; /* started: at least once */
 
 /* --- start and fork --- */
 
@@ -76,6 +76,10 @@ static int dead_req_notify(struct ibv_cq *cq, int solicited) {
 /* Everything belongs to the parent: the child closes the library's descriptors (not those the program can
  * see), makes inherited contexts answer with errors, and could begin anew. */
 static void after_fork_in_child(void) {
+    if (!started) {
+        after_fork_in_parent();
+        return;
+    }
     for (struct link *l = contexts.next; l != &contexts; l = l->next) {
         struct ibv_context_ops *ops = &container_of(l, struct context, link)->verbs.context.ops;
         ops->post_send = dead_post_send;
@@ -126,8 +130,13 @@ static int start_parts(void) {
     return 0;
 }
 
+/* Before the program registers handlers: those that run before a fork run in the reverse order, and a program calls
+ * this library while it holds locks that its own handlers take. */
+__attribute__((constructor)) static void handle_fork(void) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
 int device_start(void) {
-    static bool fork_handled;
     pthread_mutex_lock(&lock);
     int r = 0;
     if (!running) {
@@ -138,8 +147,7 @@ int device_start(void) {
     if (!r && !devices && (devices = calloc(config()->devices + 1, sizeof(*devices))))
         for (uint32_t i = 0; i < config()->devices; i++) device_identify(&devices[i], i);
     if (!r && !devices) r = -ENOMEM;
-    if (!fork_handled) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    fork_handled = true;
+    started = true;
     pthread_mutex_unlock(&lock);
     return r;
 }
