@@ -729,25 +729,28 @@ static void large(void) {
     int fd = connect_nonblocking();
     char head[64], *bytes = malloc(SIZE + 64);
     int len = snprintf(head, sizeof head, "*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$%d\r\n", SIZE);
-    EXPECT(write(fd, head, (size_t)len) == len);
     for (int i = 0; i < SIZE; i++) bytes[i] = (char)('a' + i % 23);
     memcpy(bytes + SIZE, "\r\n", 2);
-    size_t done = 0;
     bool was_full = false;
-    while (done < SIZE + 2) {
-        ssize_t n = send(fd, bytes + done, SIZE + 2 - done, 0);
-        if (n > 0) done += (size_t)n;
-        if (n < 0 && errno != EAGAIN) break;
-        if (n < 0) {
-            was_full = true;
-            if (!wait_for(fd, POLLOUT)) break;
-        }
-    }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     was_full = true; /* a program this slow may never fill the queue */
 #endif
-    EXPECT(done == SIZE + 2 && was_full);
-    EXPECT(got(fd, "+OK\r\n"));
+    for (int round = 0; round == 0 || (round < 30 && !was_full); round++) {
+        size_t done = 0;
+        EXPECT(write(fd, head, (size_t)len) == len);
+        while (done < SIZE + 2) {
+            ssize_t n = send(fd, bytes + done, SIZE + 2 - done, 0);
+            if (n > 0) done += (size_t)n;
+            if (n < 0 && errno != EAGAIN) break;
+            if (n < 0) {
+                was_full = true;
+                if (!wait_for(fd, POLLOUT)) break;
+            }
+        }
+        EXPECT(done == SIZE + 2);
+        EXPECT(got(fd, "+OK\r\n"));
+    }
+    EXPECT(was_full);
     set_nonblocking(fd, false);
     EXPECT(put(fd, "GET large\r\n"));
     snprintf(head, sizeof head, "$%d\r\n", SIZE);
