@@ -216,7 +216,12 @@ int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX
     struct slice in = conn_peek(conn);
     size_t window = in.len < REPLICA_LINE_MAX ? in.len : REPLICA_LINE_MAX;
     const char *end = window ? memchr(in.data, '\n', window) : NULL;
-    if (!end) return in.len >= REPLICA_LINE_MAX ? -2 : -1;
+    if (!end && in.len < REPLICA_LINE_MAX) return -1;
+    if (!end) {
+        memcpy(line, in.data, REPLICA_LINE_SHOWN);
+        line[REPLICA_LINE_SHOWN] = 0;
+        return -2;
+    }
     size_t len = (size_t)(end - in.data), text = len && end[-1] == '\r' ? len - 1 : len;
     memcpy(line, in.data, text);
     line[text] = 0;
@@ -401,7 +406,10 @@ static void readable(struct connection *conn) {
         int len = replica_read_line(conn, line);
         if (len == -1) return;
         if (len == -2) {
-            fail("Bad protocol from PRIMARY: %s", "a line of the handshake does not end");
+            if (link.phase == PHASE_PING && line[0] == '-') /* protected mode refuses with a long text */
+                fail("Error reply to PING from primary: '%s'", line);
+            else
+                fail("Bad protocol from PRIMARY: %s", "a line of the handshake does not end");
             return;
         }
         if (len == 0) continue;

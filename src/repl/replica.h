@@ -35,8 +35,9 @@ void replica_stream_refused(void); /* the same after a command that cannot be ex
 /* The full copy is loaded, and the data are those of this position. Follows the stream on `conn` from there. */
 void replica_synchronized(struct connection *conn, const struct stream_position *at);
 /* Reads a line of a handshake from the connection, without its line end, NUL-terminated. The primary sends empty lines
- * as keepalives. Returns the length, -1 if the line is not complete, -2 if it is longer than REPLICA_LINE_MAX. */
-enum { REPLICA_LINE_MAX = 1024 };
+ * as keepalives. Returns the length, -1 if the line is not complete, -2 if it is longer than REPLICA_LINE_MAX; `line`
+ * is then the first REPLICA_LINE_SHOWN bytes, as many as Valkey logs of one. */
+enum { REPLICA_LINE_MAX = 1024, REPLICA_LINE_SHOWN = 255 };
 int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]);
 void replica_send(struct connection *conn, int argc, const struct slice *argv);
 void replica_send_auth(struct connection *conn); /* sends AUTH if primaryauth is set */

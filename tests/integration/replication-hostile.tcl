@@ -47,6 +47,14 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 360
         $c -close
     }
 
+    test "a long refusal of the primary's protected mode is logged, as far as Valkey logs it" {
+        set text "-DENIED Running in protected mode [string repeat x 1100]"
+        r replicaof 127.0.0.1 [primary_listen]
+        primary_send [primary_accept] "$text\r\n"
+        wait_for_log "Error reply to PING from primary: '[string range $text 0 254]'"
+        abandoned
+    }
+
     test "messages do not get into the stream of a client that subscribed before it became a replica" -needs {ours 1} {
         set c [new_client]
         $c hello 3
