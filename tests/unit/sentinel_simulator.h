@@ -1,9 +1,9 @@
 /* sentinel_simulator.h: many Sentinels and the servers of a group in virtual time, with faults.
  *
  * Each Sentinel is the state machine of src/sentinel/protocol. Connections, servers and disks are simulated:
- * messages are delayed and lost, connections break, clocks differ by up to 5 % in speed, Sentinels and servers are
- * partitioned, stopped, and crash; a crash of a Sentinel may lose what it has not settled on disk. A seed repeats a
- * run.
+ * messages are delayed and lost, connections break, clocks differ by up to 5 % in speed and jump forward, Sentinels and
+ * servers are partitioned, stopped, and crash; a crash of a Sentinel, often just after a vote, may lose what it has not
+ * settled on disk. A seed repeats a run.
  *
  * Always checked: a Sentinel never answers two votes for one epoch, not even across a crash; no epoch has two elected
  * leaders. At the end all faults are repaired, and all must agree on one primary that all replicas follow. */
@@ -51,7 +51,7 @@ struct sim_conn {
     unsigned users; /* events in flight */
     struct sim_conn *next;
 };
-enum sim_event_kind { SIM_OPEN, SIM_BREAK, SIM_REQUEST, SIM_REPLY, SIM_PUSH, SIM_TICK };
+enum sim_event_kind { SIM_OPEN, SIM_BREAK, SIM_REQUEST, SIM_REPLY, SIM_PUSH, SIM_TICK, SIM_CRASH, SIM_START };
 struct sim_event {
     int64_t at;
     uint64_t order;
@@ -81,6 +81,7 @@ struct sim {
     unsigned failovers, elections, votes;
     unsigned break_permille; /* of requests: the connection breaks */
     unsigned loss_permille;  /* of messages in each direction: lost, the connection stays */
+    unsigned crash_permille; /* of votes asked for or given: this Sentinel crashes soon, and starts again */
     bool verbose;
     char failure[256];
 };
@@ -149,6 +150,14 @@ static struct sim_event sim_pop(struct sim *sim) {
 
 /* --- Effects --- */
 
+/* A Sentinel's vote has left it, or has made it leader: it must not give another one in this epoch. */
+static void sim_count_vote(struct sim *sim, int voter, uint64_t epoch, int candidate) {
+    if (epoch >= SIM_EPOCHS) return;
+    int *given = &sim->vote[voter][epoch];
+    if (*given && *given != candidate + 1) sim_fail(sim, "a Sentinel voted twice in an epoch", voter, (int)epoch);
+    if (!*given) sim->votes++;
+    *given = candidate + 1;
+}
 static int64_t sim_clock(const struct sim_sentinel *of) {
     return of->sim->now + of->skew + (of->sim->now - of->since) * of->drift_ppt / 1000;
 }
@@ -166,6 +175,16 @@ static bool sim_loses(struct sim *sim) {
 }
 static int64_t sim_delay(struct sim *sim) {
     return 1 + (int64_t)sim_below(sim, 20) + (sim_below(sim, 50) == 0 ? (int64_t)sim_below(sim, 400) : 0);
+}
+
+/* Crashes at the moments that matter: around a vote. */
+static void sim_doom(struct sim_sentinel *of) {
+    struct sim *sim = of->sim;
+    if (sim_below(sim, 1000) >= sim->crash_permille) return;
+    struct sim_event *event = sim_add(sim, (int64_t)sim_below(sim, 40), SIM_CRASH, NULL);
+    event->node = of->index;
+    event->life = of->life;
+    sim_push(sim, event);
 }
 
 static void sim_settle(struct sim_sentinel *of) {
@@ -230,6 +249,7 @@ static bool sim_send(void *context, struct sentinel_link *link, const struct ins
     if (request->kind == REQUEST_ASK || request->kind == REQUEST_HELLO || request->kind == REQUEST_REPLICATE ||
         request->kind == REQUEST_COORDINATED)
         sim_settle(from);
+    if (request->kind == REQUEST_ASK && strcmp(request->text, "*") != 0) sim_doom(from);
     link->pending++;
     if (!sim_reachable(sim, conn->from, conn->to) || sim_loses(sim)) return true; /* lost */
     if (sim_below(sim, 1000) < sim->break_permille) {
@@ -265,6 +285,8 @@ static void sim_event_effect(void *context, enum log_level level, const char *ty
     int *leader = &sim->leader[group->failover_epoch];
     if (*leader && *leader != of->index + 1) sim_fail(sim, "two leaders in an epoch", *leader - 1, of->index);
     *leader = of->index + 1;
+    if (group->leader_epoch == group->failover_epoch && strcmp(group->leader, of->machine->id) == 0)
+        sim_count_vote(sim, of->index, group->failover_epoch, of->index);
 }
 static void sim_script(void *context, const struct instance *group, const char *role, const char *state,
                        const struct sentinel_address *from, const struct sentinel_address *to) {}
@@ -393,13 +415,9 @@ static void sim_serve_sentinel(struct sim *sim, struct sim_event *event) {
     bool down = sentinel_is_down(to->machine, slice_of(event->host), event->port, event->epoch, slice_of(event->text),
                                  &leader, &epoch, sim_clock(to));
     sim_settle(to);
-    if (*leader && epoch < SIM_EPOCHS) {
-        int candidate = atoi(leader) + 1, *given = &sim->vote[to->index][epoch];
-        if (*given && *given != candidate) sim_fail(sim, "a Sentinel voted twice in an epoch", to->index, (int)epoch);
-        if (!*given) sim->votes++;
-        *given = candidate;
-    }
+    if (*leader) sim_count_vote(sim, to->index, epoch, atoi(leader));
     sim_answer(sim, event, *leader ? leader : "*", down, epoch);
+    if (*leader) sim_doom(to);
 }
 static void sim_serve_server(struct sim *sim, struct sim_event *event) {
     int index = event->conn->to - SIM_SENTINELS;
@@ -436,6 +454,20 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
         next->node = event->node;
         next->life = event->life;
         sim_push(sim, next);
+        return;
+    }
+    if (event->kind == SIM_CRASH || event->kind == SIM_START) {
+        struct sim_sentinel *of = &sim->sentinel[event->node];
+        if (of->life != event->life || of->up != (event->kind == SIM_CRASH)) return;
+        if (event->kind == SIM_START) {
+            sim_start_sentinel(sim, of->index);
+            return;
+        }
+        sim_crash_sentinel(sim, of->index);
+        struct sim_event *start = sim_add(sim, (int64_t)sim_below(sim, 200), SIM_START, NULL);
+        start->node = of->index;
+        start->life = of->life;
+        sim_push(sim, start);
         return;
     }
     struct sim_sentinel *from = &sim->sentinel[conn->from];
@@ -479,7 +511,9 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
         sentinel_link_heard(from->machine, conn->link, sim_clock(from));
         sentinel_hello(from->machine, slice_of(event->text), sim_clock(from));
         break;
-    case SIM_TICK: break;
+    case SIM_TICK:
+    case SIM_CRASH:
+    case SIM_START: break;
     }
 }
 static void sim_sweep(struct sim *sim) {
@@ -512,10 +546,11 @@ static struct sim *sim_new(uint64_t seed) {
     sim->random = seed * 0x9E3779B97F4A7C15ull + 0x1234567;
     for (int i = 0; i < 10; i++) sim_random(sim);
     sim->now = 1000000;
-    sim->sentinels = 3 + (int)sim_below(sim, seed % 4 == 0 ? 13 : 3);
+    sim->sentinels = 3 + (int)sim_below(sim, seed % 2 == 0 ? 13 : 3);
     sim->servers = 2 + (int)sim_below(sim, 4);
     sim->break_permille = (unsigned)sim_below(sim, 4);
     sim->loss_permille = sim_below(sim, 2) ? (unsigned)sim_below(sim, 200) : 0;
+    sim->crash_permille = sim_below(sim, 2) ? (unsigned)sim_below(sim, 100) : 0;
     for (int i = 0; i < sim->servers; i++)
         sim->server[i] = (struct sim_server){.up = true, .primary = i ? 0 : -1, .offset = (uint64_t)i};
     for (int i = 0; i < sim->sentinels; i++) {
@@ -566,7 +601,7 @@ static void sim_server_down(struct sim *sim, int index) {
 }
 static void sim_fault(struct sim *sim) {
     int node = sim_any_node(sim);
-    switch (sim_below(sim, 8)) {
+    switch (sim_below(sim, 9)) {
     case 0: sim_crash_sentinel(sim, (int)sim_below(sim, (uint64_t)sim->sentinels)); break;
     case 1: sim_server_down(sim, (int)sim_below(sim, (uint64_t)sim->servers)); break;
     case 2: /* one node alone */
@@ -592,6 +627,9 @@ static void sim_fault(struct sim *sim) {
                 sim_server_down(sim, i);
                 break;
             }
+        break;
+    case 8: /* its virtual machine was suspended */
+        sim->sentinel[sim_below(sim, (uint64_t)sim->sentinels)].skew += (int64_t)sim_below(sim, 40000);
         break;
     }
 }
@@ -624,7 +662,7 @@ static bool sim_play(uint64_t seed, char failure[static 320], bool verbose, unsi
         sim_run(sim, (int64_t)sim_below(sim, 4000));
     }
     sim_repair(sim);
-    sim->break_permille = sim->loss_permille = 0;
+    sim->break_permille = sim->loss_permille = sim->crash_permille = 0;
     for (int i = 0; i < 120 && !*sim->failure && sim_agreed(sim) < 0; i++) sim_run(sim, 1000);
     if (!*sim->failure && sim_agreed(sim) < 0) sim_fail(sim, "no agreement two minutes after the repair", 0, 0);
     snprintf(failure, 320, "seed %llu %s", (unsigned long long)seed, sim->failure);
