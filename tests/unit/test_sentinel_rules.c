@@ -31,12 +31,14 @@ static bool own_address(void *context, const struct sentinel_link *link, char ho
 }
 static int dials;
 static bool sends = true;
+static int promotions;
 static void dial(void *context, struct sentinel_link *link, enum link_kind kind) {
     if (kind == LINK_COMMANDS) dials++;
 }
 static void close_link_half(void *context, struct sentinel_link *link, enum link_kind kind) {}
 static bool send_request(void *context, struct sentinel_link *link, const struct instance *to,
                          const struct sentinel_request *request) {
+    promotions += request->kind == REQUEST_REPLICATE && !request->host;
     return sends;
 }
 static void save(void *context, bool durable) {}
@@ -366,6 +368,43 @@ static void a_hand_over_by_failover_is_not_undone(void **state) {
     assert_null(strstr(events, "+convert-to-slave"));
 }
 
+/* A user's failover, up to the moment in which the replica has been told to become a primary. */
+static struct instance *replica_being_promoted(void) {
+    struct instance *replica = add("10.0.0.2", "role:slave\r\n");
+    sentinel_link_opened(s, replica->link, LINK_COMMANDS, now);
+    sentinel_link_opened(s, replica->link, LINK_PUBSUB, now);
+    promotions = 0;
+    assert_null(sentinel_failover(s, group, false, now));
+    advance(200);
+    while (replica->info_pending) answer(replica, REQUEST_INFO, "role:slave\r\n");
+    assert_ptr_equal(group->promoted, replica);
+    assert_int_equal(promotions, 1);
+    return replica;
+}
+static void a_promotion_that_another_sentinel_undid_is_repeated(void **state) {
+    struct instance *replica = replica_being_promoted();
+    for (int i = 0; i < 30; i++) {
+        answer(replica, REQUEST_INFO, "role:slave\r\n");
+        advance(100);
+    }
+    assert_int_equal(promotions, 3);
+    answer(replica, REQUEST_INFO, "role:master\r\n");
+    assert_non_null(strstr(events, "+promoted-slave"));
+}
+static void a_promoted_replica_that_dies_is_the_primary_nevertheless(void **state) {
+    struct instance *replica = replica_being_promoted();
+    struct instance *other = add("10.0.0.3", "role:slave\r\n");
+    answer(replica, REQUEST_INFO, "role:master\r\n");
+    assert_non_null(strstr(events, "+promoted-slave"));
+    for (int i = 0; i < 100; i++) {
+        answer(group, REQUEST_PING, "PONG");
+        if (group->failover) answer(other, REQUEST_PING, "PONG");
+        advance(100);
+    }
+    assert_non_null(strstr(events, "+switch-master"));
+    assert_string_equal(group->address.ip, "10.0.0.2");
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, finish)
     const struct CMUnitTest tests[] = {
@@ -385,6 +424,8 @@ int main(void) {
         TEST(a_vote_is_given_once),
         TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
         TEST(a_hand_over_by_failover_is_not_undone),
+        TEST(a_promotion_that_another_sentinel_undid_is_repeated),
+        TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

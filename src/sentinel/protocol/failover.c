@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */ };
+enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */, PROMOTE_AGAIN_MS = 1000 };
 
 const char *failover_state_name(enum failover_state state) {
     static const char *const names[] = {[FAILOVER_NONE] = "none",
@@ -165,6 +165,7 @@ static void send_promotion(struct sentinel *s, struct instance *group) {
             timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
         return;
     }
+    chosen->reconf_sent_ms = s->now_ms;
     event_about(s, EVENT_NOTICE, "+failover-state-wait-promotion", chosen, "%s", "");
     enter(s, group, FAILOVER_WAIT_PROMOTION);
 }
@@ -177,8 +178,15 @@ static void wait_promotion(struct sentinel *s, struct instance *group) {
         timed_out(s, group, "-failover-abort-slave-timeout");
         return;
     }
+    /* Another Sentinel, which does not know of this failover yet, may have made it a replica again. */
+    if (!(group->flags & INSTANCE_COORD_FAILOVER) && s->now_ms - chosen->reconf_sent_ms > PROMOTE_AGAIN_MS &&
+        s->now_ms - chosen->info_ms < PROMOTE_AGAIN_MS / 2 && link_is_up(chosen->link) &&
+        send_replicate(s, chosen, NULL)) {
+        machine_log(s, EVENT_NOTICE, "Replica %s is still a replica: it is promoted again", chosen->name);
+        chosen->reconf_sent_ms = s->now_ms;
+    }
     /* Its INFO says when it is a primary: ask for it more often than each second. */
-    if (chosen && s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
+    if (s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
 }
 
 void failover_promoted(struct sentinel *s, struct instance *chosen) {
@@ -213,12 +221,16 @@ static bool is_configured(const struct instance *replica) {
     return replica->flags & (INSTANCE_PROMOTED | INSTANCE_RECONF_DONE);
 }
 
-/* All that can be reached follow the promoted one, or the time is over. */
+/* All that can be reached follow the promoted one, or the time is over, or the promoted one has died: then it must
+ * become the primary here, too, so that it can be failed over. Valkey's Sentinel waits for its return. The others have
+ * changed their configuration already; this one would agree with none of them that the new primary is down. */
 static void detect_end(struct sentinel *s, struct instance *group) {
     unsigned missing = 0;
-    if (!group->promoted || group->promoted->flags & INSTANCE_S_DOWN) return;
+    if (!group->promoted) return;
     each_instance(&group->replicas, replica) missing += !is_configured(replica) && !(replica->flags & INSTANCE_S_DOWN);
-    bool late = s->now_ms - group->failover_state_ms > group->failover_timeout_ms;
+    bool dead = group->promoted->flags & INSTANCE_S_DOWN;
+    bool late = dead || s->now_ms - group->failover_state_ms > group->failover_timeout_ms;
+    if (dead) machine_log(s, EVENT_NOTICE, "The failover of '%s' ends now: the promoted replica is down", group->name);
     if (missing && !late) return;
     if (late) {
         event_about(s, EVENT_WARNING, "+failover-end-for-timeout", group, "%s", "");
