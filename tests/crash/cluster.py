@@ -587,7 +587,8 @@ class Round:
         """Moves the keys of open slots to the owner, and closes them."""
         try:
             led = primaries(self)
-            views = {node: node.view() for node in led}
+            # A replica that started with an open slot learns from the stream alone that it is closed.
+            views = {node: node.view() for node in self.group.nodes}
             for slot in sorted(set().union(*(view.open for view in views.values()))):
                 owner = next((node for node in led if slot in views[node].nodes[views[node].myself][4]), None)
                 if not owner:

@@ -557,6 +557,36 @@ static void claims_with_an_old_epoch_are_answered(void **state) {
     sim_free(&sim);
 }
 
+/* Somebody who was away tells that machine 3 has won an election. It has, once, but is a replica again since. */
+static void an_old_update_about_a_replica_is_corrected(void **state) {
+    build(6, 3);
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    struct bus_message update = {
+        .header = {.type = BUS_UPDATE, .sender = *id_at(2), .current_epoch = 11, .config_epoch = 3, .bus_port = 16379},
+        .node = *id_at(3),
+        .node_epoch = 10,
+        .node_slots = &slots};
+    cluster_receive(cluster_at(1), node_of(1, 2)->inbound, &update, time_at(1));
+    assert_true(node_is_primary(node_of(1, 3)));
+    /* This may have been sent before it won. */
+    struct bus_message ping = {.header = {.type = BUS_PING,
+                                          .sender = *id_at(3),
+                                          .primary = *id_at(0),
+                                          .current_epoch = 10,
+                                          .config_epoch = 1,
+                                          .slots = &slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    cluster_receive(cluster_at(1), node_of(1, 3)->inbound, &ping, time_at(1));
+    assert_true(node_is_primary(node_of(1, 3)));
+    ping.header.current_epoch = 11;
+    cluster_receive(cluster_at(1), node_of(1, 3)->inbound, &ping, time_at(1));
+    assert_ptr_equal(node_of(1, 3)->primary, node_of(1, 0));
+    sim_agree(&sim, 5000);
+    assert_ptr_equal(sim_owner(&sim, 1, 0), &sim.machines[0]);
+    sim_free(&sim);
+}
+
 static void a_configuration_survives_a_restart(void **state) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
@@ -650,6 +680,7 @@ int main(void) {
         cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
+        cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(own_fields_are_zero_for_others),
     };

@@ -320,17 +320,23 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
     if (any_dirty) delete_dirty(cluster, &dirty);
 }
 
-/* False: the message is older than what we know, and nothing in it counts. */
-static bool demote(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *primary, uint64_t epoch) {
-    if (primary && nodes_share_shard(primary, sender) && primary != sender) {
-        if (epoch < sender->config_epoch) {
-            say_notice(cluster,
-                       "Ignore stale message from " NODE_FORMAT " in shard %.40s; gossip config epoch: %llu, current "
-                       "config epoch: %llu",
-                       NODE_TEXT(sender), SHARD_TEXT(sender), (unsigned long long)epoch,
-                       (unsigned long long)sender->config_epoch);
-            return false;
-        }
+/* False: the message is older than what we know, and nothing in it counts: it was sent before the sender won the
+ * election of its epoch. A sender that has seen a later epoch means it, although its primary has an older one: it has
+ * moved to that shard since. */
+static bool demote(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *primary,
+                   const struct bus_header *header) {
+    uint64_t epoch = header->config_epoch;
+    bool older = epoch < sender->config_epoch;
+    bool same_shard = primary && primary != sender && nodes_share_shard(primary, sender);
+    if (same_shard && older && header->current_epoch <= sender->config_epoch) {
+        say_notice(cluster,
+                   "Ignore stale message from " NODE_FORMAT " in shard %.40s; gossip config epoch: %llu, current "
+                   "config epoch: %llu",
+                   NODE_TEXT(sender), SHARD_TEXT(sender), (unsigned long long)epoch,
+                   (unsigned long long)sender->config_epoch);
+        return false;
+    }
+    if (same_shard && !older) {
         if (primary == cluster->myself && !node_is_primary(primary)) return false; /* it was so once */
         /* Its own message is still on the way. The role counts: primaries with slots make the quorum. */
         node_set_role_primary(cluster, primary);
@@ -372,7 +378,7 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
     }
     struct cluster_node *primary = nodes_find(&cluster->nodes, &header->primary);
     if (primary == sender) primary = NULL;
-    if (node_is_primary(sender) && !demote(cluster, sender, primary, header->config_epoch)) return false;
+    if (node_is_primary(sender) && !demote(cluster, sender, primary, header)) return false;
     if (primary && sender->primary != primary) {
         if (!nodes_share_shard(sender, primary)) {
             sender->shard = primary->shard;
