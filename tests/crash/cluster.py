@@ -660,7 +660,7 @@ class Round:
                 still = sum(client.read() > 0 for _ in keys)
                 client.send(*(("EXISTS", key) for key in hashes))
                 fields_expire = sum(client.read() for _ in hashes)
-            fields = node.info("keyspace").get("db0", "expires=0,").split(",")
+            fields = node.info("keyspace").get("db0", "expires=0").split(",")
             number = {name: int(value) for name, _, value in (field.partition("=") for field in fields)}
             return (number.get("expires", 0) == still and
                     number.get("keys_with_volatile_items", fields_expire) == fields_expire)
