@@ -608,10 +608,12 @@ class Round:
             self.note(f"repair: {error!r}")
 
     def check_data(self):
-        roles = self.group.by_role()
-        differing = [None]
+        roles, differing = {}, [None]
 
         def same():
+            # A failover that waited for a copy may complete only now.
+            roles.clear()
+            roles.update(self.group.by_role())
             differing[0] = [f"{node.name} and its primary {of.name}" for node, of in roles.items() if of and (
                 node.info("replication").get("master_link_status") != "up" or
                 node.call("DEBUG", "DIGEST") != of.call("DEBUG", "DIGEST"))]

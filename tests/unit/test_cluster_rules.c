@@ -468,6 +468,29 @@ static void votes_need_a_failed_primary_and_a_new_epoch(void **state) {
     sim_free(&sim);
 }
 
+/* Its replica may have taken over and vote for another candidate. */
+static void the_vote_of_a_failed_primary_does_not_count(void **state) {
+    build(6, 3);
+    struct cluster *candidate = cluster_at(3);
+    struct cluster_node *voter = node_of(3, 1);
+    struct bus_message vote = {.header = {.type = BUS_AUTH_ACK,
+                                          .current_epoch = candidate->current_epoch,
+                                          .config_epoch = voter->config_epoch,
+                                          .sender = voter->id,
+                                          .slots = voter->slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    candidate->election.sent = true;
+    candidate->election.epoch = candidate->current_epoch;
+    voter->flags |= NODE_FAIL;
+    cluster_receive(candidate, voter->inbound, &vote, time_at(3));
+    assert_int_equal(candidate->election.votes, 0);
+    voter->flags &= ~(unsigned)NODE_FAIL;
+    cluster_receive(candidate, voter->inbound, &vote, time_at(3));
+    assert_int_equal(candidate->election.votes, 1);
+    sim_free(&sim);
+}
+
 /* Messages of strangers: gossip, FAIL, UPDATE and votes of a sender that is not a member do not count, and a flood of
  * MEETs has an end. */
 static void strangers_have_no_influence(void **state) {
@@ -678,6 +701,7 @@ int main(void) {
         cmocka_unit_test(a_ping_that_was_lost_is_repeated),
         cmocka_unit_test(sixty_nodes_know_each_other_in_seconds),
         cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
+        cmocka_unit_test(the_vote_of_a_failed_primary_does_not_count),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),

@@ -321,10 +321,16 @@ void election_receive_request(struct cluster *cluster, struct cluster_node *send
                (unsigned long long)header->current_epoch);
 }
 
+/* A failed primary that speaks again may have been replaced, and its successor may vote elsewhere in the same epoch:
+ * then two majorities could elect. Nobody replaces a primary without replicas. */
+static bool may_be_replaced(const struct cluster_node *voter) {
+    return node_failed(voter) && voter->replica_count > 0;
+}
+
 void election_receive_vote(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     struct election *election = &cluster->election;
     if (!election->sent || !node_votes(sender) || message->header.current_epoch < election->epoch) return;
-    if (sender->vote_epoch == election->epoch) return;
+    if (sender->vote_epoch == election->epoch || may_be_replaced(sender)) return;
     votes_needed(cluster);
     sender->vote_epoch = election->epoch;
     election->votes++;
