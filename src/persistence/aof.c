@@ -289,6 +289,8 @@ static void debug_loadaof(struct call *call) {
         reply_error(call->reply, "ERR Error trying to load the AOF files, check server logs.");
         return;
     }
+    /* The files are older than the stream's position while the first rewrite runs, and while appendonly is off. */
+    if (aof.state != AOF_ON) role_set_position_known(false);
     server.dirty = 0;
     log_notice("Append Only File loaded by DEBUG LOADAOF");
     reply_ok(call->reply);

@@ -38,6 +38,7 @@ static void run_reload(struct call *call) {
         reply_error(call->reply, "ERR Error trying to load the RDB dump, check server logs.");
         return;
     }
+    if (!save) role_set_position_known(false); /* the file may be older than the stream's position */
     log_notice("DB reloaded by DEBUG RELOAD");
     reply_ok(call->reply);
 }

@@ -201,6 +201,20 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" appendonly n
         lead
     }
 
+    test "a replica whose data are replaced by an older file copies them again" -needs {ours 1} {
+        r config set appendonly yes
+        aof_wait_rewritten
+        r config set appendonly no
+        foreach command {{debug loadaof} {debug reload nosave}} {
+            set chan [synchronize $copy 10]
+            assert_equal OK [r {*}$command]
+            primary_send $chan [resp_command INCR n]
+            assert_equal "PSYNC ? -1" [primary_handshake chan]
+            full_copy $chan $copy 20
+            lead
+        }
+    }
+
     test "SCRIPT KILL ends a busy script on a replica that lost its link and serves no stale data" -needs {ours 1} {
         r config set replica-serve-stale-data no
         set chan [synchronize $copy]
