@@ -404,7 +404,7 @@ static int start_in_child(struct script_session *session, struct call *call) {
     if (result < 0 && pid > 0) { /* the session stays until its child has ended */
         session->fd = -1;
         session->client = NULL;
-        child_kill_session(&session->process);
+        child_kill_process(&session->process);
     }
     return result;
 }
@@ -438,7 +438,7 @@ static void client_freed(struct client *client) {
     if (!session) return;
     session->client = NULL;
     if (session->forked) {
-        child_kill_session(&session->process);
+        child_kill_process(&session->process);
         if (session->fd >= 0) relay_close(session);
         relay_finish(session);
     } else if (session != script_session) { /* not started */

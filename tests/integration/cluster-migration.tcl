@@ -412,3 +412,30 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_equal 2 [llength [n 0 cluster getslotmigrations]]
     }
 }
+
+start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
+    test "snapshots for different targets run side by side, and a second one for a target waits" {
+        foreach slot {5 6 7} {n 0 debug populate 1000 [key_in $slot p] 60}
+        n 0 config set rdb-key-save-delay 2000
+        n 0 cluster migrateslots slotsrange 5 5 node [node_id 1] slotsrange 6 6 node [node_id 2]\
+            slotsrange 7 7 node [node_id 1]
+        wait_for_condition 20000 {
+            [lsort [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq\
+                {snapshotting snapshotting waiting-to-snapshot}
+        } "the jobs are [n 0 cluster getslotmigrations]"
+        assert_equal 1 [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
+        foreach i {1 2} {wait_for_condition 10000 {[n $i cluster countkeysinslot [expr {$i + 4}]] > 100}}
+        assert_match "-ERR Another child process is active*" [n 0 -typed bgsave]
+        n 0 config set rdb-key-save-delay 0
+        wait_for_condition 20000 {
+            [lsort -unique [lmap job [n 0 cluster getslotmigrations] {dict get $job state}]] eq "success"
+        } "the jobs are [n 0 cluster getslotmigrations]"
+        foreach {i slots} {0 {} 1 {5 7} 2 6} {
+            foreach slot {5 6 7} {
+                assert_equal [expr {$slot in $slots ? 1000 : 0}] [n $i cluster countkeysinslot $slot]
+            }
+        }
+        assert_equal 0 [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
+        n 0 bgsave
+    }
+}

@@ -212,13 +212,42 @@ static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
     wait_done();
     assert_int_equal(child_sessions(), COUNT);
     assert_true(store_settings.keep_access);
-    for (int i = 0; i < COUNT; i++) child_kill_session(&processes[i]);
+    for (int i = 0; i < COUNT; i++) child_kill_process(&processes[i]);
     uint64_t end = clock_monotonic_us() + PATIENCE_US;
     while (ended_sessions < COUNT && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
     assert_int_equal(ended_sessions, COUNT);
     assert_int_equal(child_sessions(), 0);
     assert_false(store_settings.keep_access);
-    child_kill_session(&processes[0]); /* nothing to kill */
+    child_kill_process(&processes[0]); /* nothing to kill */
+}
+
+static void children_of_slots_run_side_by_side_and_no_other(void **state) {
+    enum { COUNT = 2 };
+    struct child_process processes[COUNT];
+    struct child_job jobs[COUNT], snapshot = job_of(run_returns);
+    ended_sessions = 0;
+    for (int i = 0; i < COUNT; i++) {
+        jobs[i] = session_of(run_forever);
+        jobs[i].kind = CHILD_SLOTS;
+        jobs[i].done = session_done;
+        assert_true(child_start_slots(&processes[i], &jobs[i]) > 0);
+    }
+    assert_int_equal(child_kind(), CHILD_SLOTS);
+    assert_int_equal(child_pid(), 0);
+    assert_int_equal(child_start(&snapshot), -EBUSY);
+    child_kill_process(&processes[1]);
+    uint64_t end = clock_monotonic_us() + PATIENCE_US;
+    while (ended_sessions < 1 && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
+    assert_int_equal(child_kind(), CHILD_SLOTS);
+    assert_true(store_settings.keep_access);
+    child_kill_process(&processes[0]);
+    while (ended_sessions < COUNT && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
+    assert_int_equal(child_kind(), CHILD_NONE);
+    assert_false(store_settings.keep_access);
+    return_status = 0;
+    assert_true(child_start(&snapshot) > 0);
+    assert_int_equal(child_start_slots(&processes[0], &jobs[0]), -EBUSY);
+    wait_done();
 }
 
 static int session_exit;
@@ -255,6 +284,7 @@ int main(void) {
         cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
         cmocka_unit_test(access_times_stay_while_memory_is_shared),
         cmocka_unit_test(sessions_run_beside_a_child_and_beside_each_other),
+        cmocka_unit_test(children_of_slots_run_side_by_side_and_no_other),
         cmocka_unit_test(a_session_does_not_know_the_servers_children),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

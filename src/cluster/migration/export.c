@@ -373,7 +373,7 @@ void export_end(struct job *job) {
 }
 
 static void begin_snapshot(struct job *job) {
-    if (!snapshot_possible()) return;
+    if (!snapshot_possible(job)) return;
     if (job->chunks_until_ms && (int64_t)(clock_mono() / 1000) < job->chunks_until_ms) return;
     job->chunks_until_ms = 0;
     stream_begin(job); /* before the fork: no change is missed */

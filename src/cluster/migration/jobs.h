@@ -109,7 +109,7 @@ void export_step(struct job *job); /* at the end of each turn */
 void export_tick(struct job *job);
 void export_end(struct job *job); /* releases what only an export has */
 /* snapshot.c */
-bool snapshot_possible(void);
+bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
 void snapshot_cancel(const struct job *job); /* the job does not need it any more */
 void snapshot_step(void);                    /* reads on when the link has taken what was read */

@@ -48,7 +48,7 @@
  *
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
- *     export.c    the source, with snapshot.c: the child process that writes the snapshot
+ *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     commands.c  the subcommands of CLUSTER and DEBUG
  *

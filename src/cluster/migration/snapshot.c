@@ -7,7 +7,10 @@
  * Chunks on a plain socket go straight from the child to the target (repl/direct_transfer.h): the server then sends
  * nothing on the link, and learns from the child how much it has sent. Otherwise the child writes into a pipe, and the
  * server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target, the pipe
- * is not read, and the child waits. One child runs at a time in the server, so other jobs wait for their turn. */
+ * is not read, and the child waits.
+ *
+ * Each job has a child of its own. Children for different targets run side by side. A job whose target is already
+ * getting a snapshot waits for its turn, and so does one that finds another kind of child running. */
 #include "cluster/migration/jobs.h"
 #include "formats/rdb.h"
 #include "formats/rdb_fragment.h"
@@ -33,13 +36,17 @@ enum {
     PENDING_MAX = 4 * 1024 * 1024, /* bytes that may wait for the target */
     PIECES_A_TURN = 4,
     PIPE_SIZE = 1024 * 1024,
-    AHEAD = 16,        /* keys that are prefetched while others are written */
-    REPORTED_KEYS = 64 /* the child reads the clock once for this many keys */
+    AHEAD = 16,         /* keys that are prefetched while others are written */
+    REPORTED_KEYS = 64, /* the child reads the clock once for this many keys */
+    SNAPSHOTS_MAX = 8   /* children at a time: each may make the kernel copy what this process writes */
 };
 
-static struct {
+struct snapshot {
+    struct list_link link; /* in `snapshots` */
     struct child_job child;
-    struct job *job; /* NULL: no child runs, or nobody needs it any more */
+    struct child_process process;
+    struct job *job; /* NULL: it does not need the snapshot any more */
+    struct node_id target;
     struct slot_bitmap slots;
     struct event_io pipe;
     int fd, child_fds[2]; /* the ends of the pipe, and the socket of the link; -1: closed */
@@ -47,7 +54,18 @@ static struct {
     bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
     char name[JOB_NAME_LEN];
     struct direct_writer writer;
-} snapshot = {.fd = -1, .child_fds = {-1, -1}, .pipe = {.fd = -1}};
+};
+static struct list snapshots = LIST_INIT(snapshots);
+
+static struct snapshot *snapshot_of_link(struct list_link *link) {
+    return container_of(link, struct snapshot, link);
+}
+static struct snapshot *snapshot_of_job(const struct job *job) {
+    list_each(&snapshots, link) {
+        if (snapshot_of_link(link)->job == job) return snapshot_of_link(link);
+    }
+    return NULL;
+}
 
 /* --- The child --- */
 
@@ -61,6 +79,7 @@ struct next_key {
 };
 
 struct writer {
+    const struct snapshot *snapshot;
     struct sink sink;
     struct rdb_fragment fragment;
     int selected; /* database of the commands; -1: none */
@@ -76,7 +95,7 @@ static void write_chunk(struct writer *writer) {
     request_write_argument(out, SLICE("CLUSTER"));
     request_write_argument(out, SLICE("SYNCSLOTS"));
     request_write_argument(out, SLICE("CHUNK"));
-    request_write_argument(out, slice_make(snapshot.name, JOB_NAME_LEN));
+    request_write_argument(out, slice_make(writer->snapshot->name, JOB_NAME_LEN));
     request_write_blob(out, rdb_fragment_end(&writer->fragment));
 }
 
@@ -90,7 +109,7 @@ static void write_commands(struct writer *writer, int db, const struct entry *en
 }
 
 static void write_key(struct writer *writer, const struct next_key *key) {
-    if (!snapshot.chunks ||
+    if (!writer->snapshot->chunks ||
         !rdb_fragment_add(&writer->fragment, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL))
         write_commands(writer, key->db, key->entry);
     if (rdb_fragment_len(&writer->fragment) >= RDB_FRAGMENT_FULL) write_chunk(writer);
@@ -131,23 +150,25 @@ static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
 
 static int run(struct child_job *child) {
     static struct writer writer = {.selected = -1};
+    struct snapshot *snapshot = container_of(child, struct snapshot, child);
     struct sink *sink = &writer.sink;
+    writer.snapshot = snapshot;
     rdb_settings.compression = false; /* the peer would have to undo it */
-    if (snapshot.direct)
-        direct_sink_init(sink, &snapshot.writer);
+    if (snapshot->direct)
+        direct_sink_init(sink, &snapshot->writer);
     else
-        sink_init_fd(sink, snapshot.child_fds[0]);
+        sink_init_fd(sink, snapshot->child_fds[0]);
     rdb_fragment_init(&writer.fragment);
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
-            if (slot_bitmap_has(&snapshot.slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
+            if (slot_bitmap_has(&snapshot->slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
     }
     for (int i = 0; i < AHEAD; i++) write_ahead(&writer, (struct next_key){.entry = NULL});
     write_chunk(&writer);
     request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
     int error = sink_flush(sink);
-    if (snapshot.direct) direct_end(&snapshot.writer);
+    if (snapshot->direct) direct_end(&snapshot->writer);
     rdb_fragment_free(&writer.fragment);
     sink_free(sink);
     if (error < 0) {
@@ -160,59 +181,63 @@ static int run(struct child_job *child) {
 
 /* --- The pipe --- */
 
-static void pipe_close(void) {
-    if (snapshot.pipe.mask) event_io_remove(server.loop, &snapshot.pipe);
-    if (snapshot.fd >= 0) close(snapshot.fd);
-    snapshot.fd = -1;
-    snapshot.ended = true;
+static void pipe_close(struct snapshot *snapshot) {
+    if (snapshot->pipe.mask) event_io_remove(server.loop, &snapshot->pipe);
+    if (snapshot->fd >= 0) close(snapshot->fd);
+    snapshot->fd = -1;
+    snapshot->ended = true;
 }
 
 /* When the child has ended and all that it wrote is on its way. */
-static void finish_if_done(void) {
-    if (snapshot.runs || !snapshot.ended || !snapshot.job) return;
-    struct job *job = snapshot.job;
-    snapshot.job = NULL;
-    export_snapshot_done(job, snapshot.good);
+static void finish_if_done(struct snapshot *snapshot) {
+    if (snapshot->runs || !snapshot->ended) return;
+    struct job *job = snapshot->job;
+    bool good = snapshot->good;
+    list_remove(&snapshots, &snapshot->link);
+    mem_free(snapshot);
+    if (job) export_snapshot_done(job, good);
 }
 
 /* False: the child has closed the pipe. */
-static bool read_reports(void) {
+static bool read_reports(const struct snapshot *snapshot) {
     enum direct_event event;
     uint64_t value;
-    while ((event = direct_read_report(snapshot.fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED)
+    while ((event = direct_read_report(snapshot->fd, &value)) != DIRECT_NOTHING && event != DIRECT_CLOSED)
         if (event == DIRECT_SENT) jobs_count_exported(value);
     return event != DIRECT_CLOSED;
 }
 
 static void reported(struct event_io *io, int mask) {
-    if (read_reports()) return;
-    pipe_close();
-    finish_if_done();
+    struct snapshot *snapshot = container_of(io, struct snapshot, pipe);
+    if (read_reports(snapshot)) return;
+    pipe_close(snapshot);
+    finish_if_done(snapshot);
 }
 
-static bool link_is_full(void) {
-    const struct client *client = snapshot.job->client;
+static bool link_is_full(const struct snapshot *snapshot) {
+    const struct client *client = snapshot->job->client;
     return client && conn_pending(client->conn) > PENDING_MAX;
 }
 
 static void ready(struct event_io *io, int mask) {
+    struct snapshot *snapshot = container_of(io, struct snapshot, pipe);
     for (int i = 0; i < PIECES_A_TURN; i++) {
-        struct job *job = snapshot.job;
+        struct job *job = snapshot->job;
         if (!job || !job->client) return;
-        if (link_is_full()) {
+        if (link_is_full(snapshot)) {
             event_io_remove(server.loop, io);
             return;
         }
         struct blob *piece = blob_new(PIECE, PIECE);
-        ssize_t got = read(snapshot.fd, piece->data, PIECE);
+        ssize_t got = read(snapshot->fd, piece->data, PIECE);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
             blob_release(piece);
             return;
         }
         if (got <= 0) {
             blob_release(piece);
-            pipe_close();
-            finish_if_done();
+            pipe_close(snapshot);
+            finish_if_done(snapshot);
             return;
         }
         piece->len = (size_t)got;
@@ -223,46 +248,56 @@ static void ready(struct event_io *io, int mask) {
     }
 }
 
+static void read_on(struct snapshot *snapshot) {
+    if (snapshot->fd < 0 || snapshot->pipe.mask || !snapshot->job || (!snapshot->direct && link_is_full(snapshot)))
+        return;
+    event_io_set(server.loop, &snapshot->pipe, snapshot->fd, EVENT_READ, snapshot->direct ? reported : ready);
+}
+
 void snapshot_step(void) {
-    if (snapshot.fd < 0 || snapshot.pipe.mask || !snapshot.job || (!snapshot.direct && link_is_full())) return;
-    event_io_set(server.loop, &snapshot.pipe, snapshot.fd, EVENT_READ, snapshot.direct ? reported : ready);
+    list_each(&snapshots, link) read_on(snapshot_of_link(link));
 }
 
 /* --- The life of the child --- */
 
 static void done(struct child_job *child, int status, int signal) {
-    snapshot.runs = false;
-    snapshot.good = !status && !signal;
-    if (snapshot.good)
+    struct snapshot *snapshot = container_of(child, struct snapshot, child);
+    snapshot->runs = false;
+    snapshot->good = !status && !signal;
+    if (snapshot->good)
         log_notice("Background SLOT MIGRATION transfer terminated with success");
     else if (signal)
         log_warning("Background SLOT MIGRATION transfer terminated by signal %d", signal);
     else
         log_warning("Background SLOT MIGRATION transfer error");
-    if (snapshot.job) snapshot.job->copied = child_last_cow();
-    if (snapshot.direct && snapshot.fd >= 0) {
-        read_reports();
-        pipe_close();
+    if (snapshot->job) snapshot->job->copied = child_last_cow();
+    if (snapshot->direct && snapshot->fd >= 0) {
+        read_reports(snapshot);
+        pipe_close(snapshot);
     }
-    if (!snapshot.good || !snapshot.job) pipe_close();
-    finish_if_done();
+    if (!snapshot->good || !snapshot->job) pipe_close(snapshot);
+    finish_if_done(snapshot);
 }
 
-bool snapshot_possible(void) {
-    return !child_active() && !snapshot.job && !snapshot.runs;
+bool snapshot_possible(const struct job *job) {
+    if ((child_active() && child_kind() != CHILD_SLOTS) || snapshots.len >= SNAPSHOTS_MAX) return false;
+    list_each(&snapshots, link) {
+        if (node_id_equal(&snapshot_of_link(link)->target, &job->target)) return false;
+    }
+    return true;
 }
 
 /* Whether the child can write to the socket of the link itself. */
-static bool direct_prepare(const struct job *job, int report_fd) {
+static bool direct_prepare(struct snapshot *snapshot, const struct job *job, int report_fd) {
     struct connection *real = NULL;
     int fd = job->chunks ? conn_socket_for_child(job->client->conn, false, &real) : -1;
-    snapshot.child_fds[1] = fd;
+    snapshot->child_fds[1] = fd;
     if (fd < 0) return false;
     fcntl(report_fd, F_SETFL, O_NONBLOCK);
-    snapshot.writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd, .conn = real},
-                                             .count = 1,
-                                             .report_fd = report_fd,
-                                             .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
+    snapshot->writer = (struct direct_writer){.targets[0] = {.client_id = job->client->id, .fd = fd, .conn = real},
+                                              .count = 1,
+                                              .report_fd = report_fd,
+                                              .timeout_us = (uint64_t)repl_settings.timeout * 1000000};
     return true;
 }
 
@@ -277,23 +312,27 @@ bool snapshot_export(struct job *job) {
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
-    snapshot.child_fds[0] = ends[1];
-    snapshot.slots = job->slots;
-    snapshot.chunks = job->chunks;
-    memcpy(snapshot.name, job->name, JOB_NAME_LEN);
-    snapshot.direct = direct_prepare(job, ends[1]);
-    snapshot.child = (struct child_job){.kind = CHILD_SLOTS,
-                                        .title = "valkey-slot-migration",
-                                        .log_name = "Slot migration",
-                                        .keep = snapshot.child_fds,
-                                        .keep_count = snapshot.direct ? 2 : 1,
-                                        .run = run,
-                                        .done = done};
-    pid_t pid = child_start(&snapshot.child);
+    struct snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
+    snapshot->child_fds[0] = ends[1];
+    snapshot->pipe.fd = -1;
+    snapshot->target = job->target;
+    snapshot->slots = job->slots;
+    snapshot->chunks = job->chunks;
+    memcpy(snapshot->name, job->name, JOB_NAME_LEN);
+    snapshot->direct = direct_prepare(snapshot, job, ends[1]);
+    snapshot->child = (struct child_job){.kind = CHILD_SLOTS,
+                                         .title = "valkey-slot-migration",
+                                         .log_name = "Slot migration",
+                                         .keep = snapshot->child_fds,
+                                         .keep_count = snapshot->direct ? 2 : 1,
+                                         .run = run,
+                                         .done = done};
+    pid_t pid = child_start_slots(&snapshot->process, &snapshot->child);
     close(ends[1]);
-    snapshot.child_fds[0] = snapshot.child_fds[1] = -1;
+    snapshot->child_fds[0] = snapshot->child_fds[1] = -1;
     if (pid < 0) {
         close(ends[0]);
+        mem_free(snapshot);
         log_warning("Can't start a child for slot migration %s: %s", job_text(job), strerror((int)-pid));
         job_fail_later(job, "Failed to start snapshot");
         return false;
@@ -301,23 +340,24 @@ bool snapshot_export(struct job *job) {
     log_notice("Started child process %d for slot migration %s", (int)pid, job_text(job));
     if (job->chunks)
         log_notice("Slot migration %s sends its snapshot in chunks, %s", job_text(job),
-                   snapshot.direct ? "from the child to the target" : "through this process");
-    snapshot.fd = ends[0];
-    snapshot.job = job;
-    snapshot.runs = true;
-    snapshot.ended = snapshot.good = false;
-    snapshot_step();
+                   snapshot->direct ? "from the child to the target" : "through this process");
+    snapshot->fd = ends[0];
+    snapshot->job = job;
+    snapshot->runs = true;
+    list_append(&snapshots, &snapshot->link);
+    read_on(snapshot);
     return true;
 }
 
 void snapshot_cancel(const struct job *job) {
-    if (snapshot.job != job) return;
-    snapshot.job = NULL;
-    if (!snapshot.runs) {
-        pipe_close();
+    struct snapshot *snapshot = snapshot_of_job(job);
+    if (!snapshot) return;
+    snapshot->job = NULL;
+    pipe_close(snapshot);
+    if (!snapshot->runs) {
+        finish_if_done(snapshot);
         return;
     }
     log_notice("Slot migration target dropped, killing fork child.");
-    pipe_close();
-    child_kill();
+    child_kill_process(&snapshot->process);
 }

@@ -31,21 +31,12 @@ enum {
 };
 const int CHILD_KILL_SIGNAL = SIGUSR1;
 
-/* A message in the pipe. It is shorter than PIPE_BUF, so a write is atomic. */
-struct report {
-    uint64_t keys, cow;
-};
-
 struct child_stats child_stats;
 static bool resizing_enabled = true;
 
-/* The child as the server sees it */
-static struct {
-    struct child_process process;
-    struct report last;
-    uint64_t cow_peak, reported_us;
-    int64_t started_ms;
-} child;
+/* The children as the server sees them. */
+static struct child_process child; /* of child_start() */
+static struct list slots = LIST_INIT(slots);
 static uint64_t last_cow;
 static size_t sessions;
 
@@ -59,10 +50,11 @@ static struct {
 } self = {.pipe_fd = -1};
 
 enum child_kind child_kind(void) {
-    return child.process.job ? child.process.job->kind : CHILD_NONE;
+    if (child.job) return child.job->kind;
+    return slots.len ? CHILD_SLOTS : CHILD_NONE;
 }
 pid_t child_pid(void) {
-    return child.process.job ? child.process.pid : 0;
+    return child.job ? child.pid : 0;
 }
 uint64_t child_last_cow(void) {
     return last_cow;
@@ -71,22 +63,27 @@ bool child_is_self(void) {
     return self.yes;
 }
 
+static void progress_add(struct child_progress *progress, const struct child_process *process) {
+    if (!progress->started_ms || process->started_ms < progress->started_ms) progress->started_ms = process->started_ms;
+    progress->keys += process->last.keys;
+    progress->keys_total += process->job->keys_total;
+    progress->cow += process->last.cow;
+    progress->cow_peak += process->cow_peak;
+    uint64_t age = process->reported_us ? (clock_monotonic_us() - process->reported_us) / 1000000 : 0;
+    if (age > progress->cow_age) progress->cow_age = age;
+}
+
 struct child_progress child_progress(void) {
     struct child_progress progress = {0};
-    if (!child.process.job) return progress;
-    progress.started_ms = child.started_ms;
-    progress.keys = child.last.keys;
-    progress.keys_total = child.process.job->keys_total;
-    progress.cow = child.last.cow;
-    progress.cow_peak = child.cow_peak;
-    if (child.reported_us) progress.cow_age = (clock_monotonic_us() - child.reported_us) / 1000000;
+    if (child.job) progress_add(&progress, &child);
+    list_each(&slots, link) progress_add(&progress, container_of(link, struct child_process, link));
     if (progress.keys_total) progress.percent = (double)progress.keys * 100 / (double)progress.keys_total;
     return progress;
 }
 
 /* Turns off what would copy shared pages without need. */
 static void apply_sharing(void) {
-    bool shared = child.process.job || sessions;
+    bool shared = child_active() || sessions;
     store_settings.keep_access = shared;
     hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
                            : shared          ? HASHTABLE_RESIZE_AVOID
@@ -159,7 +156,8 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
     become_ordinary_process();
     close_descriptors(job);
     log_set_role('C');
-    child.process.job = NULL; /* the server's child is not this process's */
+    child.job = NULL; /* the server's children are not this process's */
+    list_init(&slots);
     sessions = 0;
     if (job->kind == CHILD_SESSION) {
         propagation_set_origin(PROPAGATION_LOADING);
@@ -195,7 +193,7 @@ static void report(void) {
     if (self.cow > self.cow_peak) self.cow_peak = self.cow;
     self.cow_sum += self.cow;
     self.reports++;
-    struct report message = {self.keys, self.cow};
+    struct child_report_data message = {self.keys, self.cow}; /* shorter than PIPE_BUF, so the write is atomic */
     /* If the server is too busy to read, the next report carries newer numbers. If the server has ended, the child must
      * not replace files of a server that may have started since. */
     if (write(self.pipe_fd, &message, sizeof message) < 0 && errno == EPIPE) _exit(1);
@@ -224,14 +222,13 @@ void child_report_end(void) {
 /* --- In the server --- */
 
 /* False: the child has closed its end. */
-static bool read_reports(const struct child_process *process) {
-    struct report message;
+static bool read_reports(struct child_process *process) {
+    struct child_report_data message;
     ssize_t got;
     while ((got = read(process->fd, &message, sizeof message)) == (ssize_t)sizeof message) {
-        if (process != &child.process) continue;
-        child.last = message;
-        if (message.cow > child.cow_peak) child.cow_peak = message.cow;
-        child.reported_us = clock_monotonic_us();
+        process->last = message;
+        if (message.cow > process->cow_peak) process->cow_peak = message.cow;
+        process->reported_us = clock_monotonic_us();
     }
     return got != 0;
 }
@@ -249,10 +246,11 @@ static bool reap(struct child_process *process, int options) {
     }
     read_reports(process);
     struct child_job *job = process->job;
-    if (process == &child.process)
-        last_cow = child.last.cow;
-    else
+    if (job->kind == CHILD_SESSION)
         sessions--;
+    else
+        last_cow = process->last.cow;
+    if (job->kind == CHILD_SLOTS) list_remove(&slots, &process->link);
     event_timer_cancel(server.loop, &process->reap_timer);
     event_io_remove(server.loop, &process->pipe);
     close(process->fd);
@@ -311,7 +309,7 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
     latency_event("fork", took);
-    *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1};
+    *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1, .started_ms = clock_ms()};
     int result = event_io_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
     if (result < 0) {
         log_warning("Could not watch child process %d, polling for its exit instead: %s", (int)pid, strerror(-result));
@@ -321,12 +319,17 @@ static pid_t start(struct child_process *process, struct child_job *job) {
 }
 
 pid_t child_start(struct child_job *job) {
-    if (child.process.job) return -EBUSY;
-    pid_t pid = start(&child.process, job);
+    if (child_active()) return -EBUSY;
+    pid_t pid = start(&child, job);
+    if (pid > 0) apply_sharing();
+    return pid;
+}
+
+pid_t child_start_slots(struct child_process *process, struct child_job *job) {
+    if (child.job) return -EBUSY;
+    pid_t pid = start(process, job);
     if (pid < 0) return pid;
-    child.last = (struct report){0, 0};
-    child.cow_peak = child.reported_us = 0;
-    child.started_ms = clock_ms();
+    list_append(&slots, &process->link);
     apply_sharing();
     return pid;
 }
@@ -349,13 +352,13 @@ static void kill_process(const struct child_process *process) {
     kill(process->pid, SIGCONT); /* a stopped process acts on the signal only when it continues */
 }
 void child_kill(void) {
-    if (child.process.job) kill_process(&child.process);
+    if (child.job) kill_process(&child);
 }
 void child_kill_wait(void) {
-    if (!child.process.job) return;
+    if (!child.job) return;
     child_kill();
-    reap(&child.process, 0);
+    reap(&child, 0);
 }
-void child_kill_session(struct child_process *process) {
+void child_kill_process(struct child_process *process) {
     if (process->job) kill_process(process);
 }

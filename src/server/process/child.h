@@ -2,7 +2,8 @@
  *
  * A child is a copy of the server that writes the data set as of the moment of the fork: a snapshot to a file, a
  * rewrite of the append-only file, a full synchronization. At most one runs at a time, because it shares all memory
- * with the server and the kernel copies every page that either of them writes.
+ * with the server and the kernel copies every page that either of them writes. Only children that write slots for a
+ * migration (CHILD_SLOTS) run side by side, each for another target.
  *
  * A session is a child that executes commands on its own copy of the data set, for a client that debugs a script. It
  * may run for hours, so it neither counts as the one child nor delays it; any number of sessions may run.
@@ -22,6 +23,7 @@
  * Main thread only. */
 #ifndef SERVER_PROCESS_CHILD_H
 #define SERVER_PROCESS_CHILD_H
+#include "lib/structures/linked_list.h"
 #include "server/config/config.h"
 #include "server/server.h"
 #include <stdbool.h>
@@ -48,30 +50,40 @@ struct child_job {
 
 /* Forks. Returns the child's process id, -EBUSY if another child runs, or the negative errno of pipe() or fork(). */
 pid_t child_start(struct child_job *job);
-enum child_kind child_kind(void); /* the running child; CHILD_NONE: none */
-pid_t child_pid(void);            /* 0: none */
+enum child_kind child_kind(void); /* the running child; CHILD_SLOTS: one or more of this kind; CHILD_NONE: none */
+pid_t child_pid(void);            /* 0: none, or of the kind CHILD_SLOTS */
 static inline bool child_active(void) {
     return child_kind() != CHILD_NONE;
 }
 
 extern const int CHILD_KILL_SIGNAL;
-/* Ends the child. child_kill() returns immediately and done() is called later; child_kill_wait() returns after done().
- */
+/* Ends the child that child_start() started. child_kill() returns immediately and done() is called later;
+ * child_kill_wait() returns after done(). */
 void child_kill(void);
 void child_kill_wait(void);
 
-/* A session's process. It belongs to its owner and must stay valid until job->done() returns. */
+/* What a child has reported about itself. */
+struct child_report_data {
+    uint64_t keys, cow;
+};
+/* The process of a session or of slots. It belongs to its owner and must stay valid until job->done() returns. */
 struct child_process {     /* private */
     struct child_job *job; /* NULL: none runs */
     pid_t pid;
     int fd; /* the read end of its pipe */
     struct event_io pipe;
     struct event_timer reap_timer;
+    struct child_report_data last;
+    uint64_t cow_peak, reported_us;
+    int64_t started_ms;
+    struct list_link link; /* CHILD_SLOTS: in the list of those that run */
 };
+/* Forks a child of the kind CHILD_SLOTS. Returns as child_start() does; others of this kind may run. */
+pid_t child_start_slots(struct child_process *process, struct child_job *job);
 /* Forks a session; job->kind is CHILD_SESSION. Returns as child_start() does, without -EBUSY. In the session nothing is
  * propagated, no client has a connection, and FLUSHALL leaves the files alone. */
 pid_t child_start_session(struct child_process *process, struct child_job *job);
-void child_kill_session(struct child_process *process); /* returns immediately; done() is called later */
+void child_kill_process(struct child_process *process); /* returns immediately; done() is called later */
 size_t child_sessions(void);                            /* that run */
 
 /* In the child: reports the number of keys processed so far. Call it about every thousand keys: it reads the clock, and
@@ -82,7 +94,8 @@ void child_report_end(void);
 uint64_t child_reported_keys(void); /* the number last passed to child_report() */
 bool child_is_self(void);           /* this process is a child */
 
-/* What the running child has reported; zeros if none runs. Bytes, keys, seconds since the last report. */
+/* What the running child has reported, those of slots together; zeros if none runs. Bytes, keys, seconds since the last
+ * report. */
 struct child_progress {
     uint64_t keys, keys_total, cow, cow_peak, cow_age;
     double percent;
