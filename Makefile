@@ -153,7 +153,7 @@ rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c src/net/rdma/tls*.c)
 left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
 COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
-SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c src/repl/pull_replica.c), \
+SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(addprefix src/repl/pull_,primary.c reads.c replica.c)), \
     $(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.
@@ -326,7 +326,8 @@ $(B)/fuzz/fuzz_rdma_tls: $(B)/tests/fuzz/fuzz_rdma_tls.o \
 # These replace the clock, the event loop and the transport.
 $(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
 		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/tests/fuzz/fake_clock.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
-		$(B)/src/repl/pull_seal.o $(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
+		$(B)/src/repl/pull_reads.o $(B)/src/repl/pull_seal.o \
+		$(call objects,$(filter-out src/lib/system/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(LIBS_TLS))

@@ -8,6 +8,7 @@
 #include "net/rdma/rdma.h"
 #include "net/rdma/read.h"
 #include "repl/pull_arena.h"
+#include "repl/pull_reads.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
@@ -310,9 +311,11 @@ struct pull_reader *pull_join(struct client *client, void *owner, const char **e
 void pull_begin(struct pull_reader *reader) {
     char text[PULL_LINE_MAX];
     int len = snprintf(text, sizeof text, PULL_HEADER "%d %llu", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
-    if (pull.sealed) text[len++] = ' ';
-    for (size_t i = 0; pull.sealed && i < PULL_KEY_SIZE; i++)
-        len += snprintf(text + len, sizeof text - (size_t)len, "%02x", pull.key.bytes[i]);
+    if (pull.sealed) {
+        text[len++] = ' ';
+        pull_key_format(text + len, &pull.key);
+        len += PULL_KEY_TEXT;
+    }
     len += snprintf(text + len, sizeof text - (size_t)len, "\r\n");
     reader_send(reader, text, len);
     reader->begun = true;
