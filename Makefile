@@ -153,7 +153,9 @@ rdma_sources := $(wildcard src/net/rdma/*.c)
 tls_sources := $(wildcard src/net/tls*.c src/net/rdma/tls*.c)
 left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
 COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
-SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(addprefix src/repl/pull_,primary.c reads.c replica.c)), \
+pulling := src/repl/pull_primary.c src/repl/pull_reads.c src/repl/pull_replica.c \
+    src/cluster/migration/pull_source.c src/cluster/migration/pull_target.c
+SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(pulling)), \
     $(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.

@@ -22,8 +22,8 @@ static void overflow(struct output *out, size_t len) {
 }
 
 static void go_to(struct rdb_fragment *fragment, size_t at) {
-    fragment->out.pos = fragment->blob->data + at;
-    fragment->out.end = fragment->blob->data + RDB_FRAGMENT_MAX - TRAILER;
+    fragment->out.pos = fragment->bytes + at;
+    fragment->out.end = fragment->bytes + fragment->size - TRAILER;
     fragment->overflow = false;
 }
 
@@ -32,14 +32,20 @@ static void begin(struct rdb_fragment *fragment) {
     go_to(fragment, 0);
 }
 
-void rdb_fragment_init(struct rdb_fragment *fragment) {
+void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size) {
     static const struct output_ops ops = {.make_space = overflow};
-    *fragment = (struct rdb_fragment){.out.ops = &ops, .blob = blob_new(RDB_FRAGMENT_MAX, RDB_FRAGMENT_MAX)};
+    *fragment = (struct rdb_fragment){.out.ops = &ops, .bytes = memory, .size = size};
     begin(fragment);
 }
 
+void rdb_fragment_init(struct rdb_fragment *fragment) {
+    struct blob *blob = blob_new(RDB_FRAGMENT_MAX, RDB_FRAGMENT_MAX);
+    rdb_fragment_init_at(fragment, blob->data, RDB_FRAGMENT_MAX);
+    fragment->blob = blob;
+}
+
 void rdb_fragment_free(struct rdb_fragment *fragment) {
-    blob_release(fragment->blob);
+    if (fragment->blob) blob_release(fragment->blob);
 }
 
 /* Whether the reader would be busy with the value for long. */
@@ -87,17 +93,17 @@ bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry 
 }
 
 size_t rdb_fragment_len(const struct rdb_fragment *fragment) {
-    return (size_t)(fragment->out.pos - fragment->blob->data);
+    return (size_t)(fragment->out.pos - fragment->bytes);
 }
 
-struct blob *rdb_fragment_end(struct rdb_fragment *fragment) {
-    struct blob *blob = fragment->blob;
+struct slice rdb_fragment_end(struct rdb_fragment *fragment) {
     fragment->out.end += TRAILER;
     write_byte(&fragment->out, RDB_OPCODE_EOF);
     size_t len = rdb_fragment_len(fragment);
-    uint32_t sum = htole32(crc32c(0, blob->data, len));
-    memcpy(blob->data + len, &sum, sizeof sum);
-    blob->len = len + sizeof sum;
+    uint32_t sum = htole32(crc32c(0, fragment->bytes, len));
+    memcpy(fragment->bytes + len, &sum, sizeof sum);
+    len += sizeof sum;
+    if (fragment->blob) fragment->blob->len = len;
     begin(fragment);
-    return blob;
+    return slice_make(fragment->bytes, len);
 }

@@ -25,19 +25,25 @@ enum {
 /* --- Writing --- */
 struct rdb_fragment {
     struct output out; /* must be first; private, as the rest */
-    struct blob *blob;
+    struct blob *blob; /* NULL: the memory is the caller's */
+    char *bytes;
+    size_t size;
     bool overflow;
     int db; /* of the last key; -1: none was written */
 };
 void rdb_fragment_init(struct rdb_fragment *fragment);
+/* Builds the next fragment in `size` bytes of the caller, up to RDB_FRAGMENT_MAX; rdb_fragment_end() does not return a
+ * blob then. */
+void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size);
 void rdb_fragment_free(struct rdb_fragment *fragment);
 /* Adds a key. False: it is too large for a fragment, or for the rest of this one, which is unchanged. `slot`: its size
  * if this is the first key of a slot, of the number `slot_number`; otherwise NULL. */
 bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry *entry, unsigned slot_number,
                       const struct db_slot_size *slot);
 size_t rdb_fragment_len(const struct rdb_fragment *fragment); /* 0: it has no key */
-/* Ends the fragment and returns its bytes, valid until the next call. The next key begins a new one. */
-struct blob *rdb_fragment_end(struct rdb_fragment *fragment);
+/* Ends the fragment and returns its bytes, valid until the next call. The next key begins a new one in the same memory.
+ */
+struct slice rdb_fragment_end(struct rdb_fragment *fragment);
 
 /* --- Reading --- */
 struct rdb_fragment_params {

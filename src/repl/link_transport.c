@@ -43,6 +43,10 @@ static bool wants_rdma(void) {
     return rdma_replication && over_rdma();
 }
 
+const struct transport *link_rdma_transport(void) {
+    return wants_rdma() ? over_rdma() : NULL;
+}
+
 bool link_is_rdma(const struct connection *conn) {
     return conn->transport == transport_find("rdma") || conn->transport == transport_find("rdma-tls");
 }

@@ -208,6 +208,18 @@ void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct p
     sink_init(sink, &ops, arena);
 }
 
+char *pull_arena_begin(struct pull_arena *arena, const struct pull_writer *writer, size_t *size) {
+    arena->writer = writer;
+    wait_for_slot(arena);
+    *size = chunk_capacity(arena);
+    return text_at(arena);
+}
+
+int pull_arena_publish(struct pull_arena *arena, size_t len) {
+    arena->used = (uint32_t)len;
+    return publish(arena);
+}
+
 int pull_arena_finish(struct pull_arena *arena) {
     int result = arena->used ? publish(arena) : 0;
     if (result < 0) return result;

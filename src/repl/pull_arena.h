@@ -1,5 +1,6 @@
-/* pull_arena.h: the snapshot of a pulled full synchronization (pull_primary.h): a ring of chunks in shared memory. A
- * child process fills the chunks, replicas read them by one-sided RDMA READ, and the server releases them for reuse.
+/* pull_arena.h: the snapshot of a pulled full synchronization (pull_primary.h) or of slots that migrate
+ * (cluster/migration): a ring of chunks in shared memory. A child process fills the chunks, replicas read them by
+ * one-sided RDMA READ, and the server releases them for reuse.
  *
  *   child                            server                              replicas
  *     writes RDB bytes to chunk n
@@ -71,6 +72,10 @@ struct pull_writer {
     uint64_t (*keys)(void); /* number of keys written so far; stored with each chunk */
 };
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer);
+/* Instead of the sink, for chunks whose bytes the caller divides: the memory of the next chunk, and its size. Waits for
+ * a free slot. */
+char *pull_arena_begin(struct pull_arena *arena, const struct pull_writer *writer, size_t *size);
+int pull_arena_publish(struct pull_arena *arena, size_t len); /* its first `len` bytes; 0 or a negative errno */
 /* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. 0 or a negative
  * errno: the chunk could not be encrypted. */
 int pull_arena_finish(struct pull_arena *arena);

@@ -64,8 +64,7 @@ static void copy(struct keyspace *from, struct keyspace *to) {
         db_iterate_end(it);
     }
     if (rdb_fragment_len(&fragment)) {
-        const struct blob *blob = rdb_fragment_end(&fragment);
-        int error = load(slice_make(blob->data, blob->len), to, &all, &result);
+        int error = load(rdb_fragment_end(&fragment), to, &all, &result);
         FUZZ_CHECK(!error, "what was written is refused: %s", result.reason);
     }
     rdb_fragment_free(&fragment);

@@ -74,3 +74,141 @@ start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-an
         wait_for_cluster_agreement
     }
 }
+
+start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly yes cluster-node-timeout 10000}} {
+    proc migration {i} {lindex [n $i cluster getslotmigrations] 0}
+    proc migration_is {i state} {
+        wait_for_condition 20000 {[dict get [migration $i] state] eq $state} {
+            fail_assertion "node $i: no migration is in state $state: [migration $i]"
+        }
+    }
+    proc rdma_field {i name} {
+        regexp "\n$name:(\\d+)" [n $i info rdma] -> value
+        return $value
+    }
+    proc rdma_windows {i} {rdma_field $i rdma_read_windows}
+    proc migrate {from to args} {n $from cluster migrateslots slotsrange {*}$args node [node_id $to]}
+    # A link like that of node 0 to node 1, up to the answer about chunks.
+    proc import_link {job} {
+        set c [new_client -level [node_level 1]]
+        $c -write [resp_command cluster syncslots establish source [node_id 0] name $job slotsrange 40 41]
+        assert_equal OK [$c -read]
+        $c -write [resp_command cluster syncslots ack]
+        $c -write [resp_command cluster syncslots capa slot-chunks slot-pull]
+        assert_equal {CLUSTER SYNCSLOTS CAPA slot-chunks slot-pull} [$c -read]
+        return $c
+    }
+
+    test "slots are fetched by RDMA READ, with values of all types and sizes, and the same bytes go to the replica" {
+        wait_for_rdma_link 2
+        wait_for_rdma_link 3
+        set tag [slot_tag 5]
+        n 0 debug populate 5000 ${tag}p 1000
+        n 0 set ${tag}large [string repeat x 300000]
+        n 0 rpush ${tag}list {*}[lrepeat 5000 element]
+        n 0 set ${tag}number 12 ex 10000
+        n 0 sadd ${tag}set a b c
+        n 0 zadd ${tag}zset 1.5 a 2 b
+        n 0 hsetex ${tag}expiring ex 10000 fields 1 f v
+        n 0 xadd ${tag}stream 1-1 f v
+        set before [n 0 debug digest]
+        assert_equal OK [migrate 0 1 5 6]
+        migration_is 0 success
+        assert_match "*which the target fetches by RDMA READ*" [server_text [node 0 id]]
+        assert_equal $before [n 1 debug digest]
+        wait_for_cluster_offset 3 1
+        assert_equal $before [n 3 debug digest]
+        assert_equal 0 [n 0 dbsize]
+        n 1 debug loadaof
+        assert_equal $before [n 1 debug digest]
+        assert_equal OK [migrate 1 0 5 6]
+        migration_is 1 success
+        assert_equal $before [n 0 debug digest]
+        wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
+    }
+
+    test "a migration that is cancelled or whose child is killed while chunks are fetched leaves nothing" {
+        n 0 config set rdb-key-save-delay 200
+        foreach how {cancel kill} {
+            migrate 0 1 5 6
+            migration_is 0 snapshotting
+            wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > 200}
+            if {$how eq "cancel"} {
+                n 0 cluster cancelslotmigrations
+                migration_is 0 cancelled
+            } else {
+                regexp {.*Started child process (\d+)} [server_text [node 0 id]] -> pid
+                exec kill -KILL $pid
+                migration_is 0 failed
+                assert_equal "Failed to perform snapshot" [dict get [migration 0] message]
+            }
+            migration_is 1 failed
+            foreach i {1 3} {wait_for_condition 5000 {[n $i cluster countkeysinslot 5] == 0}}
+            wait_for_condition 5000 {[rdma_windows 0] == 0 && [rdma_windows 1] == 0}
+        }
+        n 0 config set rdb-key-save-delay 0
+        assert_equal 5007 [n 0 cluster countkeysinslot 5]
+    }
+
+    test "offers that lie end the migration at the target, not the target" {
+        set number 0
+        foreach {reason offers} {
+            "offer of a chunk is malformed" {{0 4096 100 1}}
+            "offer of a chunk is malformed" {{1 4096 100 1 1}}
+            "offer of a chunk is malformed" {{0 4096 4294967296 1 1}}
+            "offer of a chunk is malformed" {{0 4096 100 1 -1}}
+            "an invalid length" {{0 4096 0 1 1}}
+            "an invalid length" {{0 4096 1048577 1 1}}
+            "connection lost" {{0 4096 100 1 1}}
+            "connection lost" {{0 18446744073709551615 100 4294967295 1}}
+        } {
+            set c [import_link [format %040d [incr number]]]
+            set from [node_log_size 1]
+            foreach offer $offers {$c -write [resp_command cluster syncslots offer {*}$offer]}
+            migration_is 1 failed
+            wait_for_node_log 1 "*$reason*" $from
+            $c -close
+        }
+        set c [import_link [format %040d [incr number]]]
+        set from [node_log_size 1]
+        for {set i 0} {$i < 9} {incr i} {$c -write [resp_command cluster syncslots offer $i 4096 100 1 1]}
+        migration_is 1 failed
+        $c -close
+        set c [new_client -level [node_level 1] -tcp 1]
+        $c -write [resp_command cluster syncslots establish source [node_id 0] name [format %040d [incr number]]\
+            slotsrange 40 41]
+        assert_equal OK [$c -read]
+        $c -write [resp_command cluster syncslots ack][resp_command cluster syncslots capa slot-chunks slot-pull]
+        assert_equal {CLUSTER SYNCSLOTS CAPA slot-chunks} [$c -read]
+        $c -write [resp_command cluster syncslots offer 0 4096 100 1 1]
+        migration_is 1 failed
+        $c -close
+        assert_equal PONG [n 1 ping]
+        assert_equal 0 [rdma_windows 1]
+    }
+
+    test "without memory for the buffers the chunks come through the link" {
+        foreach i {0 1} {
+            set before [n $i config get rdma-max-registered-memory]
+            n $i config set rdma-max-registered-memory\
+                [expr {max(8388608, [rdma_field $i rdma_registered_bytes] + 1000000)}]
+            migrate 0 1 5 6
+            migration_is 0 success
+            assert_match "*cannot * by RDMA READ: *" [server_text [node $i id]]
+            n $i config set {*}$before
+            migrate 1 0 5 6
+            migration_is 1 success
+        }
+        assert_equal 5007 [n 0 cluster countkeysinslot 5]
+    }
+
+    test "a target that cannot be reached by RDMA is reached by TCP at once" {
+        n 1 config set cluster-announce-rdma-port 1
+        set from [node_log_size 0]
+        wait_for_condition 10000 {[lindex [n 0 cluster slots] 1 2 1] == 1} ;# as node 0 has heard
+        migrate 0 1 5 6
+        migration_is 0 success
+        wait_for_node_log 0 "*no RDMA connection to the target*Using TCP*from the child to the target*" $from
+        assert_equal 5007 [n 1 cluster countkeysinslot 5]
+    }
+}

@@ -52,11 +52,9 @@ static void propagate_as_commands(void *context, struct db *db, const struct ent
     propagation_set_targets(before);
 }
 
-static void propagate_to_replicas(struct call *call) {
-    struct blob *blobs[5] = {NULL};
-    for (int i = 0; i < call->argc; i++) blobs[i] = request_find_blob(&call->client->reader, call->argv[i]);
+static void propagate_to_replicas(int argc, const struct slice *argv, struct blob *const *blobs) {
     int before = propagation_set_targets(PROPAGATE_REPLICAS);
-    propagate(0, call->argc, call->argv, blobs);
+    propagate(0, argc, argv, blobs);
     propagation_set_targets(before);
     repl_note_own_command();
 }
@@ -77,6 +75,20 @@ static void refuse(struct call *call, struct job *job, const char *reason) {
     reply_error_format(call->reply, "ERR A chunk of a slot migration is refused: %s", reason);
 }
 
+/* What came from the primary itself is in the stream that its replicas get. */
+static int load(struct slice bytes, const struct job *job, bool from_primary, bool raw,
+                struct rdb_load_result *result) {
+    struct loading loading = {.job = job};
+    if (aof_is_configured()) loading.targets |= PROPAGATE_AOF;
+    if (!from_primary && !raw) loading.targets |= PROPAGATE_REPLICAS;
+    loading.commands = loading.targets && propagate_wanted();
+    struct rdb_fragment_params params = {
+        .key_belongs = key_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
+    int error = rdb_fragment_load(bytes, server.keyspace, &params, result);
+    server.dirty += result->keys;
+    return error;
+}
+
 void chunk_run(struct call *call, struct job *job) {
     if (call->argc != 5) {
         refuse(call, job, "wrong number of arguments");
@@ -92,20 +104,38 @@ void chunk_run(struct call *call, struct job *job) {
         job_fail_later(job, OUT_OF_MEMORY);
         return;
     }
-    struct loading loading = {.job = named};
     if (from_primary) repl_note_own_command();
     bool raw = !from_primary && repl_replicas_are_own();
-    if (aof_is_configured()) loading.targets |= PROPAGATE_AOF;
-    if (!from_primary && !raw) loading.targets |= PROPAGATE_REPLICAS;
-    loading.commands = loading.targets && propagate_wanted();
-    struct rdb_fragment_params params = {
-        .key_belongs = key_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
     struct rdb_load_result result;
-    int error = rdb_fragment_load(call->argv[4], server.keyspace, &params, &result);
-    server.dirty += result.keys;
-    if (error) {
+    if (load(call->argv[4], named, from_primary, raw, &result)) {
         refuse(call, named, result.reason);
         return;
     }
-    if (raw) propagate_to_replicas(call);
+    if (!raw) return;
+    struct blob *blobs[5] = {NULL};
+    for (int i = 0; i < call->argc; i++) blobs[i] = request_find_blob(&call->client->reader, call->argv[i]);
+    propagate_to_replicas(call->argc, call->argv, blobs);
+}
+
+bool chunk_load_pulled(struct job *job, struct slice bytes) {
+    struct rdb_load_result result;
+    if (eviction_out_of_memory()) {
+        job_fail_later(job, OUT_OF_MEMORY);
+        return false;
+    }
+    bool raw = repl_replicas_are_own();
+    propagate_begin();
+    int error = load(bytes, job, false, raw, &result);
+    if (error) {
+        log_warning("A chunk of slot migration %s is refused: %s", job_text(job), result.reason);
+        job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
+    } else if (raw && repl_replicas_online()) {
+        struct blob *blob = blob_copy(bytes); /* the buffer is for the next chunk */
+        struct slice argv[] = {
+            SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CHUNK"), {job->name, JOB_NAME_LEN}, blob_slice(blob)};
+        propagate_to_replicas(5, argv, (struct blob *[]){NULL, NULL, NULL, NULL, blob});
+        blob_release(blob);
+    }
+    propagate_end();
+    return !error;
 }

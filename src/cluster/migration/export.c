@@ -5,13 +5,15 @@
  *
  * A listener of propagation sees every change. It finds the slot of a command by its keys, because a script or a
  * transaction may change several slots; the command then goes to the job that exports this slot. */
-#include "cluster/migration/jobs.h"
+#include "cluster/migration/pull.h"
 #include "cluster/protocol/own_fields.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "repl/link_transport.h"
+#include "repl/pull_seal.h"
 #include "repl/repl_settings.h"
 #include "repl/replica.h"
 #include "repl/sync/sync.h"
@@ -30,6 +32,7 @@ enum {
     ANSWER_MAX = 16 * 1024, /* bytes of a reply of the handshake */
     IN_LIMIT = 64 * 1024,
     GRANTED_PAUSE_MS = 2000,   /* the writes are held at least this long when the target may take the slots */
+    RDMA_TIMEOUT_MS = 5000,    /* of a connect */
     CAPABILITY_WAIT_MS = 1000, /* the snapshot is sent as commands without an answer */
     KEYS_ON_STACK = 16
 };
@@ -157,7 +160,14 @@ static void received(struct job *job, int argc, const struct slice *argv) {
             unexpected(job, "REQUEST-FAILOVER", "in the paused state");
     } else if (slice_is(argv[2], "capa")) {
         if (job->chunks_until_ms && argc > 3 && slice_is(argv[3], CHUNK_CAPABILITY)) job->chunks = true;
+        job->pull = job->chunks && job->asked_pull && argc > 4 && slice_is(argv[4], PULL_CAPABILITY_SLOTS);
+        job->asked_pull = false;
         job->chunks_until_ms = 0;
+    } else if (slice_is(argv[2], "pulled")) {
+        int64_t count;
+        job_heard(job);
+        if (argc != 4 || !parse_int64(argv[3], &count) || !snapshot_pulled(job, count))
+            unexpected(job, "PULLED", "offering a snapshot");
     } else {
         log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
                     job_text(job));
@@ -224,7 +234,8 @@ static const struct connection_events events;
 static void ask_for_chunks(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
     if (!target || !(target->features & OWN_FEATURE_SLOT_CHUNKS)) return;
-    job_send_capability(job);
+    job->asked_pull = slot_pull_ask(job);
+    if (!job->asked_pull) job_send_capability(job);
     job->chunks_until_ms = (int64_t)(clock_mono() / 1000) + CAPABILITY_WAIT_MS;
 }
 
@@ -294,7 +305,12 @@ static void answered(struct connection *conn) {
 static void not_connected(struct connection *conn) {
     struct job *job = conn->owner;
     static char text[256];
-    if (job->state == JOB_CONNECTING) {
+    if (job->state == JOB_CONNECTING && link_is_rdma(conn)) {
+        log_warning("Slot migration %s: no RDMA connection to the target (%s). Using TCP", job_text(job),
+                    conn_error_text(conn));
+        job->tcp_only = true;
+        job_detach(job); /* export_step() dials again */
+    } else if (job->state == JOB_CONNECTING) {
         snprintf(text, sizeof text, "Unable to connect to target node: %s", conn_error_text(conn));
         job_end(job, JOB_FAILED, text);
     } else if (job->state == JOB_READING_AUTH) {
@@ -332,16 +348,20 @@ static void dial(struct job *job) {
         return;
     }
     bool tls = tls_for_replication();
-    int port = tls ? target->tls_port : target->port;
+    /* Only nodes of ours tell their RDMA port, and have use for the link. */
+    const struct transport *rdma = target->rdma_port && !job->tcp_only ? link_rdma_transport() : NULL;
+    int port = rdma ? target->rdma_port : tls ? target->tls_port : target->port;
+    uint32_t timeout_ms = (uint32_t)repl_settings.timeout * 1000;
     log_notice("Connecting slot migration %s (ip: %s, port %d)", job_text(job), target->address, port);
     struct connect_options options = {.host = target->address,
                                       .port = port,
                                       .source_host = outgoing_source(),
                                       .source_optional = true,
-                                      .timeout_ms = (uint32_t)repl_settings.timeout * 1000,
+                                      .timeout_ms = rdma && timeout_ms > RDMA_TIMEOUT_MS ? RDMA_TIMEOUT_MS : timeout_ms,
                                       .events = &handshake_events,
                                       .owner = job};
-    job->conn = conn_connect(transport_find(tls ? "tls" : "tcp"), server.loop, &options);
+    const struct transport *stream = transport_find(tls ? "tls" : "tcp");
+    job->conn = conn_connect(rdma ? rdma : stream, server.loop, &options);
     conn_set_in_limit(job->conn, 2 * ANSWER_MAX);
 }
 
@@ -369,6 +389,9 @@ void export_end(struct job *job) {
     bool paused = job->state == JOB_FAILOVER_PAUSED || job->state == JOB_EXPORT_GRANTED;
     snapshot_cancel(job);
     stream_end(job);
+    if (job->pull_key) pull_key_forget(job->pull_key);
+    mem_free(job->pull_key);
+    job->pull_key = NULL;
     if (paused) resume_writes(job);
 }
 
@@ -521,7 +544,9 @@ void export_tick(struct job *job) {
         job_fail_later(job, "Timed out after too long with no interaction");
         return;
     }
-    if (!job->client || job->state == JOB_SNAPSHOTTING || now - job->sent_ms < ACK_INTERVAL_MS) return;
+    if (!job->client || (job->state == JOB_SNAPSHOTTING && !snapshot_lets_send(job)) ||
+        now - job->sent_ms < ACK_INTERVAL_MS)
+        return;
     job->sent_ms = now;
     job_send(job, "ACK");
 }

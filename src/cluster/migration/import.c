@@ -6,7 +6,7 @@
  *
  * The slots are hidden (store/keyspace.h) from ESTABLISH until the job ends. */
 #include "cluster/effects.h"
-#include "cluster/migration/jobs.h"
+#include "cluster/migration/pull.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -116,16 +116,29 @@ static void take_slots_if_certain(struct job *job) {
     if (!migration_settings.prevent_failover && sync_leads_for_certain()) take_slots(job);
 }
 
+/* CAPA slot-chunks [slot-pull [key]] */
+static void capabilities(const struct call *call, struct job *job) {
+    if (call->argc < 4 || !slice_is(call->argv[3], CHUNK_CAPABILITY)) return;
+    bool asked = call->argc > 4 && slice_is(call->argv[4], PULL_CAPABILITY_SLOTS);
+    if (asked && slot_fetch_open(job, call->argc > 5 ? call->argv[5] : SLICE("")))
+        job_send_words(job, 5,
+                       (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY),
+                                        SLICE(PULL_CAPABILITY_SLOTS)});
+    else
+        job_send_capability(job);
+}
+
 void import_message(struct call *call, struct job *job, struct slice subcommand) {
     job_heard(job);
     if (job->failing) return;
     if (slice_is(subcommand, "ack")) {
         if (job->state == JOB_WAITING_FOR_ACK) job_set_state(job, JOB_RECEIVING_SNAPSHOT);
     } else if (slice_is(subcommand, "snapshot-eof")) {
-        if (job->state != JOB_RECEIVING_SNAPSHOT) {
+        if (job->state != JOB_RECEIVING_SNAPSHOT || !slot_fetch_is_idle(job)) {
             unexpected(job, SLICE("SNAPSHOT-EOF"), "receiving a snapshot");
             return;
         }
+        slot_fetch_free(job);
         log_notice("Slot migration %s successfully received slot snapshot. Beginning incremental stream...",
                    job_text(job));
         job_set_state(job, JOB_WAITING_FOR_PAUSED);
@@ -148,7 +161,12 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
     } else if (slice_is(subcommand, "request-failover")) {
         unexpected(job, SLICE("REQUEST-FAILOVER"), "in the paused state");
     } else if (slice_is(subcommand, "capa")) {
-        if (call->argc > 3 && slice_is(call->argv[3], CHUNK_CAPABILITY)) job_send_capability(job);
+        capabilities(call, job);
+    } else if (slice_is(subcommand, "offer")) {
+        if (job->state == JOB_RECEIVING_SNAPSHOT)
+            slot_fetch_offered(job, call);
+        else
+            unexpected(job, SLICE("OFFER"), "receiving a snapshot");
     } else if (slice_is(subcommand, "chunk")) {
         if (job->state == JOB_RECEIVING_SNAPSHOT)
             chunk_run(call, job);
@@ -244,6 +262,7 @@ void import_step(struct job *job) {
         job_fail_later(job, "A failover occurred during slot import");
     else
         check_owners(job);
+    slot_fetch_step(job);
     if (job->failing) return;
     if (sync_on && job->state == JOB_IMPORT_GRANTED) take_slots_if_certain(job);
     if (job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job)) return;

@@ -1,5 +1,5 @@
 /* jobs.c: see jobs.h. */
-#include "cluster/migration/jobs.h"
+#include "cluster/migration/pull.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -231,6 +231,7 @@ static void client_gone(struct client *client) {
     if (!job) return;
     count_bytes(job);
     client_set_state(client, &client_listener, NULL);
+    slot_fetch_free(job);
     job->client = NULL;
     if (job_is_over(job) || job->failing) return;
     log_notice("Slot migration %s connection lost", job_text(job));
@@ -251,6 +252,7 @@ void job_attach(struct job *job, struct client *client) {
 
 void job_detach(struct job *job) {
     struct client *client = job->client;
+    slot_fetch_free(job);
     if (client) {
         count_bytes(job);
         client_set_state(client, &client_listener, NULL);
@@ -265,7 +267,7 @@ struct job *job_of_client(const struct client *client) {
     return client_state(client, &client_listener);
 }
 
-static void send_words(struct job *job, int count, const struct slice *words) {
+void job_send_words(struct job *job, int count, const struct slice *words) {
     static struct memory_output bytes;
     if (!job->client) return;
     if (!bytes.out.ops) memory_output_init(&bytes);
@@ -280,10 +282,11 @@ static void send_words(struct job *job, int count, const struct slice *words) {
 }
 
 void job_send(struct job *job, const char *subcommand) {
-    send_words(job, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), slice_of(subcommand)});
+    job_send_words(job, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), slice_of(subcommand)});
 }
 void job_send_capability(struct job *job) {
-    send_words(job, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY)});
+    job_send_words(job, 4,
+                   (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY)});
 }
 
 /* --- Events --- */

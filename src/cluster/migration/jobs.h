@@ -65,9 +65,14 @@ struct job {
     struct memory_output backlog; /* changes since the fork, until the snapshot is sent */
     int stream_db;                /* selected in the stream; -1: none */
     bool pause_requested, failover_requested;
-    int64_t paused_until_ms; /* wall clock */
-    bool chunks;             /* the target takes chunks */
-    int64_t chunks_until_ms; /* monotonic: how long the answer to CAPA is waited for; 0: it is not */
+    int64_t paused_until_ms;   /* wall clock */
+    bool asked_pull;           /* the target was asked whether it fetches chunks */
+    bool chunks, pull;         /* the target takes chunks; and fetches them by RDMA READ (pull.h) */
+    bool tcp_only;             /* an RDMA connection to the target could not be made */
+    struct pull_key *pull_key; /* of the chunks, with TLS */
+    int64_t chunks_until_ms;   /* monotonic: how long the answer to CAPA is waited for; 0: it is not */
+    /* The target */
+    struct slot_fetch *fetch; /* pull.h; NULL: chunks come through the link */
 };
 
 extern struct list jobs;
@@ -98,8 +103,9 @@ void job_attach(struct job *job, struct client *client);
 void job_detach(struct job *job); /* closes the link */
 struct job *job_of_client(const struct client *client);
 void job_send(struct job *job, const char *subcommand); /* CLUSTER SYNCSLOTS subcommand */
-void job_send_capability(struct job *job);              /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPABILITY */
-void jobs_count_exported(uint64_t bytes);               /* that a child has sent on a link */
+void job_send_words(struct job *job, int count, const struct slice *words);
+void job_send_capability(struct job *job); /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPABILITY */
+void jobs_count_exported(uint64_t bytes);  /* that a child has sent on a link */
 #define CHUNK_CAPABILITY "slot-chunks"
 #define OUT_OF_MEMORY    "Ran out of memory (OOM) during slot import"
 
@@ -112,13 +118,17 @@ void export_end(struct job *job); /* releases what only an export has */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
 void snapshot_cancel(const struct job *job); /* the job does not need it any more */
-void snapshot_step(void);                    /* reads on when the link has taken what was read */
-void export_snapshot_done(struct job *job, bool good); /* snapshot.c calls it */
-size_t job_output(const struct job *job);              /* bytes that wait for the peer */
+bool snapshot_pulled(const struct job *job, int64_t count); /* PULLED; false: the number is wrong */
+bool snapshot_lets_send(const struct job *job);             /* the link is not in use by the snapshot now */
+void snapshot_step(void);                                   /* reads on when the link has taken what was read */
+void export_snapshot_done(struct job *job, bool good);      /* snapshot.c calls it */
+size_t job_output(const struct job *job);                   /* bytes that wait for the peer */
 
 /* chunk.c */
 /* SYNCSLOTS CHUNK job bytes, from the source, the primary or a file. */
 void chunk_run(struct call *call, struct job *job);
+/* The same with bytes that were fetched. False: they were refused, and the job is to fail. */
+bool chunk_load_pulled(struct job *job, struct slice bytes);
 
 /* import.c */
 void import_establish(struct call *call, const struct cluster_node *source, struct slice name,

@@ -50,6 +50,7 @@
  *     jobs.c      the jobs and what they have in common: states, texts, the end
  *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
+ *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
  *     commands.c  the subcommands of CLUSTER and DEBUG
  *
  * Main thread only. */

@@ -9,9 +9,12 @@
  * server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target, the pipe
  * is not read, and the child waits.
  *
+ * For a target that fetches them, the child writes the chunks to shared memory (pull.h), and only commands to the pipe.
+ * Offers of chunks must not stand within a command, so the pipe has frames then, and an empty one follows each value.
+ *
  * Each job has a child of its own. Children for different targets run side by side. A job whose target is already
  * getting a snapshot waits for its turn, and so does one that finds another kind of child running. */
-#include "cluster/migration/jobs.h"
+#include "cluster/migration/pull.h"
 #include "formats/rdb.h"
 #include "formats/rdb_fragment.h"
 #include "formats/sink.h"
@@ -49,7 +52,9 @@ struct snapshot {
     struct node_id target;
     struct slot_bitmap slots;
     struct event_io pipe;
-    int fd, child_fds[2]; /* the ends of the pipe, and the socket of the link; -1: closed */
+    int fd, child_fds[3];     /* the ends of the pipe, and the socket of the link or those of the offer; -1: closed */
+    struct slot_offer *offer; /* NULL: the chunks go through the link */
+    uint64_t frame;           /* bytes that are left of the frame in the pipe */
     bool runs, ended, good;
     bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
     char name[JOB_NAME_LEN];
@@ -83,20 +88,52 @@ struct writer {
     struct sink sink;
     struct rdb_fragment fragment;
     int selected; /* database of the commands; -1: none */
+    int error;    /* of the offer */
     uint64_t keys;
     struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
     unsigned at;
 };
 
+/* Writes to the pipe; it is full as long as the target is slower. */
+static int write_all(int fd, const char *bytes, size_t len) {
+    while (len) {
+        ssize_t written = write(fd, bytes, len);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return -errno;
+        bytes += written;
+        len -= (size_t)written;
+    }
+    return 0;
+}
+
+static int write_frame(struct sink *sink, const void *bytes, size_t len) {
+    const struct snapshot *snapshot = sink->context;
+    uint64_t head = len;
+    int error = write_all(snapshot->child_fds[0], (const char *)&head, sizeof head);
+    return error < 0 ? error : write_all(snapshot->child_fds[0], bytes, len);
+}
+
+/* Publishes the chunk in shared memory. */
+static void offer_chunk(struct writer *writer) {
+    int error = slot_offer_publish(writer->snapshot->offer, rdb_fragment_end(&writer->fragment).len);
+    if (error < 0) writer->error = error;
+    writer->fragment.bytes = NULL;
+}
+
 static void write_chunk(struct writer *writer) {
-    if (!rdb_fragment_len(&writer->fragment)) return;
+    if (!writer->fragment.bytes || !rdb_fragment_len(&writer->fragment)) return;
+    if (writer->snapshot->offer) {
+        offer_chunk(writer);
+        return;
+    }
     struct output *out = &writer->sink.out;
     request_write_count(out, 5);
     request_write_argument(out, SLICE("CLUSTER"));
     request_write_argument(out, SLICE("SYNCSLOTS"));
     request_write_argument(out, SLICE("CHUNK"));
     request_write_argument(out, slice_make(writer->snapshot->name, JOB_NAME_LEN));
-    request_write_blob(out, rdb_fragment_end(&writer->fragment));
+    (void)rdb_fragment_end(&writer->fragment);
+    request_write_blob(out, writer->fragment.blob);
 }
 
 static void write_commands(struct writer *writer, int db, const struct entry *entry) {
@@ -106,9 +143,17 @@ static void write_commands(struct writer *writer, int db, const struct entry *en
         request_write(out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
     writer->selected = db;
     aof_write_entry(out, entry);
+    if (!writer->snapshot->offer) return;
+    sink_flush(&writer->sink);
+    if (!sink_error(&writer->sink)) write_frame(&writer->sink, "", 0);
 }
 
 static void write_key(struct writer *writer, const struct next_key *key) {
+    if (!writer->fragment.bytes) { /* in shared memory, as soon as the target has taken an older one */
+        size_t size;
+        char *memory = slot_offer_begin(writer->snapshot->offer, &size);
+        rdb_fragment_init_at(&writer->fragment, memory, size);
+    }
     if (!writer->snapshot->chunks ||
         !rdb_fragment_add(&writer->fragment, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL))
         write_commands(writer, key->db, key->entry);
@@ -154,11 +199,14 @@ static int run(struct child_job *child) {
     struct sink *sink = &writer.sink;
     writer.snapshot = snapshot;
     rdb_settings.compression = false; /* the peer would have to undo it */
-    if (snapshot->direct)
+    static const struct sink_ops frames = {.write = write_frame};
+    if (snapshot->offer)
+        sink_init(sink, &frames, snapshot);
+    else if (snapshot->direct)
         direct_sink_init(sink, &snapshot->writer);
     else
         sink_init_fd(sink, snapshot->child_fds[0]);
-    rdb_fragment_init(&writer.fragment);
+    if (!snapshot->offer) rdb_fragment_init(&writer.fragment);
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
@@ -166,8 +214,11 @@ static int run(struct child_job *child) {
     }
     for (int i = 0; i < AHEAD; i++) write_ahead(&writer, (struct next_key){.entry = NULL});
     write_chunk(&writer);
-    request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
+    if (!snapshot->offer)
+        request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
     int error = sink_flush(sink);
+    if (!error) error = writer.error;
+    if (!error && snapshot->offer) error = slot_offer_finish(snapshot->offer);
     if (snapshot->direct) direct_end(&snapshot->writer);
     rdb_fragment_free(&writer.fragment);
     sink_free(sink);
@@ -190,12 +241,23 @@ static void pipe_close(struct snapshot *snapshot) {
 
 /* When the child has ended and all that it wrote is on its way. */
 static void finish_if_done(struct snapshot *snapshot) {
-    if (snapshot->runs || !snapshot->ended) return;
     struct job *job = snapshot->job;
     bool good = snapshot->good;
+    if (snapshot->runs || !snapshot->ended) return;
+    if (job && good && snapshot->offer && !slot_offer_is_done(snapshot->offer)) return;
+    if (job && good && snapshot->offer) job_send(job, "SNAPSHOT-EOF");
     list_remove(&snapshots, &snapshot->link);
+    slot_offer_free(snapshot->offer);
     mem_free(snapshot);
     if (job) export_snapshot_done(job, good);
+}
+
+/* The target has got more of the offer, or may get more. */
+static void advanced(void *context) {
+    struct snapshot *snapshot = context;
+    if (!snapshot->job || slot_offer_good(snapshot->offer)) return;
+    log_warning("Slot migration %s: the snapshot is damaged", job_text(snapshot->job));
+    job_fail_later(snapshot->job, "Failed to perform snapshot");
 }
 
 /* False: the child has closed the pipe. */
@@ -228,8 +290,22 @@ static void ready(struct event_io *io, int mask) {
             event_io_remove(server.loop, io);
             return;
         }
+        if (snapshot->offer && !snapshot->frame) {
+            uint64_t head;
+            ssize_t got = read(snapshot->fd, &head, sizeof head); /* it was written at once */
+            if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+            if (got != (ssize_t)sizeof head) {
+                pipe_close(snapshot);
+                finish_if_done(snapshot);
+                return;
+            }
+            snapshot->frame = head;
+            slot_offer_hold(snapshot->offer, head > 0);
+            if (!head) continue;
+        }
+        size_t most = snapshot->offer && snapshot->frame < PIECE ? snapshot->frame : PIECE;
         struct blob *piece = blob_new(PIECE, PIECE);
-        ssize_t got = read(snapshot->fd, piece->data, PIECE);
+        ssize_t got = read(snapshot->fd, piece->data, most);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
             blob_release(piece);
             return;
@@ -241,6 +317,7 @@ static void ready(struct event_io *io, int mask) {
             return;
         }
         piece->len = (size_t)got;
+        if (snapshot->offer) snapshot->frame -= (uint64_t)got;
         output_write_blob(&job->client->conn->out, piece);
         blob_release(piece);
         conn_flush(job->client->conn);
@@ -255,7 +332,20 @@ static void read_on(struct snapshot *snapshot) {
 }
 
 void snapshot_step(void) {
-    list_each(&snapshots, link) read_on(snapshot_of_link(link));
+    list_each(&snapshots, link) {
+        struct snapshot *snapshot = snapshot_of_link(link);
+        read_on(snapshot);
+        if (snapshot->offer) finish_if_done(snapshot);
+    }
+}
+
+bool snapshot_pulled(const struct job *job, int64_t count) {
+    const struct snapshot *snapshot = snapshot_of_job(job);
+    return snapshot && snapshot->offer && slot_offer_taken(snapshot->offer, count);
+}
+bool snapshot_lets_send(const struct job *job) {
+    const struct snapshot *snapshot = snapshot_of_job(job);
+    return snapshot && snapshot->offer && !slot_offer_is_held(snapshot->offer);
 }
 
 /* --- The life of the child --- */
@@ -290,7 +380,7 @@ bool snapshot_possible(const struct job *job) {
 /* Whether the child can write to the socket of the link itself. */
 static bool direct_prepare(struct snapshot *snapshot, const struct job *job, int report_fd) {
     struct connection *real = NULL;
-    int fd = job->chunks ? conn_socket_for_child(job->client->conn, false, &real) : -1;
+    int fd = job->chunks && !snapshot->offer ? conn_socket_for_child(job->client->conn, false, &real) : -1;
     snapshot->child_fds[1] = fd;
     if (fd < 0) return false;
     fcntl(report_fd, F_SETFL, O_NONBLOCK);
@@ -319,19 +409,23 @@ bool snapshot_export(struct job *job) {
     snapshot->slots = job->slots;
     snapshot->chunks = job->chunks;
     memcpy(snapshot->name, job->name, JOB_NAME_LEN);
+    if (job->pull) snapshot->offer = slot_offer_new(job, advanced, snapshot);
     snapshot->direct = direct_prepare(snapshot, job, ends[1]);
+    if (snapshot->offer) slot_offer_child_fds(snapshot->offer, snapshot->child_fds + 1);
     snapshot->child = (struct child_job){.kind = CHILD_SLOTS,
                                          .title = "valkey-slot-migration",
                                          .log_name = "Slot migration",
                                          .keep = snapshot->child_fds,
-                                         .keep_count = snapshot->direct ? 2 : 1,
+                                         .keep_count = snapshot->offer    ? 3
+                                                       : snapshot->direct ? 2
+                                                                          : 1,
                                          .run = run,
                                          .done = done};
     pid_t pid = child_start_slots(&snapshot->process, &snapshot->child);
     close(ends[1]);
-    snapshot->child_fds[0] = snapshot->child_fds[1] = -1;
     if (pid < 0) {
         close(ends[0]);
+        slot_offer_free(snapshot->offer);
         mem_free(snapshot);
         log_warning("Can't start a child for slot migration %s: %s", job_text(job), strerror((int)-pid));
         job_fail_later(job, "Failed to start snapshot");
@@ -340,11 +434,20 @@ bool snapshot_export(struct job *job) {
     log_notice("Started child process %d for slot migration %s", (int)pid, job_text(job));
     if (job->chunks)
         log_notice("Slot migration %s sends its snapshot in chunks, %s", job_text(job),
-                   snapshot->direct ? "from the child to the target" : "through this process");
+                   snapshot->offer    ? "which the target fetches by RDMA READ"
+                   : snapshot->direct ? "from the child to the target"
+                                      : "through this process");
     snapshot->fd = ends[0];
     snapshot->job = job;
     snapshot->runs = true;
     list_append(&snapshots, &snapshot->link);
+    int result = snapshot->offer ? slot_offer_open(snapshot->offer) : 0;
+    if (result < 0) { /* nothing was sent: another snapshot goes through the link */
+        log_warning("Slot migration %s cannot be fetched by RDMA READ: %s", job_text(job), strerror(-result));
+        job->pull = false;
+        snapshot_cancel(job);
+        return false;
+    }
     read_on(snapshot);
     return true;
 }
@@ -353,6 +456,7 @@ void snapshot_cancel(const struct job *job) {
     struct snapshot *snapshot = snapshot_of_job(job);
     if (!snapshot) return;
     snapshot->job = NULL;
+    slot_offer_withdraw(snapshot->offer);
     pipe_close(snapshot);
     if (!snapshot->runs) {
         finish_if_done(snapshot);

@@ -1,0 +1,155 @@
+/* pull_source.c: offers the arena of a snapshot to the target; see pull.h. */
+#include "cluster/migration/pull.h"
+#include "lib/system/background.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/pull_arena.h"
+#include "repl/pull_reads.h"
+#include "server/process/child.h"
+#include "server/server.h"
+#include <errno.h>
+#include <string.h>
+
+_Static_assert((int)SLOT_PULL_WINDOW >= (int)PULL_SLOTS_MIN, "the slots of the arena");
+
+struct slot_offer {
+    struct job *job;
+    struct pull_arena *arena;
+    struct rdma_window window;
+    struct event_io filled;
+    uint64_t announced, taken, published; /* chunks */
+    bool complete, damaged, held;
+    void (*advanced)(void *context);
+    void *context;
+};
+
+static bool is_sealed(const struct job *job) {
+    return job->client->conn->transport->carrier != NULL;
+}
+
+bool slot_pull_ask(struct job *job) {
+    struct slice words[6] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY),
+                             SLICE(PULL_CAPABILITY_SLOTS)};
+    char text[PULL_KEY_TEXT];
+    if (!job->client || !rdma_window_possible(job->client->conn)) return false;
+    bool sealed = is_sealed(job);
+    if (sealed) {
+        if (!job->pull_key) job->pull_key = mem_alloc(sizeof *job->pull_key);
+        if (!pull_key_new(job->pull_key)) return false;
+        pull_key_format(text, job->pull_key);
+        words[5] = slice_make(text, sizeof text);
+    }
+    job_send_words(job, sealed ? 6 : 5, words);
+    memset(text, 0, sizeof text);
+    return true;
+}
+
+struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *context), void *context) {
+    struct pull_arena *arena =
+        pull_arena_new((size_t)SLOT_PULL_WINDOW * PULL_CHUNK_SIZE, is_sealed(job) ? job->pull_key : NULL);
+    if (!arena) return NULL;
+    struct slot_offer *offer = mem_calloc(1, sizeof *offer);
+    *offer = (struct slot_offer){
+        .job = job, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
+    return offer;
+}
+
+void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]) {
+    pull_arena_child_fds(offer->arena, fds);
+}
+
+static void announce(struct slot_offer *offer) {
+    struct job *job = offer->job;
+    offer->complete = pull_arena_complete(offer->arena);
+    offer->published = pull_arena_published(offer->arena);
+    for (; offer->announced < offer->published && job->client && !offer->held; offer->announced++) {
+        struct pull_chunk chunk;
+        char numbers[5][NUMBER_TEXT_MAX];
+        if (offer->published - offer->taken > SLOT_PULL_WINDOW ||
+            !pull_arena_chunk(offer->arena, offer->announced, &chunk)) {
+            offer->damaged = true;
+            return;
+        }
+        const uint64_t values[] = {offer->announced, (uintptr_t)chunk.bytes, chunk.length, offer->window.rkey,
+                                   chunk.checksum};
+        struct slice words[8] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("OFFER")};
+        for (int i = 0; i < 5; i++) words[3 + i] = slice_make(numbers[i], format_uint64(numbers[i], values[i]));
+        job_send_words(job, 8, words);
+    }
+}
+
+static void filled(struct event_io *io, int mask) {
+    struct slot_offer *offer = container_of(io, struct slot_offer, filled);
+    announce(offer);
+    offer->advanced(offer->context);
+}
+
+int slot_offer_open(struct slot_offer *offer) {
+    size_t size;
+    void *memory = pull_arena_memory(offer->arena, &size);
+    enum rdma_window_use use = is_sealed(offer->job) ? RDMA_WINDOW_OFFERED_SEALED : RDMA_WINDOW_OFFERED;
+    int result = rdma_window_open(offer->job->client->conn, use, memory, size, &offer->window);
+    if (result < 0) return result;
+    return event_io_set(server.loop, &offer->filled, pull_arena_fd(offer->arena), EVENT_READ, filled);
+}
+
+bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
+    if (count <= 0 || (uint64_t)count <= offer->taken || (uint64_t)count > offer->announced) return false;
+    offer->taken = (uint64_t)count;
+    pull_arena_release(offer->arena, offer->taken);
+    announce(offer);
+    offer->advanced(offer->context);
+    return true;
+}
+
+void slot_offer_hold(struct slot_offer *offer, bool held) {
+    offer->held = held;
+    if (!held) announce(offer);
+}
+bool slot_offer_is_held(const struct slot_offer *offer) {
+    return offer->held;
+}
+
+bool slot_offer_good(const struct slot_offer *offer) {
+    return !offer->damaged;
+}
+
+bool slot_offer_is_done(const struct slot_offer *offer) {
+    return offer->complete && offer->taken == offer->published;
+}
+
+/* Unmapping takes a millisecond for 3 MiB, so a background thread does it. */
+static void free_arena(void *arena) {
+    pull_arena_free(arena);
+}
+
+void slot_offer_withdraw(struct slot_offer *offer) {
+    if (!offer) return;
+    rdma_window_close(&offer->window);
+    if (offer->filled.mask) event_io_remove(server.loop, &offer->filled);
+}
+
+void slot_offer_free(struct slot_offer *offer) {
+    if (!offer) return;
+    slot_offer_withdraw(offer);
+    background_submit(BACKGROUND_LAZY_FREE, free_arena, offer->arena);
+    mem_free(offer);
+}
+
+/* --- In the child --- */
+
+static void child_idle(void) {
+    child_report(child_reported_keys()); /* exits if the server has exited */
+}
+
+char *slot_offer_begin(struct slot_offer *offer, size_t *size) {
+    static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
+    return pull_arena_begin(offer->arena, &writer, size);
+}
+int slot_offer_publish(struct slot_offer *offer, size_t len) {
+    return pull_arena_publish(offer->arena, len);
+}
+int slot_offer_finish(struct slot_offer *offer) {
+    return pull_arena_finish(offer->arena);
+}
