@@ -232,7 +232,15 @@ static bool owns(void) {
 static void elected(void) {
     cluster_mandated(this_cluster, cluster_now());
 }
-static const struct sync_host shard_host = {.owns = owns, .elected = elected};
+static const char *address(const char *node_id, int *port) {
+    struct node_id id;
+    memcpy(id.text, node_id, NODE_ID_LEN);
+    const struct cluster_node *node = nodes_find(&this_cluster->nodes, &id);
+    if (!node) return "";
+    *port = tls_for_replication() ? node->tls_port : node->port;
+    return node->address;
+}
+static const struct sync_host shard_host = {.owns = owns, .elected = elected, .address = address};
 
 void effects_start(void) {
     starting = true;

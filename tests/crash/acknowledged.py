@@ -497,7 +497,8 @@ class Era:
                 raise AssertionError("the group does not form")
             kind = ClusterLoad if self.options.cluster else Load
             self.loads = [kind(self, client) for client in range(CLIENTS)]
-            self.subscribers = [] if self.group.genuine or self.options.cluster else [Subscriber(self, server) for server in range(SERVERS)]
+            quiet = self.group.genuine or self.options.cluster
+            self.subscribers = [] if quiet else [Subscriber(self, server) for server in range(SERVERS)]
             for thread in self.loads + self.subscribers:
                 thread.start()
             for number in numbers:

@@ -1,5 +1,5 @@
-"""acknowledged_cluster.py: a cluster with synchronous replication for tests/crash/acknowledged --cluster: three shards of
-three servers, and its faults.
+"""acknowledged_cluster.py: a cluster with synchronous replication for tests/crash/acknowledged --cluster: three shards
+of three servers, and its faults.
 
 Clients connect to the servers themselves. The servers reach each other through two proxies before each of them, one for
 replication and commands and one for the bus, which are what it announces. With links over RDMA only the bus is cut."""
@@ -116,15 +116,18 @@ class Cluster:
         return []
 
     def describe(self):
+        views = {}
+        for number in range(NODES):
+            views.setdefault(str(sorted(self.view(number).items())), []).append(number)
+        for view, numbers in views.items():
+            self.note(f"servers {numbers} see {view}")
         names = ["role", "sync_replication", "sync_obstacle", "master_link_status", "sync_term", "sync_promised_term",
                  "sync_data_is_current", "sync_in_sync_replicas", "sync_members", "sync_set_changes",
                  "sync_prepared_offset", "sync_committed_offset"]
         for number in range(NODES):
             fields = self.fields(number)
-            self.note(f"server {number} ({self.ids[number].decode()[:8] if self.ids else ''}): " +
+            self.note(f"server {number} ({self.ids[number][:8] if self.ids else ''}): " +
                       " ".join(f"{name}={fields[name]}" for name in names if name in fields))
-            for name, seen in self.view(number).items():
-                self.note(f"    {name[:8]} {seen}")
 
     # --- Repairing
 

@@ -100,7 +100,7 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         wait_for_condition 20000 {[catch {n $new set $key new} reply] == 0 && $reply eq "OK"}
         node_resume 5
         set reply [answer 5 get $key]
-        assert {$reply eq "closed" || [string match "-MOVED*" $reply] || [string match "-NOSYNCREPLICAS*" $reply]} $reply
+        assert {$reply eq "closed" || [regexp {^-(MOVED|NOSYNCREPLICAS) } $reply]} $reply
         wait_for_condition 20000 {![is_primary 5]}
         wait_sync_ready $new 2 3
         assert_equal new [read_acknowledged $key]

@@ -398,6 +398,8 @@ static const struct cluster_effects sim_effects = {.facts = effect_facts,
                                                    .pause_writes = effect_pause_writes,
                                                    .resume_writes = effect_resume_writes};
 
+static const struct cluster_effects *sim_uses = &sim_effects; /* of machines that start */
+
 static struct cluster_settings sim_settings(int64_t node_timeout_ms) {
     return (struct cluster_settings){.node_timeout_ms = node_timeout_ms,
                                      .manual_failover_timeout_ms = 5000,
@@ -438,12 +440,11 @@ static void sim_start(struct sim_machine *machine) {
         const char *error = "";
         if (!nodes_file_parse(memory_output_slice(&machine->durable.file), false, NULL, NULL, &file, &file_error))
             sim_fail(sim, "machine %u: line %zu: %s", machine->index, file_error.number, file_error.reason);
-        machine->cluster =
-            cluster_new_from(&file, &machine->settings, &sim_effects, machine, sim_time(machine), &error);
+        machine->cluster = cluster_new_from(&file, &machine->settings, sim_uses, machine, sim_time(machine), &error);
         nodes_file_free(&file);
         if (!machine->cluster) sim_fail(sim, "machine %u: %s", machine->index, error);
     } else {
-        machine->cluster = cluster_new(&machine->settings, &sim_effects, machine, sim_time(machine));
+        machine->cluster = cluster_new(&machine->settings, sim_uses, machine, sim_time(machine));
     }
     sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + sim_below(sim, sim->first_tick_ms),
                                      .kind = SIM_TICK,

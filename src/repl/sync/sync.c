@@ -586,10 +586,12 @@ static void link_replicas(int64_t now_ms) {
         }
         char host[SYNC_HOST_MAX + 1] = "";
         struct slice address = replica_address(replica);
-        bool valid = sync_host_is_valid(address) && replica->port > 0 && replica->port <= 65535;
+        int port = replica->port;
+        if (sync_host && replica->node_id[0]) address = slice_of(sync_host->address(replica->node_id, &port));
+        bool valid = sync_host_is_valid(address) && port > 0 && port <= 65535;
         if (valid) snprintf(host, sizeof host, "%.*s", (int)address.len, address.data);
         replica->sync_linked = true;
-        sync_who_peer_linked(&sync_who, replica->sync, host, valid ? replica->port : 0, now_ms);
+        sync_who_peer_linked(&sync_who, replica->sync, host, valid ? port : 0, now_ms);
         sync_replica_acked(replica);
     }
 }

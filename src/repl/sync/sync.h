@@ -67,6 +67,8 @@ bool sync_stands(void); /* it is a candidate, or a primary that does not lead */
 struct sync_host {
     bool (*owns)(void);    /* this server is the primary of its shard for the cluster */
     void (*elected)(void); /* its shard has elected this replica */
+    /* Where other nodes reach this one; host "": not known. The host is valid until the next turn of the loop. */
+    const char *(*address)(const char *node_id, int *port);
 };
 extern const struct sync_host *sync_host; /* NULL: no cluster mode */
 bool sync_is_elected(void);               /* it may lead, or does */

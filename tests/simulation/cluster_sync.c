@@ -1,0 +1,252 @@
+/* A cluster with synchronous replication in virtual time: three shards of three machines, each of them a machine of
+ * cluster_simulator.h and a server of sync_simulator.h. Clients write to and read from whichever server owns its
+ * shard's slots and leads the shard. Run by hand:
+ *
+ *     tests/simulation/run --sync --seeds 1-1000
+ *     tests/simulation/run --sync --seed 17       one, with its history
+ *
+ * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
+ * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
+ * Checked all the time: what both simulators check, so no acknowledged write is lost and no stale read answered. At the
+ * end all machines agree, and the shards of these seeds acknowledge writes again. */
+#include "cluster_simulator.h"
+#include "sync_simulator.h"
+
+enum { SHARDS = 3, COPIES = 3, MACHINES = SHARDS * COPIES, FAULTS = 25 };
+
+static struct sim cluster_sim;
+
+static struct node *server_of(void *context) {
+    return &world.nodes[((struct sim_machine *)context)->index];
+}
+
+/* --- The machine's effects on its server: src/cluster/effects.c does the same --- */
+
+static void server_facts(void *context, struct cluster_facts *facts) {
+    struct node *node = server_of(context);
+    effect_facts(context, facts);
+    facts->offset = (uint64_t)node->len + 1;
+    facts->primary_link_up = node->link;
+    facts->bound = true;
+}
+
+static void server_goes_to(struct node *node, int primary) {
+    node->replica = true;
+    node->follows = primary;
+    if (node->up) follow(node, primary);
+}
+
+static void server_follow(void *context, const struct cluster_node *primary, bool same_shard) {
+    int index = sim_index(primary->address);
+    effect_follow(context, primary, same_shard);
+    if (index >= 0) server_goes_to(server_of(context), index);
+}
+
+static void server_lead(void *context, bool same_shard) {
+    struct node *node = server_of(context);
+    effect_lead(context, same_shard);
+    if (node->who.status == SYNC_ELECTED)
+        sync_who_lead(&node->who, world.now);
+    else
+        promote(node);
+}
+
+static enum cluster_mandate server_mandate(void *context) {
+    switch (server_of(context)->who.status) {
+    case SYNC_FOLLOWING: return MANDATE_NONE;
+    case SYNC_ELECTED:
+    case SYNC_LEADING: return MANDATE_HELD;
+    default: return MANDATE_ASKED;
+    }
+}
+
+static void server_stand(void *context, bool forced) {
+    struct node *node = server_of(context);
+    if (forced || (!sync_who_cannot_stand(&node->who) && world.now >= node->who.polite_ms)) promote(node);
+}
+
+static void server_stand_back(void *context) {
+    const struct sim_machine *machine = context;
+    const struct cluster_node *primary = machine->cluster->myself->primary;
+    if (sim_index(primary->address) >= 0) server_goes_to(server_of(context), sim_index(primary->address));
+}
+
+static struct sim_machine *machine_of(const struct node *node) {
+    return &cluster_sim.machines[node->index];
+}
+static void server_elected(struct node *node) {
+    struct sim_machine *machine = machine_of(node);
+    if (node_is_primary(machine->cluster->myself))
+        sync_who_lead(&node->who, world.now);
+    else
+        cluster_mandated(machine->cluster, sim_time(machine));
+}
+static bool server_serves(const struct node *node) {
+    return sim_serves(&cluster_sim, node->index, cluster_sim.first_slot[node->shard]);
+}
+
+/* --- Both together --- */
+
+static void run_both(int64_t ms) {
+    for (int64_t end = world.now + ms; world.now < end;) {
+        sim_run(&cluster_sim, STEP_MS);
+        step();
+    }
+}
+
+static void start(unsigned index) {
+    struct node *node = &world.nodes[index];
+    node->replica = false;
+    node->follows = -1;
+    sim_start(&cluster_sim.machines[index]);
+    node_start(node);
+}
+
+static bool may_lose_data(const struct node *node) {
+    if (world.seed % 10 == 0) return true;
+    for (unsigned i = node->shard; i < MACHINES; i += SHARDS)
+        if (i != node->index && !(world.nodes[i].up && world.nodes[i].who.sure)) return false;
+    return true;
+}
+
+static void heal(void) {
+    memset(world.cut, 0, sizeof world.cut);
+    memset(cluster_sim.group, 0, sizeof cluster_sim.group);
+}
+
+static void cut_off_some(void) {
+    unsigned alone = below(2) ? (unsigned)below(MACHINES) : MACHINES;
+    for (unsigned i = 0; i < MACHINES; i++) cluster_sim.group[i] = alone < MACHINES ? i == alone : below(3) == 0;
+    for (unsigned a = 0; a < MACHINES; a++)
+        for (unsigned b = 0; b < MACHINES; b++) world.cut[a][b] = cluster_sim.group[a] != cluster_sim.group[b];
+    for (unsigned i = 0; i < MACHINES; i++) /* connections over the cut end after a while */
+        if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
+}
+
+static void any_fault(int64_t timeout) {
+    struct node *node = &world.nodes[below(MACHINES)];
+    struct sim_machine *machine = machine_of(node);
+    switch (below(8)) {
+    case 0:
+    case 1:
+        if (!node->up || !may_lose_data(node)) break;
+        node_crash(node, true);
+        sim_crash(machine);
+        break;
+    case 2:
+    case 3:
+        if (!node->up) start(node->index);
+        break;
+    case 4:
+        if (!node->up) break;
+        sim_freeze(machine, (int64_t)below((uint64_t)timeout * 3));
+        node->frozen_until = world.now + machine->frozen_until_ms - cluster_sim.now_ms;
+        break;
+    case 5: cut_off_some(); break;
+    case 6: heal(); break;
+    case 7: {
+        static const enum failover_kind kinds[] = {FAILOVER_NORMAL, FAILOVER_NORMAL, FAILOVER_FORCE, FAILOVER_TAKEOVER};
+        enum failover_kind kind = kinds[below(4)];
+        if (!runs(node)) break;
+        cluster_sim.no_single_owner |= kind == FAILOVER_TAKEOVER; /* an epoch without consensus */
+        note((int)node->index, "CLUSTER FAILOVER %d", (int)kind);
+        cluster_failover(machine->cluster, kind, "test", sim_time(machine));
+        cluster_flush(machine->cluster, sim_time(machine));
+    }
+    }
+    memset(cluster_sim.minority_since_ms, 0, sizeof cluster_sim.minority_since_ms);
+    memset(cluster_sim.double_since_ms, 0, sizeof cluster_sim.double_since_ms);
+}
+
+static unsigned acknowledged_of(unsigned shard) {
+    unsigned count = 0;
+    for (uint32_t i = 0; i < world.acknowledged_count; i++)
+        count += world.shard_of[world.acknowledged_list[i]] == shard;
+    return count;
+}
+
+static void begin(uint64_t seed, int64_t timeout) {
+    world_begin(seed, MACHINES, 1);
+    world.elected = server_elected;
+    world.serves = server_serves;
+    for (unsigned i = 0; i < MACHINES; i++) {
+        world.nodes[i].shard = i % SHARDS;
+        world.nodes[i].up = false;
+    }
+    sim_init(&cluster_sim, seed, MACHINES, timeout);
+    for (unsigned i = 0; i < MACHINES; i++) {
+        struct sim_machine *machine = &cluster_sim.machines[i];
+        machine->settings.fast_failover = seed & 1;
+        machine->settings.allow_replica_migration = false;
+        cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+        world.nodes[i].has_file = false;
+        world.nodes[i].replica = false;
+        world.nodes[i].follows = -1;
+        node_start(&world.nodes[i]);
+        char group[SYNC_ID_LEN + 1];
+        snprintf(group, sizeof group, "%040u", i);
+        if (i < SHARDS) sync_who_found(&world.nodes[i].who, group, world.now);
+    }
+    sim_build(&cluster_sim, SHARDS, 60000 + 4 * timeout);
+    run_both(4000);
+}
+
+static unsigned reads, writes, elections, seeds;
+
+static void run_one(uint64_t seed) {
+    static const int64_t timeouts[] = {1000, 2000, 5000};
+    int64_t timeout = timeouts[seed % 3];
+    begin(seed, timeout);
+    cluster_sim.latency_ms = below(3) ? 3 : 50;
+    cluster_sim.break_one_in = below(2) ? 0 : 200;
+    cluster_sim.lose_one_in = below(3) ? 0 : 50;
+    for (unsigned i = 0; i < FAULTS; i++) {
+        any_fault(timeout);
+        run_both((int64_t)below((uint64_t)timeout * (i % 5 ? 1 : 4)));
+    }
+    note(-1, "no more faults");
+    cluster_sim.break_one_in = cluster_sim.lose_one_in = 0;
+    heal();
+    for (unsigned i = 0; i < MACHINES; i++) {
+        cluster_sim.machines[i].frozen_until_ms = 0;
+        world.nodes[i].frozen_until = 0;
+        if (!world.nodes[i].up) start(i);
+    }
+    unsigned before[SHARDS];
+    for (unsigned i = 0; i < SHARDS; i++) before[i] = acknowledged_of(i);
+    const char *why = "";
+    for (int64_t waited = 0; why; waited += 500) {
+        run_both(500);
+        why = sim_disagreement(&cluster_sim);
+        for (unsigned i = 0; !why && seed % 10 && i < SHARDS; i++)
+            if (acknowledged_of(i) == before[i]) why = "a shard acknowledges nothing";
+        if (why && waited > 10 * timeout + 60000) sim_fail(&cluster_sim, "after the faults: %s", why);
+    }
+    reads += world.reads;
+    writes += world.acknowledged_count;
+    elections += cluster_sim.elections;
+    seeds++;
+    sim_free(&cluster_sim);
+}
+
+int main(int argc, char **argv) {
+    static struct cluster_effects effects;
+    unsigned long long first = 1, last = 100;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        int read = sscanf(argv[i + 1], "%llu-%llu", &first, &last);
+        if (read < 2) last = first;
+        world.verbose = strcmp(argv[i], "--seed") == 0;
+    }
+    log_level = LOG_LEVEL_NOTICE;
+    effects = sim_effects;
+    effects.facts = server_facts;
+    effects.follow = server_follow;
+    effects.lead = server_lead;
+    effects.mandate = server_mandate;
+    effects.stand = server_stand;
+    effects.stand_back = server_stand_back;
+    sim_uses = &effects;
+    for (uint64_t seed = first; seed <= last; seed++) run_one(seed);
+    printf("%u seeds: %u failovers, %u acknowledged writes, %u reads checked\n", seeds, elections, writes, reads);
+    return 0;
+}

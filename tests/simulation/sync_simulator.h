@@ -1,0 +1,581 @@
+/* sync_simulator.h: servers with synchronous replication (src/repl/sync/sync_who.h) in virtual time, with faults.
+ *
+ * Each server has a log of writes and sets, a disk that forgets what is not durable yet, a link to a primary, and
+ * clients. Servers crash and lose a part of their log, start without their files, freeze, and are cut off from each
+ * other; messages take time. One seed determines everything. Servers of several shards may share a world.
+ *
+ * Checked: a primary that begins to lead, and each read that a primary answers, have all writes of their shard that
+ * were acknowledged before; no two primaries lead in one term. A violation ends the program. */
+#ifndef TESTS_SIMULATION_SYNC_SIMULATOR_H
+#define TESTS_SIMULATION_SYNC_SIMULATOR_H
+#include "lib/system/memory.h"
+#include "repl/sync/sync_when.h"
+#include "repl/sync/sync_who.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NODES_MAX = 9,
+    ENTRIES_MAX = 60000,
+    EVENTS_MAX = 4096,
+    TICKETS_MAX = 512,
+    STEP_MS = 5,
+    LEASE = 1000,
+    LEASE_COUNTED = 750,
+    ABSENT = 4000
+};
+
+struct entry {
+    uint32_t value; /* of a write; 0: a set */
+    uint32_t set;
+};
+struct node {
+    unsigned index, shard;
+    bool up;
+    int64_t frozen_until;
+    struct sync_who who;
+    struct sync_when when;
+    /* The disk. */
+    bool has_file;
+    struct sync_state durable;
+    struct {
+        struct sync_state state;
+        uint64_t ticket;
+        int64_t due;
+    } tickets[TICKETS_MAX];
+    unsigned ticket_count;
+    uint64_t next_ticket;
+    /* The data. */
+    struct entry *log;
+    int64_t len;
+    /* The link. */
+    bool replica;
+    int follows;      /* index; -1: none */
+    bool link;        /* up, as this end sees it */
+    unsigned link_of; /* number of the link: what arrives from an older one is dropped */
+    int64_t retry, copy_until, copy_len;
+    struct entry *copy;
+    int64_t lag; /* entries that it is behind */
+    struct {
+        bool up;
+        unsigned number;
+        int64_t lost_at; /* when this end notices that the link is down */
+    } peers[NODES_MAX];
+    int64_t lease_until;
+    uint32_t shown; /* writes up to this one were shown to readers: see check_shown() */
+    unsigned life;
+    uint64_t leads_term;
+};
+enum kind { ACK, STORED, ASK, VOTE };
+struct message {
+    enum kind kind;
+    int from, to;
+    unsigned life_to, link;
+    int64_t due, offset;
+    struct sync_term term;
+    uint64_t version;
+    struct sync_ask ask;
+    struct sync_vote vote;
+};
+static struct world {
+    unsigned count, replicas;
+    int64_t now;
+    uint64_t random, seed;
+    bool verbose;
+    struct node nodes[NODES_MAX];
+    bool cut[NODES_MAX][NODES_MAX];
+    struct message *messages;
+    unsigned message_count;
+    struct sync_set *sets;
+    unsigned set_count;
+    uint32_t next_value;
+    bool *acknowledged; /* of each value */
+    uint32_t acknowledged_count;
+    uint32_t acknowledged_list[ENTRIES_MAX];
+    unsigned links, leads, reads;
+    struct sync_term terms[4096];
+    unsigned term_count;
+    bool loss_accepted;
+    uint8_t shard_of[ENTRIES_MAX]; /* of each value */
+    /* Of a cluster; NULL: every server that leads serves, and a server that is elected leads. */
+    bool (*serves)(const struct node *node);
+    void (*elected)(struct node *node);
+} world;
+
+static uint64_t below(uint64_t bound) {
+    world.random ^= world.random << 13;
+    world.random ^= world.random >> 7;
+    world.random ^= world.random << 17;
+    return world.random % bound;
+}
+
+static void note(int node, const char *format, ...) {
+    va_list args;
+    if (!world.verbose) return;
+    printf("%8lld %2d ", (long long)world.now, node);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+static void violated(const char *what, int node) {
+    printf("seed %llu: %s (node %d at %lld ms)\n", (unsigned long long)world.seed, what, node, (long long)world.now);
+    fflush(stdout);
+    exit(1);
+}
+
+static bool reachable(int a, int b) {
+    return !world.cut[a][b];
+}
+static bool runs(const struct node *node) {
+    return node->up && world.now >= node->frozen_until;
+}
+
+/* --- Checks --- */
+
+static void check_has_all(const struct node *node, const char *what) {
+    static bool has[ENTRIES_MAX];
+    memset(has, 0, world.next_value * sizeof *has);
+    for (int64_t i = 0; i < node->len; i++)
+        if (node->log[i].value) has[node->log[i].value] = true;
+    for (uint32_t i = 0; i < world.acknowledged_count; i++)
+        if (world.shard_of[world.acknowledged_list[i]] == node->shard && !has[world.acknowledged_list[i]])
+            violated(what, (int)node->index);
+}
+
+/* --- Effects --- */
+
+static struct message *message(enum kind kind, int from, int to) {
+    if (world.message_count == EVENTS_MAX) violated("too many messages", from);
+    struct message *new = &world.messages[world.message_count++];
+    memset(new, 0, sizeof *new);
+    new->kind = kind;
+    new->from = from;
+    new->to = to;
+    new->life_to = world.nodes[to].life;
+    new->due = world.now + 1 + (int64_t)below(below(20) ? 5 : 400);
+    return new;
+}
+
+static uint64_t does_save(void *context, const struct sync_state *state) {
+    struct node *node = context;
+    if (node->ticket_count == TICKETS_MAX) violated("too many saves", (int)node->index);
+    int64_t due = world.now + 1 + (int64_t)below(below(10) ? 10 : 600);
+    if (node->ticket_count && node->tickets[node->ticket_count - 1].due > due)
+        due = node->tickets[node->ticket_count - 1].due;
+    node->tickets[node->ticket_count].state = *state;
+    node->tickets[node->ticket_count].ticket = ++node->next_ticket;
+    node->tickets[node->ticket_count++].due = due;
+    return node->next_ticket;
+}
+static int64_t does_offset(void *context) {
+    return ((struct node *)context)->len;
+}
+static void does_ask(void *context, const struct sync_member *member, const struct sync_ask *ask) {
+    struct node *node = context;
+    int to = member->port - 1;
+    if (to < 0 || to >= (int)world.count || below(10) == 0) return;
+    message(ASK, (int)node->index, to)->ask = *ask;
+}
+static void link_down(struct node *node) {
+    if (!node->link) return;
+    node->link = false;
+    node->copy_until = 0;
+    sync_who_link_lost(&node->who);
+    struct node *primary = &world.nodes[node->follows];
+    if (primary->peers[node->index].up)
+        primary->peers[node->index].lost_at = world.now + 1 + (int64_t)below(below(3) ? 20 : 3000);
+}
+static void does_unfollow(void *context) {
+    link_down(context);
+}
+static void does_copy_from(void *context, const struct sync_member *member) {
+    struct node *node = context;
+    link_down(node);
+    node->replica = true;
+    node->follows = member->port - 1;
+    node->retry = world.now;
+}
+static void append(struct node *node, struct entry entry) {
+    if (node->len == ENTRIES_MAX) violated("the log is full", (int)node->index);
+    node->log[node->len++] = entry;
+}
+static void does_lead(void *context) {
+    struct node *node = context;
+    link_down(node);
+    node->replica = false;
+    node->follows = -1;
+    sync_when_reset(&node->when);
+    node->lease_until = 0;
+    world.leads++;
+    note((int)node->index, "leads term %llu with %lld entries", (unsigned long long)node->who.standing.number,
+         (long long)node->len);
+    for (unsigned i = 0; i < world.term_count; i++)
+        if (sync_term_compare(&world.terms[i], &node->who.standing) == 0)
+            violated("a term has begun twice", (int)node->index);
+    if (world.term_count < 4096) world.terms[world.term_count++] = node->who.standing;
+    if (!world.loss_accepted) check_has_all(node, "a new primary lacks an acknowledged write");
+    for (unsigned i = 0; i < NODES_MAX; i++) node->peers[i].up = false;
+    sync_when_mark(&node->when, (uint64_t)node->len + 1, node->len, (uint64_t)world.now);
+}
+static void does_stand_down(void *context) {
+    struct node *node = context;
+    note((int)node->index, "stands down");
+    sync_when_reset(&node->when);
+    node->lease_until = 0;
+    for (unsigned i = 0; i < world.count; i++) {
+        struct node *other = &world.nodes[i];
+        if (other->link && other->follows == (int)node->index) link_down(other);
+        node->peers[i].up = false;
+    }
+}
+static void does_send_set(void *context, const struct sync_set *set) {
+    if (world.set_count == 8192) violated("too many sets", -1);
+    world.sets[world.set_count] = *set;
+    append(context, (struct entry){.set = world.set_count++});
+}
+static void does_say_stored(void *context, const struct sync_set *set) {
+    struct node *node = context;
+    if (!node->link) return;
+    struct message *say = message(STORED, (int)node->index, node->follows);
+    say->link = node->link_of;
+    say->term = set->term;
+    say->version = set->version;
+}
+static void does_committed(void *context, int64_t offset) {
+    struct node *node = context;
+    int64_t from = node->when.committed < 0 ? 0 : node->when.committed;
+    if (sync_when_commit(&node->when, offset)) node->lease_until = (int64_t)node->when.lease_from + LEASE_COUNTED;
+    /* Only its own clients wait: writes of this node's term. Writes of earlier terms have lost their clients. */
+    for (int64_t i = from; i < offset && i < node->len; i++) {
+        uint32_t value = node->log[i].value;
+        /* With fewer members than a commit needs only the server itself writes (expiry), and nobody sees it. */
+        if (!value || world.acknowledged[value] || node->who.state.set.now.count <= (int)world.replicas) continue;
+        world.acknowledged[value] = true;
+        world.acknowledged_list[world.acknowledged_count++] = value;
+    }
+}
+static void does_elected(void *context) {
+    world.elected(context);
+}
+static void does_log(void *context, const char *text) {
+    note((int)((struct node *)context)->index, "%s", text);
+}
+static const struct sync_effects world_effects = {.save = does_save,
+                                                  .offset = does_offset,
+                                                  .ask = does_ask,
+                                                  .unfollow = does_unfollow,
+                                                  .copy_from = does_copy_from,
+                                                  .lead = does_lead,
+                                                  .stand_down = does_stand_down,
+                                                  .send_set = does_send_set,
+                                                  .say_stored = does_say_stored,
+                                                  .committed = does_committed,
+                                                  .elected = does_elected,
+                                                  .log = does_log};
+
+/* --- Nodes --- */
+
+static void fresh_id(const struct node *node, char id[static SYNC_ID_LEN + 1]) {
+    snprintf(id, SYNC_ID_LEN + 1, "%08x%032x", (unsigned)below(UINT32_MAX), node->index);
+}
+
+static void node_start(struct node *node) {
+    char id[SYNC_ID_LEN + 1];
+    fresh_id(node, id);
+    struct sync_settings settings = {.replicas = (int)world.replicas,
+                                     .eligible = true,
+                                     .waits = world.elected != NULL,
+                                     .lease_ms = LEASE,
+                                     .absent_ms = ABSENT};
+    node->up = true;
+    node->life++;
+    node->frozen_until = 0;
+    node->ticket_count = 0;
+    node->next_ticket = 0;
+    node->link = false;
+    node->copy_until = 0;
+    node->lease_until = 0;
+    sync_when_reset(&node->when);
+    sync_who_init(&node->who, &settings, &world_effects, node, node->has_file ? &node->durable : NULL, id, world.now);
+    if (!node->replica && node->who.state.group[0]) sync_who_depose(&node->who, world.now);
+}
+
+static void node_crash(struct node *node, bool disk) {
+    note((int)node->index, disk ? "crashes" : "crashes and loses its files");
+    node->up = false;
+    link_down(node);
+    for (unsigned i = 0; i < world.count; i++) {
+        struct node *other = &world.nodes[i];
+        if (other->link && other->follows == (int)node->index) link_down(other);
+        node->peers[i].up = false;
+    }
+    node->len = disk && below(3) ? (int64_t)below((uint64_t)node->len + 1) : 0;
+    if (!disk) node->has_file = false;
+}
+
+static void disk_step(struct node *node) {
+    unsigned done = 0;
+    while (done < node->ticket_count && node->tickets[done].due <= world.now) done++;
+    if (!done) return;
+    node->durable = node->tickets[done - 1].state;
+    node->has_file = true;
+    uint64_t ticket = node->tickets[done - 1].ticket;
+    memmove(node->tickets, node->tickets + done, (node->ticket_count - done) * sizeof *node->tickets);
+    node->ticket_count -= done;
+    if (runs(node)) sync_who_saved(&node->who, ticket, world.now);
+}
+
+static bool is_prefix(const struct node *a, const struct node *b) {
+    if (a->len > b->len) return false;
+    return memcmp(a->log, b->log, (size_t)a->len * sizeof *a->log) == 0;
+}
+
+static void try_link(struct node *node) {
+    struct sync_hello hello;
+    struct sync_welcome welcome;
+    if (node->link || node->follows < 0 || world.now < node->retry) return;
+    node->retry = world.now + 200;
+    struct node *primary = &world.nodes[node->follows];
+    if (primary == node || !runs(primary) || !reachable((int)node->index, node->follows)) return;
+    sync_who_hello(&node->who, &hello);
+    if (sync_who_hello_from(&primary->who, &hello, world.now, &welcome)) return;
+    if (sync_who_welcomed(&node->who, &welcome, world.now)) return;
+    node->link = true;
+    node->link_of = ++world.links;
+    node->lag = (int64_t)below(3) ? 0 : (int64_t)below(40);
+    if (!is_prefix(node, primary)) {
+        note((int)node->index, "copies from %d", node->follows);
+        sync_who_data_lost(&node->who);
+        node->len = 0;
+        node->copy_until = world.now + 1 + (int64_t)below(500);
+        node->copy_len = primary->len;
+        memcpy(node->copy, primary->log, (size_t)primary->len * sizeof *node->copy);
+    }
+    if (!welcome.leads) return;
+    primary->peers[node->index].number = node->link_of;
+    primary->peers[node->index].lost_at = 0;
+    if (node->copy_until) return;
+    primary->peers[node->index].up = true;
+    sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
+}
+
+static void replicate(struct node *node) {
+    if (!node->link) return;
+    struct node *primary = &world.nodes[node->follows];
+    if (!runs(primary) || !reachable((int)node->index, node->follows)) return;
+    if (node->copy_until) {
+        if (world.now < node->copy_until) return;
+        node->copy_until = 0;
+        node->len = node->copy_len;
+        memcpy(node->log, node->copy, (size_t)node->len * sizeof *node->copy);
+        if (node->who.link_leads && primary->who.status == SYNC_LEADING) {
+            struct sync_hello hello;
+            sync_who_hello(&node->who, &hello);
+            primary->peers[node->index].up = true;
+            sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
+        }
+        sync_who_advanced(&node->who);
+    }
+    if (below(4) == 0) return;
+    int64_t to = primary->len - (below(3) ? 0 : node->lag);
+    bool moved = node->len < to;
+    while (node->len < to && node->link) {
+        struct entry entry = primary->log[node->len];
+        append(node, entry);
+        if (!entry.value) sync_who_got_set(&node->who, &world.sets[entry.set], world.now);
+    }
+    if (!node->link) return;
+    sync_who_advanced(&node->who);
+    if (!moved || !node->who.link_leads) return;
+    sync_who_acknowledges(&node->who, world.now);
+    struct message *ack = message(ACK, (int)node->index, node->follows);
+    ack->offset = node->len;
+    ack->link = node->link_of;
+}
+
+static void deliver(struct message *msg) {
+    struct node *to = &world.nodes[msg->to], *from = &world.nodes[msg->from];
+    bool current = to->peers[msg->from].up && to->peers[msg->from].number == msg->link;
+    switch (msg->kind) {
+    case ACK:
+        if (current) sync_who_peer_acked(&to->who, from->who.state.id, msg->offset);
+        break;
+    case STORED:
+        if (current) sync_who_peer_stored(&to->who, from->who.state.id, &msg->term, msg->version);
+        break;
+    case ASK: {
+        struct message *reply = message(VOTE, msg->to, msg->from);
+        sync_who_asked(&to->who, &msg->ask, world.now, &reply->vote);
+        break;
+    }
+    case VOTE: sync_who_voted(&to->who, &msg->vote, world.now); break;
+    }
+}
+
+static void messages_step(void) {
+    for (unsigned i = 0; i < world.message_count;) {
+        struct message msg = world.messages[i];
+        struct node *to = &world.nodes[msg.to];
+        if (msg.due > world.now || (to->up && !runs(to))) {
+            i++;
+            continue;
+        }
+        memmove(world.messages + i, world.messages + i + 1, (world.message_count - i - 1) * sizeof msg);
+        world.message_count--;
+        if (!to->up || to->life != msg.life_to || !reachable(msg.from, msg.to)) continue;
+        deliver(&msg);
+        i = 0;
+    }
+}
+
+static void clients_step(struct node *node) {
+    if (node->who.status != SYNC_LEADING) return;
+    bool serves = !world.serves || world.serves(node);
+    if (serves && world.now < node->lease_until && sync_who_writable(&node->who) &&
+        below(3) == 0) { /* a read, also before the messages that wait */
+        world.reads++;
+        check_has_all(node, "a primary answers a stale read");
+    }
+    bool heartbeat = world.now % 200 < STEP_MS;
+    if (!heartbeat && (!serves || !sync_who_writable(&node->who) || below(3))) return;
+    if (world.next_value == ENTRIES_MAX - 1) return;
+    world.shard_of[world.next_value] = (uint8_t)node->shard;
+    append(node, (struct entry){.value = world.next_value++});
+    sync_when_mark(&node->when, (uint64_t)node->len, node->len, (uint64_t)world.now);
+}
+
+static void step(void) {
+    world.now += STEP_MS;
+    for (unsigned i = 0; i < world.count; i++)
+        if (runs(&world.nodes[i])) clients_step(&world.nodes[i]);
+    for (unsigned i = 0; i < world.count; i++)
+        if (world.nodes[i].up) disk_step(&world.nodes[i]);
+    messages_step();
+    for (unsigned i = 0; i < world.count; i++) {
+        struct node *node = &world.nodes[i];
+        if (!runs(node)) continue;
+        for (unsigned j = 0; j < world.count; j++) {
+            if (!node->peers[j].up || !node->peers[j].lost_at || world.now < node->peers[j].lost_at) continue;
+            node->peers[j].up = false;
+            node->peers[j].lost_at = 0;
+            sync_who_peer_unlinked(&node->who, world.nodes[j].who.state.id, world.now);
+        }
+        if (node->replica) try_link(node);
+        replicate(node);
+        sync_who_tick(&node->who, world.now);
+    }
+}
+
+static void run(int64_t ms) {
+    for (int64_t end = world.now + ms; world.now < end;) step();
+}
+
+/* --- The outsider --- */
+
+static void follow(struct node *node, int primary) {
+    if (!node->up || (int)node->index == primary) return;
+    note((int)node->index, "is told to follow %d", primary);
+    link_down(node);
+    sync_who_follow(&node->who, world.now);
+    node->replica = true;
+    node->follows = primary;
+    node->retry = world.now;
+}
+
+static void promote(struct node *node) {
+    if (!node->up) return;
+    note((int)node->index, "is told to lead");
+    link_down(node);
+    if (sync_who_stand(&node->who, world.now)) note((int)node->index, "cannot");
+}
+
+static int newest_leader(void) {
+    int best = -1;
+    for (unsigned i = 0; i < world.count; i++) {
+        const struct node *node = &world.nodes[i];
+        if (!node->up || node->who.status != SYNC_LEADING) continue;
+        if (best < 0 || sync_term_compare(&node->who.standing, &world.nodes[best].who.standing) > 0) best = (int)i;
+    }
+    return best;
+}
+
+/* After too many crashes at a time nobody can lead, and nothing more would happen. One seed in ten allows them. */
+static inline bool may_crash(const struct node *node) {
+    if (world.seed % 10 == 0 || !node->who.sure) return true;
+    unsigned sure = 0;
+    for (unsigned i = 0; i < world.count; i++) sure += world.nodes[i].up && world.nodes[i].who.sure;
+    return sure > world.count - world.replicas;
+}
+
+static inline void fault(void) {
+    struct node *node = &world.nodes[below(world.count)];
+    switch (below(10)) {
+    case 0:
+    case 1:
+        if (node->up && may_crash(node)) node_crash(node, below(8) != 0);
+        break;
+    case 2:
+    case 3:
+    case 4:
+        if (!node->up) node_start(node);
+        break;
+    case 5: node->frozen_until = world.now + (int64_t)below(4000); break;
+    case 6: {
+        unsigned a = (unsigned)below(world.count), b = (unsigned)below(world.count);
+        if (a != b) world.cut[a][b] = world.cut[b][a] = !world.cut[a][b];
+        if (!reachable((int)a, (int)b)) break;
+        break;
+    }
+    case 7: promote(node); break;
+    default: {
+        int leader = newest_leader();
+        if (leader >= 0)
+            follow(node, leader);
+        else if (below(2))
+            promote(node);
+    }
+    }
+    /* Connections over a cut end after a while. */
+    for (unsigned i = 0; i < world.count; i++)
+        if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
+}
+
+static void world_begin(uint64_t seed, unsigned count, unsigned replicas) {
+    static struct entry *logs[2 * NODES_MAX];
+    struct message *messages = world.messages ? world.messages : mem_alloc(EVENTS_MAX * sizeof *world.messages);
+    struct sync_set *sets = world.sets ? world.sets : mem_alloc(8192 * sizeof *world.sets);
+    bool *acknowledged = world.acknowledged ? world.acknowledged : mem_alloc(ENTRIES_MAX);
+    bool verbose = world.verbose;
+    for (unsigned i = 0; i < NODES_MAX; i++) sync_when_reset(&world.nodes[i].when);
+    memset(&world, 0, sizeof world);
+    world.messages = messages;
+    world.sets = sets;
+    world.acknowledged = acknowledged;
+    memset(acknowledged, 0, ENTRIES_MAX);
+    world.verbose = verbose;
+    world.seed = seed;
+    world.random = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int i = 0; i < 10; i++) below(2);
+    world.count = count;
+    world.replicas = replicas;
+    world.next_value = 1;
+    world.now = 1000;
+    for (unsigned i = 0; i < count; i++) {
+        struct node *node = &world.nodes[i];
+        for (int l = 0; l < 2; l++)
+            if (!logs[2 * i + l]) logs[2 * i + l] = mem_alloc(ENTRIES_MAX * sizeof **logs);
+        node->log = logs[2 * i];
+        node->copy = logs[2 * i + 1];
+        node->index = i;
+        node->replica = i != 0;
+        node->follows = i ? 0 : -1;
+        node_start(node);
+    }
+    sync_who_found(&world.nodes[0].who, "0123456789abcdef0123456789abcdef01234567", world.now);
+    run(3000);
+}
+#endif
