@@ -10,9 +10,10 @@
  *
  * Spinning
  *   A round trip over RDMA is often shorter than falling asleep and waking. A thread therefore spins for --spin
- *   microseconds before it sleeps, yielding its CPU between two turns. After VAIN spins in a row that found nothing,
- *   only one wait in RETRY spins. The same holds after a yield that took YIELD_LONG_US: other threads want the CPU, and
- *   the scheduler prefers a thread that wakes up to one that yields.
+ *   microseconds before it sleeps. After BUSY_US it yields its CPU between two turns: not before, because schedulers
+ * let a thread that yields wait for a whole slice of any other one. After VAIN spins in a row that found nothing, only
+ * one wait in RETRY spins. The same holds after a yield that took YIELD_LONG_US: other threads want the CPU, and the
+ * scheduler prefers a thread that wakes up to one that yields.
  *
  * Signals
  *   A thread that sleeps wakes for events of the engine that the program does not see. A signal that arrives while it
@@ -33,7 +34,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10, VAIN = 8, RETRY = 32, YIELD_LONG_US = 500, HIGH_FD = 512 };
+enum { TICK_MS = 10, BUSY_US = 25, VAIN = 8, RETRY = 32, YIELD_LONG_US = 500, HIGH_FD = 512 };
 
 struct sleeper {
     struct list_link link;
@@ -274,10 +275,11 @@ int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, un
         wait->spun = !spin_is_worthwhile();
     }
     if (!wait->spun && now - wait->began_us < mapping_spin_us()) {
+        bool yields = now - wait->began_us >= BUSY_US;
         unlock();
-        sched_yield();
+        if (yields) sched_yield();
         engine_lock();
-        if (clock_monotonic_us() - now > YIELD_LONG_US) {
+        if (yields && clock_monotonic_us() - now > YIELD_LONG_US) {
             wait->spun = true;
             vain = VAIN;
         }
