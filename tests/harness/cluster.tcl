@@ -193,8 +193,10 @@ proc node_tls_port {i} {
     expr {[info exists ::server($id,tls_port)] ? $::server($id,tls_port) : 0}
 }
 # The port that other nodes and clients are redirected to, and that of the bus.
-proc node_shown_port {i} {expr {[node_tls_port $i] ? [node_tls_port $i] : [node $i port]}}
-proc node_bus_port {i} {expr {[node_shown_port $i] + 10000}}
+proc node_shown_port {i} {expr {$::opt(rdma) ? [node $i port] : [node_base_port $i]}}
+# That of MEET, to which the bus adds 10000.
+proc node_base_port {i} {expr {[node_tls_port $i] ? [node_tls_port $i] : [node $i port]}}
+proc node_bus_port {i} {expr {[node_base_port $i] + 10000}}
 
 proc start_cluster {options body} {
     if {![block_wanted $options $body]} {
@@ -263,7 +265,7 @@ proc cluster_stop_nodes {ids} {
 proc cluster_start_nodes {o} {
     set count [expr {[dict get $o primaries] * (1 + [dict get $o replicas])}]
     set defaults {cluster-enabled yes cluster-node-timeout 2000 repl-diskless-sync-delay 0}
-    if {$::opt(tls)} {lappend defaults tls-cluster yes tls-replication yes}
+    if {$::opt(tls) && ![dict get $o faults]} {lappend defaults tls-cluster yes tls-replication yes}
     set options [dict create overrides [dict merge $defaults [dict get $o overrides]]]
     if {[dict get $o faults]} {dict set options no_rdma 1}
     set ids {}
@@ -297,7 +299,7 @@ proc cluster_form {o} {
         n $i cluster addslotsrange [expr {16384 * $i / $primaries}] [expr {16384 * ($i + 1) / $primaries - 1}]
     }
     for {set i 1} {$i < $count} {incr i} {
-        n 0 cluster meet 127.0.0.1 [node_shown_port $i]
+        n 0 cluster meet 127.0.0.1 [node_base_port $i]
     }
     foreach i [nodes] {
         wait_for_condition 30000 {

@@ -115,7 +115,8 @@ proc server_start {options} {
             foreach {k v} {tls-cert-file server.crt tls-key-file server.key tls-ca-cert-file ca.crt} {
                 dict set settings $k [file join $certificates $v]
             }
-            if {$rdma} {dict set settings tls-rdma yes} else {dict set settings tls-port $tls_port}
+            dict set settings tls-port $tls_port
+            if {$rdma} {dict set settings tls-rdma yes}
             set ::server($id,tls_port) $tls_port
         }
         if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}

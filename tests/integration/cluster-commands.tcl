@@ -15,7 +15,7 @@ proc cluster_field {level field} {dict get [info_dict [r $level cluster info]] $
 proc known {level} {cluster_field $level cluster_known_nodes}
 # The port for clients of the transport of this run.
 proc told_port {level} {
-    foreach option {tls-port rdma-port} {
+    foreach option {rdma-port tls-port} {
         set port [lindex [r $level config get $option] 1]
         if {$port ne "" && $port != 0} {return $port}
     }

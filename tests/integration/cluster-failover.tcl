@@ -89,7 +89,7 @@ start_cluster {primaries 3 replicas 1} {
         set primary [primary_of 1]
         n $primary config set repl-diskless-sync-delay 3600
         n 1 cluster reset
-        wait_for_condition 20000 {![catch {n 1 cluster meet 127.0.0.1 [node_shown_port $primary]}]}
+        wait_for_condition 20000 {![catch {n 1 cluster meet 127.0.0.1 [node_base_port $primary]}]}
         wait_for_condition 20000 {![catch {n 1 cluster replicate [node_id $primary]}]}
         wait_for_condition 20000 {[info_field_of $primary replication connected_slaves] == 1}
         foreach i [list 1 $primary] {n $i config set cluster-manual-failover-timeout 500}

@@ -119,8 +119,8 @@ proc send_to_bus {i bytes} {
 
 start_cluster {primaries 3 form 0} {
     test "nodes that meet know each other, and a third one by gossip" {
-        assert_equal OK [n 0 cluster meet 127.0.0.1 [node_shown_port 1]]
-        assert_equal OK [n 1 cluster meet 127.0.0.1 [node_shown_port 2] [node_bus_port 2]]
+        assert_equal OK [n 0 cluster meet 127.0.0.1 [node_base_port 1]]
+        assert_equal OK [n 1 cluster meet 127.0.0.1 [node_base_port 2] [node_bus_port 2]]
         foreach i [nodes] {
             set ids [lsort [lmap j [nodes] {node_id $j}]]
             wait_for_condition 20000 {[lsort [dict keys [cluster_view $i]]] eq $ids}
@@ -140,7 +140,7 @@ start_cluster {primaries 3 form 0} {
         # the other one, whose pings still name it as forgotten.
         proc meet_until_known {} {
             foreach i {0 1} {
-                if {[llength [cluster_opinion $i]] < 3} {n $i cluster meet 127.0.0.1 [node_shown_port 2]}
+                if {[llength [cluster_opinion $i]] < 3} {n $i cluster meet 127.0.0.1 [node_base_port 2]}
             }
             set opinions [lsort -unique [lmap i [nodes] {cluster_opinion $i}]]
             expr {[llength $opinions] == 1 && [llength [lindex $opinions 0]] == 3}
@@ -164,7 +164,7 @@ start_cluster {primaries 3 form 0} {
     }
 
     test "a node with another id at a known address is not taken for the known one" {
-        n 0 cluster meet 127.0.0.1 [node_shown_port 2]
+        n 0 cluster meet 127.0.0.1 [node_base_port 2]
         foreach i [nodes] {wait_for_condition 20000 {[llength [dict keys [cluster_view $i]]] == 3}}
         wait_for_cluster_agreement
         set id [node_id 2]
@@ -205,7 +205,7 @@ start_cluster {primaries 2 form 0 overrides {maxclients 8}} {
         set clients {}
         for {set i 0} {$i < 6} {incr i} {lappend clients [new_client -level [node_level 0]]}
         foreach c $clients {assert_equal PONG [$c ping]}
-        n 0 cluster meet 127.0.0.1 [node_shown_port 1]
+        n 0 cluster meet 127.0.0.1 [node_base_port 1]
         wait_for_condition 20000 {[cluster_field 0 cluster_known_nodes] == 2}
         set c [new_client -level [node_level 0]]
         assert_equal "-ERR max number of clients + cluster connections reached" [$c -readline]

@@ -10,8 +10,8 @@ proc replication_of {i name} {
 }
 proc wait_for_rdma_link {i} {
     wait_for_condition 20000 {
-        [replication_of $i master_link_status] eq "up" && [replication_of $i master_link_transport] eq "rdma"
-    } "node $i is linked over [replication_of $i master_link_transport]"
+        [replication_of $i master_link_status] eq "up" && [replication_of $i master_link_transport] in {rdma rdma-tls}
+    } "the link of node $i is [replication_of $i master_link_transport]"
 }
 
 start_cluster {primaries 3 replicas 1 overrides {rdma-replication yes cluster-announce-client-rdma-port 7003}} {

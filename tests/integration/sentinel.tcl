@@ -20,7 +20,7 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
         s 0 sentinel flushconfig
         set text [file_bytes [s_srv 0 conf]]
         assert_match "*# kept\n*" $text
-        assert_match "*sentinel monitor group 127.0.0.1 [g_srv 0 port] 2\n*" $text
+        assert_match "*sentinel monitor group 127.0.0.1 [named_port 0] 2\n*" $text
         assert_match "*sentinel myid [s 0 sentinel myid]\n*" $text
         assert_equal 2 [regexp -all {sentinel known-replica group 127.0.0.1 \d+\n} $text]
         assert_equal 2 [regexp -all {sentinel known-sentinel group 127.0.0.1 \d+ "?[0-9a-f]{40}"?\n} $text]
@@ -56,7 +56,7 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
     }
 
     test "A Sentinel gives one vote for an epoch, also after a crash" {
-        set port [g_srv 0 port]
+        set port [named_port 0]
         set a [string repeat a 40]
         set b [string repeat b 40]
         assert_equal "0 $a 77" [s 2 sentinel is-master-down-by-addr 127.0.0.1 $port 77 $a]

@@ -223,7 +223,7 @@ proc default_mode_tests {} {
     test "expiry of the fields of a hash" -needs {ours 1} {
         r flushall
         r hset h f 1 g 2
-        r hpexpire h 20 fields 1 f
+        r hpexpire h 300 fields 1 f
         set c [tracker]
         $c hgetall h
         wait_for_condition 10000 {[r hlen h] == 1}
