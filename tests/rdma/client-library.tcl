@@ -91,7 +91,7 @@ test "libvalkeyrdma says that there is no device" -needs [list file $client {*}$
 
 start_server {} {
     test "libvalkeyrdma.so can be loaded by a running program, as bindings of other languages do" \
-        -needs {true {[auto_execok python3] ne "" && [file exists $::library]}} {
+        -needs {true {[auto_execok python3] ne "" && [file exists $::library] && ![has_sanitizer]}} {
         set program [file join $unit_dir binding.py]
         write_file $program {import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
