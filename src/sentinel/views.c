@@ -98,7 +98,7 @@ void view_primary_address(struct reply *reply, const struct instance *group, boo
 static void view_info(struct reply *reply, const struct instance *i) {
     reply_array(reply, 2);
     reply_integer(reply, i->info_ms ? this_sentinel->now_ms - i->info_ms : 0);
-    char *text = sentinel_info_text(i);
+    char *text = sentinel_info_text(this_sentinel, i);
     if (text)
         reply_bulk(reply, slice_make(text, i->info_len));
     else

@@ -125,13 +125,32 @@ static void the_text_of_info_is_kept(void **state) {
         sentinel_tick(s, now);
         struct sentinel_answer given = {.text = {text, len}};
         sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
-        char *kept = sentinel_info_text(group);
+        char *kept = sentinel_info_text(s, group);
         assert_int_equal(group->info_len, len);
         assert_memory_equal(kept, text, len);
         mem_free(kept);
     }
     sentinel_reset(s, group, now);
-    assert_null(sentinel_info_text(group));
+    assert_null(sentinel_info_text(s, group));
+}
+/* Texts are kept as differences from the first one. */
+static void texts_of_info_that_differ_are_kept(void **state) {
+    static const char *const texts[] = {
+        "# Server\r\nrun_id:1\r\nrole:master\r\nslave0:ip=a\r\n# End\r\n", /* the reference */
+        "# Server\r\nrun_id:2\r\nrole:master\r\nslave0:ip=a\r\n# End\r\n",
+        "# Server\r\nnew:1\r\nrole:slave\r\n# End\r\n# End\r\nrun_id:1\r\n",
+        "role:",
+        "role",
+        "\n\n\x80\x7f\n:\n:",
+        "# End\r\nrun_id:1"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct sentinel_answer given = {.text = slice_of(texts[i])};
+        sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
+        char *kept = sentinel_info_text(s, group);
+        assert_int_equal(group->info_len, strlen(texts[i]));
+        assert_memory_equal(kept, texts[i], group->info_len);
+        mem_free(kept);
+    }
 }
 static void replicas_come_from_the_primary(void **state) {
     sentinel_tick(s, now);
@@ -411,6 +430,7 @@ int main(void) {
         TEST(a_dial_without_an_answer_is_repeated),
         TEST(info_is_read),
         TEST(the_text_of_info_is_kept),
+        TEST(texts_of_info_that_differ_are_kept),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
         TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),

@@ -39,6 +39,7 @@ void sentinel_free(struct sentinel *s) {
     while (s->groups.count) sentinel_remove(s, s->groups.items[s->groups.count - 1], s->now_ms);
     mem_free(s->groups.items);
     mem_free(s->by_name);
+    mem_free(s->info_reference);
     mem_free(s);
 }
 

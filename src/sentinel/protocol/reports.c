@@ -1,6 +1,5 @@
 /* reports.c: what the replies to PING and INFO say. */
 #include "lib/system/memory.h"
-#include "lib/text/lzf.h"
 #include "sentinel/protocol/machine.h"
 #include <stdio.h>
 #include <string.h>
@@ -116,36 +115,10 @@ static void watch_reconfiguration(struct sentinel *s, struct instance *replica) 
     }
 }
 
-/* INFO-CACHE is seldom asked for, and these texts are most of what a server costs: they are kept compressed. */
-static void keep_text(struct instance *i, struct slice text) {
-    char *packed = mem_try_alloc(text.len + 1);
-    if (!packed) return;
-    size_t len = lzf_pack(text, packed, text.len / 4 * 3);
-    mem_free(i->info);
-    i->info_len = text.len;
-    i->info_packed_len = len;
-    if (!len) {
-        if (text.len) memcpy(packed, text.data, text.len);
-        i->info = packed;
-        return;
-    }
-    i->info = mem_strndup(packed, len);
-    mem_free(packed);
-}
-char *sentinel_info_text(const struct instance *i) {
-    char *text = i->info ? mem_try_alloc(i->info_len + 1) : NULL;
-    if (!text) return NULL;
-    if (!i->info_packed_len)
-        memcpy(text, i->info, i->info_len);
-    else
-        lzf_unpack(slice_make(i->info, i->info_packed_len), text, i->info_len);
-    return text;
-}
-
 static void info_received(struct sentinel *s, struct instance *i, struct slice text) {
     struct server_info info = i->reported;
     struct discovery discovery = {s, group_of(i), false};
-    keep_text(i, text);
+    info_text_keep(s, i, text);
     bool is_group = i->flags & INSTANCE_PRIMARY;
     /* What says no role is no server, but perhaps a Sentinel that got its address: it looks like a replica. */
     server_info_read(text, &info, NULL, NULL);

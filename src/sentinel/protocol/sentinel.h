@@ -22,7 +22,7 @@
  * The host reads the fields; only the machine writes them, but for settings and the options of a group.
  *
  * Files: instance.c (groups, servers, links), tick.c (timers, TILT, what is down), reports.c (PING and INFO), hello.c,
- * election.c, replica_choice.c, failover.c, group_commands.c; server_info.h reads INFO. */
+ * info_text.c, election.c, replica_choice.c, failover.c, group_commands.c; server_info.h reads INFO. */
 #ifndef SENTINEL_PROTOCOL_SENTINEL_H
 #define SENTINEL_PROTOCOL_SENTINEL_H
 #include "lib/system/log.h"
@@ -144,8 +144,8 @@ struct instance {
     int64_t down_after_ms;
     int64_t info_ms, info_sent_ms; /* last INFO reply, 0: none; last INFO sent */
     unsigned info_pending;         /* INFO sent and not answered */
-    char *info;                    /* its text: see sentinel_info_text(); NULL: none */
-    size_t info_len, info_packed_len;
+    char *info;                    /* its text, packed: see sentinel_info_text(); NULL: none */
+    size_t info_len, info_delta_len, info_packed_len;
 
     /* Servers: what INFO says. */
     bool reports_primary;
@@ -173,7 +173,7 @@ struct instance {
     int64_t failover_start_ms, failover_state_ms, failover_logged_ms, reconf_sent_ms;
     int64_t offsets_asked_ms; /* in FAILOVER_SELECT: the candidates were asked for their offsets */
     struct instance *promoted;
-    char stuck[160]; /* why no failover happens, as it was logged last */
+    char stuck[128]; /* why no failover happens, as it was logged last */
 };
 
 enum sentinel_request_kind {
@@ -235,10 +235,12 @@ struct sentinel {
     struct instance_list groups;
     struct instance **by_name; /* a table of chains */
     size_t by_name_size;
-    int64_t now_ms;     /* of the input that is being handled, without the time in which this process was stopped */
-    int64_t stopped_ms; /* left out of now_ms, in total */
-    int64_t late_ms;    /* of it since the last tick */
-    int64_t tick_ms;    /* last tick */
+    int64_t now_ms;       /* of the input that is being handled, without the time in which this process was stopped */
+    int64_t stopped_ms;   /* left out of now_ms, in total */
+    int64_t late_ms;      /* of it since the last tick */
+    int64_t tick_ms;      /* last tick */
+    char *info_reference; /* see info_text.c; NULL: none yet */
+    size_t info_reference_len;
     bool tilt;
     int64_t tilt_start_ms, insane_ms; /* start of TILT; last tick that was late */
     uint64_t tilts;
@@ -298,6 +300,6 @@ bool sentinel_address_equal(const struct sentinel *sentinel, const struct sentin
                             const struct sentinel_address *b);
 /* "s_down,master,disconnected" */
 /* The last INFO text, info_len bytes, for mem_free(); NULL: there is none. */
-char *sentinel_info_text(const struct instance *instance);
+char *sentinel_info_text(const struct sentinel *sentinel, const struct instance *instance);
 void sentinel_flags_text(const struct instance *instance, char text[static 256]);
 #endif
