@@ -228,11 +228,11 @@ static const char *read_of_group(int count, const struct slice *words) {
     return NULL;
 }
 
-void sentinel_file_read(void) {
-    for (int step = 0; step < 3; step++)
-        for (struct line *line = lines; line; line = line->next) {
+const char *sentinel_file_read(int *number, char **text) {
+    const char *reason = NULL;
+    for (int step = 0; step < 3 && !reason; step++)
+        for (struct line *line = lines; line && !reason; line = line->next) {
             bool taken = false;
-            const char *reason = NULL;
             if (!line->count) continue;
             bool monitor = slice_is(line->words[0], "monitor");
             if (step == 0)
@@ -243,7 +243,11 @@ void sentinel_file_read(void) {
                 read_global(line->count, line->words, &taken);
                 if (!taken) reason = read_of_group(line->count, line->words);
             }
-            if (reason) config_fatal_line(line->number, slice_of(line->text), reason);
+            if (reason) {
+                *number = line->number;
+                *text = line->text;
+                line->text = NULL;
+            }
         }
     while (lines) {
         struct line *line = lines;
@@ -253,6 +257,7 @@ void sentinel_file_read(void) {
     lines_end = &lines;
     each_group(group) if (group->leader_epoch > this_sentinel->current_epoch) this_sentinel->current_epoch =
         group->leader_epoch;
+    return reason;
 }
 
 /* --- Rewriting --- */

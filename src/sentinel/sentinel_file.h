@@ -12,7 +12,9 @@
 #include <stdbool.h>
 
 extern const struct config_directive sentinel_directives[];
-void sentinel_file_read(void);  /* executes the directives; exits with the reason at the first invalid one */
+/* Executes the directives, up to the first invalid one. Returns NULL, or why it is invalid; *number and *text (for
+ * mem_free()) are its line. */
+const char *sentinel_file_read(int *number, char **text);
 void sentinel_file_start(void); /* starts the writer; makes the id if there is none, and saves */
 void sentinel_file_stop(void);
 void sentinel_file_save(bool durable); /* soon; durable: before the next settle() returns */

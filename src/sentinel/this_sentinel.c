@@ -188,7 +188,10 @@ static void configured(void) {
     clock_update();
     this_sentinel = sentinel_new("", &sentinel_effects, NULL, sentinel_now());
     check_file();
-    sentinel_file_read();
+    int number;
+    char *line;
+    const char *reason = sentinel_file_read(&number, &line);
+    if (reason) config_fatal_line(number, slice_of(line), reason);
 }
 static void start(void) {
     log_set_role('X');

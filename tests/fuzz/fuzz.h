@@ -4,9 +4,12 @@
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 #include "lib/text/slice.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -56,5 +59,32 @@ static inline size_t fuzz_piece(struct fuzz_cuts *cuts) {
     if (!cuts->sizes.len) return SIZE_MAX;
     uint8_t size = (uint8_t)cuts->sizes.data[cuts->next++ % cuts->sizes.len];
     return size == 0 ? 40000 : size;
+}
+
+static inline int fuzz_hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* Files of the machine are not included: this program would read them, or exit where there are none. Whether the text
+ * contains the word, quoted or escaped in any way. */
+static inline bool fuzz_may_include(const char *text, size_t size) {
+    char *plain = malloc(size + 1);
+    if (!plain) abort();
+    size_t len = 0;
+    bool found = false;
+    for (size_t i = 0; i < size; i++) {
+        if (strchr("\"'\\", text[i])) {
+            bool escaped = text[i] == '\\' && i + 3 < size && text[i + 1] == 'x' && fuzz_hex_digit(text[i + 2]) >= 0 &&
+                           fuzz_hex_digit(text[i + 3]) >= 0;
+            if (!escaped) continue; /* also for NUL, which strchr() finds */
+            plain[len++] = (char)(fuzz_hex_digit(text[i + 2]) << 4 | fuzz_hex_digit(text[i + 3]));
+            i += 3;
+        } else {
+            plain[len++] = text[i];
+        }
+    }
+    for (size_t i = 0; i + 7 <= len; i++) found |= strncasecmp(plain + i, "include", 7) == 0;
+    free(plain);
+    return found;
 }
 #endif

@@ -38,39 +38,13 @@ static void put_defaults(void) {
     for (int i = 0; i < OPTIONS; i++) config_state_set_text(state_of(i), state_of(i)->initial, true);
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
-/* Files of the machine are not included: this program would read them, or exit where there are none. Whether the text
- * contains the word, quoted or escaped in any way. */
-static bool may_include(const char *text, size_t size) {
-    char *plain = mem_alloc(size + 1);
-    size_t len = 0;
-    bool found = false;
-    for (size_t i = 0; i < size; i++) {
-        if (strchr("\"'\\", text[i])) {
-            bool escaped = text[i] == '\\' && i + 3 < size && text[i + 1] == 'x' && hex_digit(text[i + 2]) >= 0 &&
-                           hex_digit(text[i + 3]) >= 0;
-            if (!escaped) continue; /* also for NUL, which strchr() finds */
-            plain[len++] = (char)(hex_digit(text[i + 2]) << 4 | hex_digit(text[i + 3]));
-            i += 3;
-        } else {
-            plain[len++] = text[i];
-        }
-    }
-    for (size_t i = 0; i + 7 <= len; i++) found |= strncasecmp(plain + i, "include", 7) == 0;
-    mem_free(plain);
-    return found;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *text = mem_alloc(size ? size : 1);
     struct slice shown[OPTIONS];
     memcpy(text, data, size);
     struct slice file = {text, size}, line;
     int number;
-    if (may_include(text, size)) size = 0;
+    if (fuzz_may_include(text, size)) size = 0;
     put_defaults();
     if (size && config_load_text(file, &number, &line) == NULL) {
         for (int i = 0; i < OPTIONS; i++) {

@@ -1,6 +1,7 @@
 /* The Sentinel state machine with hello messages, replies and events of any content, in any order: it never reads or
- * writes outside its memory, its epochs do not fall, and it gives one vote for an epoch. Input: records; the first byte
- * selects the event, the second is its length, and its text follows. */
+ * writes outside its memory, its epochs do not fall, it gives one vote for an epoch, and it keeps the text of INFO.
+ * Input: records; the first byte selects the event, the third is the length of its text, in units of 16 bytes if the
+ * first has bit 3: then a whole INFO reply fits. */
 #include "fuzz.h"
 #include "lib/system/memory.h"
 #include "sentinel/protocol/sentinel.h"
@@ -69,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     sentinel_set_down_after(group, 2000);
     while (size >= 3) {
         uint8_t kind = data[0], which = data[1];
-        size_t len = data[2] < size - 3 ? data[2] : size - 3;
+        size_t len = data[2] * (kind & 8 ? 16u : 1u);
+        if (len > size - 3) len = size - 3;
         struct slice text = slice_make(data + 3, len);
         struct instance *i = any(s, which);
         struct sentinel_answer answer = {.text = text,
@@ -81,7 +83,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         now += 50;
         switch (kind % 10) {
         case 0: sentinel_hello(s, text, now); break;
-        case 1: sentinel_replied(s, i->link, REQUEST_INFO, NULL, &answer, now); break;
+        case 1: {
+            sentinel_replied(s, i->link, REQUEST_INFO, NULL, &answer, now);
+            char *kept = i == group ? sentinel_info_text(s, group) : NULL;
+            if (kept && !answer.error && (i->info_len != text.len || memcmp(kept, text.data, text.len) != 0)) abort();
+            mem_free(kept);
+            break;
+        }
         case 2: sentinel_replied(s, i->link, REQUEST_PING, NULL, &answer, now); break;
         case 3: sentinel_replied(s, i->link, REQUEST_ASK, "g", &answer, now); break;
         case 4:
