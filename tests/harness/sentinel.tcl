@@ -99,6 +99,27 @@ proc start_sentinel {i} {start_again [lindex $::sentinel_ids $i]}
 
 proc sentinel_faults {i args} {write_file [file join $::unit_dir faults$i] [join $args \n]\n}
 
+# The primary is killed, another server takes its place, and it comes back as a replica. Returns the new primary's port.
+proc primary_dies_and_returns {} {
+    set port [named_port 0]
+    set old [server_of_port $port]
+    g $old set key value
+    g $old wait 2 10000
+    kill_group_server $old
+    set new [wait_for_switch $port]
+    assert_equal value [g [server_of_port $new] get key]
+    start_group_server $old
+    wait_for_followers $new
+    return $new
+}
+# SENTINEL FAILOVER as soon as it is possible. Returns the old primary's port.
+proc ask_for_failover {args} {
+    wait_for_known 2 2
+    set port [named_port 0]
+    wait_for_condition 20000 {![catch {s 0 sentinel failover group {*}$args}]} "no failover is possible"
+    return $port
+}
+
 proc start_sentinels {options body} {
     if {![block_wanted $options $body]} {
         count_unwanted $body

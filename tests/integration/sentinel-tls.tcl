@@ -37,23 +37,13 @@ start_sentinels {tls 1} {
     }
 
     test "Sentinels over TLS fail the group over when the primary dies, and take it back" {
-        set port [named_port 0]
-        set old [server_of_port $port]
-        g $old set key value
-        g $old wait 2 10000
-        kill_group_server $old
-        set new [wait_for_switch $port]
-        assert_equal value [g [server_of_port $new] get key]
-        start_group_server $old
-        wait_for_followers $new
+        set new [primary_dies_and_returns]
         assert_match "*sentinel monitor group 127.0.0.1 $new 2\n*" [file_bytes [s_srv 1 conf]]
     }
 
     test "SENTINEL FAILOVER over TLS, also COORDINATED" {
         foreach how {{} coordinated} {
-            wait_for_known 2 2
-            set port [named_port 0]
-            wait_for_condition 20000 {![catch {s 0 sentinel failover group {*}$how}]} "no failover is possible"
+            set port [ask_for_failover {*}$how]
             wait_for_followers [wait_for_switch $port]
         }
     }

@@ -77,15 +77,7 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
     test "A killed primary is replaced, and comes back as a replica" {
         set events [new_client -host 127.0.0.1 -port [s_srv 0 port]]
         $events psubscribe *
-        set port [named_port 0]
-        set old [server_of_port $port]
-        g $old set key value
-        g $old wait 2 10000
-        kill_group_server $old
-        set new [wait_for_switch $port]
-        assert_equal value [g [server_of_port $new] get key]
-        start_group_server $old
-        wait_for_followers $new
+        set new [primary_dies_and_returns]
         assert_equal $new [named_port 1]
         assert_match "*sentinel monitor group 127.0.0.1 $new 2\n*" [file_bytes [s_srv 1 conf]]
         $events -close
@@ -94,9 +86,7 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
 
     test "SENTINEL FAILOVER moves the role, COORDINATED too" {
         foreach how {{} coordinated} {
-            wait_for_known 2 2
-            set port [named_port 0]
-            wait_for_condition 20000 {![catch {s 0 sentinel failover group {*}$how}]} "no failover is possible"
+            set port [ask_for_failover {*}$how]
             set new [wait_for_switch $port]
             wait_for_followers $new
             wait_for_condition 5000 {

@@ -946,11 +946,16 @@ def reset(stage):
     stage.file()
 
 
-@scenario(replicas=2)
-def reset_in_a_failover(stage):
+def wait_in_a_failover(stage):
+    """A failover whose chosen replica does not become a primary."""
     stage.replicas[0].obeys = False
     stage.call("SENTINEL", "failover", NAME)
     stage.event("+failover-state-wait-promotion")
+
+
+@scenario(replicas=2)
+def reset_in_a_failover(stage):
+    wait_in_a_failover(stage)
     stage.call("SENTINEL", "reset", NAME)
     stage.events(1.5)
     stage.views("masters")
@@ -959,9 +964,7 @@ def reset_in_a_failover(stage):
 
 @scenario(replicas=2)
 def removed_in_a_failover(stage):
-    stage.replicas[0].obeys = False
-    stage.call("SENTINEL", "failover", NAME)
-    stage.event("+failover-state-wait-promotion")
+    wait_in_a_failover(stage)
     stage.call("SENTINEL", "remove", NAME)
     stage.call("SENTINEL", "masters")
     stage.call("SENTINEL", "monitor", NAME, "127.0.0.1", stage.primary.port, 1)
