@@ -52,10 +52,16 @@ static void facts(void *context, struct cluster_facts *facts) {
     facts->primary_ms = facts->primary_link_up ? role->heard_ms : role->link_since_ms;
 }
 
+/* From the kernel, because ids of nodes come from it; a message asks for dozens of numbers. */
 static uint64_t random_number(void *context) {
-    uint64_t number;
-    random_bytes(&number, sizeof number); /* ids of nodes come from it */
-    return number;
+    enum { POOL = 64 };
+    static uint64_t pool[POOL];
+    static unsigned left;
+    if (left == 0) {
+        random_bytes(pool, sizeof pool);
+        left = POOL;
+    }
+    return pool[--left];
 }
 
 static size_t keys_in_slot(void *context, unsigned slot) {

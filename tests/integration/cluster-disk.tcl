@@ -1,5 +1,5 @@
 # nodes.conf on a disk that fails, is slow, or loses power: what a node has told others it knows after a restart.
-# seconds: 40
+# seconds: 60
 
 set temporary "*/nodes.conf.tmp*"
 proc conf_of {i} {file_bytes [file join [node $i dir] nodes.conf]}
@@ -111,5 +111,50 @@ start_cluster {primaries 2 faults 1} {
             assert {[file exists [file join $dir $name]]} $name
         }
         wait_for_cluster_agreement
+    }
+}
+
+start_cluster {primaries 3 replicas 1 faults 1} {
+    # A replica of node 1, or that node after a failover, asks for votes; that of node 0 counts, but is not needed.
+    proc elect {} {
+        set candidate [expr {[is_primary 1] ? 4 : 1}]
+        n $candidate config set loglevel debug
+        wait_for_cluster_replicas
+        set from [node_log_size $candidate]
+        assert_equal OK [n $candidate cluster failover force]
+        wait_for_condition 20000 {[is_primary $candidate]}
+        list $candidate $from
+    }
+    set vote "auth-ack packet received from: [n 0 cluster myid]"
+
+    test "a candidate hears of the vote of a node" {
+        lassign [elect] candidate from
+        wait_for_condition 10000 {[log_has $vote $from [node_level $candidate]]}
+        wait_for_cluster_agreement
+    }
+
+    test "a node that ends at any step of writing its vote has not told it, and votes in later epochs only" {
+        set directory [node 0 dir]
+        foreach rule [list "open $temporary kill" "write $temporary kill" "sync $temporary powercut" \
+            "rename */nodes.conf powercut" "sync $directory kill"] {
+            set id [node 0 id]
+            set ::server($id,expect_exit) 1
+            node_faults 0 $rule
+            lassign [elect] candidate from
+            assert_equal SIGKILL [server_reap $id] $rule
+            set epoch [cluster_field $candidate cluster_my_epoch]
+            node_faults 0
+            reconnect_of $id
+            node_start 0
+            wait_for_cluster_state ok
+            wait_for_cluster_agreement
+            assert {![log_has $vote $from [node_level $candidate]]} $rule
+            lassign [elect] candidate from
+            wait_for_condition 10000 {[log_has $vote $from [node_level $candidate]]}
+            set later [cluster_field $candidate cluster_my_epoch]
+            assert {$later > $epoch} $rule
+            wait_for_condition 10000 {[string match "*lastVoteEpoch $later*" [conf_of 0]]}
+            wait_for_cluster_agreement
+        }
     }
 }

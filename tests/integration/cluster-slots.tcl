@@ -120,8 +120,8 @@ start_cluster {primaries 2 replicas 1} {
         set c [new_client -port [node 1 port]]
         $c -send xreadgroup group group consumer block 0 streams "{y}stream" >
         wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 1}
-        assert_equal OK [n 1 migrate 127.0.0.1 [node 0 port] "{y}stream" 0 5000]
-        assert_equal "-ASK $slot 127.0.0.1:$port(0)" [$c -readline]
+        assert_equal OK [n 1 migrate 127.0.0.1 $port(0) "{y}stream" 0 5000]
+        assert_equal "-ASK $slot 127.0.0.1:[node 0 port]" [$c -readline]
         $c -close
         n 0 asking
         assert_equal 1 [n 0 del "{y}stream"]
