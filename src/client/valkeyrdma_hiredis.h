@@ -11,7 +11,7 @@
  *     redisAsyncCommand(ac, callback, data, "GET key");
  *
  * What differs from hiredis over TCP
- *   The descriptor of the context is that of libvalkeyrdma: wait for reading only. So the adapter of an event loop never
+ *   The descriptor of the context is that of libvalkeyrdma: wait for reading only. The adapter of an event loop never
  *   waits for writing; commands are sent when the loop finds the descriptor readable, which it is after a command.
  *   Timeouts of commands are those that valkeyrdma_hiredis_set_timeout() sets. redisSetTimeout(), redisReconnect(),
  *   redisEnableKeepAlive() and TLS of hiredis need a socket and fail.
@@ -39,7 +39,6 @@ struct valkeyrdma_hiredis {
     /* The adapter of the event loop. */
     void *data;
     void (*add_read)(void *);
-    void (*del_read)(void *);
     void (*cleanup)(void *);
     void (*schedule_timer)(void *, struct timeval);
 };
@@ -235,7 +234,6 @@ static inline void valkeyrdma_hiredis_attached(redisAsyncContext *ac) {
     struct valkeyrdma_hiredis *a = valkeyrdma_hiredis_of(&ac->c);
     a->data = ac->ev.data;
     a->add_read = ac->ev.addRead;
-    a->del_read = ac->ev.delRead;
     a->cleanup = ac->ev.cleanup;
     a->schedule_timer = ac->ev.scheduleTimer;
     ac->ev.data = a;
