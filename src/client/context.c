@@ -159,13 +159,17 @@ bool context_is_ours(const struct valkeyrdma_context *context) {
     return context->generation == atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
-bool context_enter(struct valkeyrdma_context *context) {
+static bool lock_context(struct valkeyrdma_context *context) {
     if (!context_is_ours(context)) return false;
     if (pthread_mutex_trylock(&context->lock) != 0) {
         context->contenders++;
         pthread_mutex_lock(&context->lock);
         context->contenders--;
     }
+    return true;
+}
+bool context_enter(struct valkeyrdma_context *context) {
+    if (!lock_context(context)) return false;
     clock_follow(); /* the cached time belongs to the thread */
     return true;
 }
@@ -321,12 +325,12 @@ int valkeyrdma_context_fd(const struct valkeyrdma_context *context) {
 
 struct valkeyrdma *valkeyrdma_context_next(struct valkeyrdma_context *context) {
     struct valkeyrdma *c = NULL;
-    if (!context_enter(context)) return NULL;
+    if (!lock_context(context)) return NULL; /* takes no time of the clock */
     if (context->changed.len) {
         c = container_of(list_first(&context->changed), struct valkeyrdma, changed_link);
         list_remove(&context->changed, &c->changed_link);
     }
-    context_leave(context);
+    pthread_mutex_unlock(&context->lock);
     return c;
 }
 
