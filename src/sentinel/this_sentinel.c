@@ -55,6 +55,9 @@ static bool resolve(void *context, const char *host, bool names, char ip[static 
 static void save(void *context, bool durable) {
     sentinel_file_save(durable);
 }
+static bool settle(void *context) {
+    return sentinel_file_settle() == 0;
+}
 static void write_log(void *context, enum log_level level, const char *text) {
     LOG(level, "%s", text);
 }
@@ -88,6 +91,7 @@ const struct sentinel_effects sentinel_effects = {.random = random_number,
                                                   .close = sentinel_links_close,
                                                   .send = sentinel_links_send,
                                                   .save = save,
+                                                  .settle = settle,
                                                   .log = write_log,
                                                   .event = event,
                                                   .reconfig_script = reconfig_script,

@@ -32,6 +32,9 @@ static bool send_request(void *context, struct sentinel_link *link, const struct
     return true;
 }
 static void save(void *context, bool durable) {}
+static bool settle(void *context) {
+    return true;
+}
 static void write_log(void *context, enum log_level level, const char *text) {}
 static void event(void *context, enum log_level level, const char *type, const char *text,
                   const struct instance *group) {
@@ -47,6 +50,7 @@ static const struct sentinel_effects effects = {.random = fixed,
                                                 .close = close_half_of,
                                                 .send = send_request,
                                                 .save = save,
+                                                .settle = settle,
                                                 .log = write_log,
                                                 .event = event,
                                                 .reconfig_script = script,

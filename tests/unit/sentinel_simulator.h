@@ -269,6 +269,10 @@ static void sim_save(void *context, bool durable) {
     struct sim_sentinel *of = context;
     of->unsettled = true;
 }
+static bool sim_settle_effect(void *context) {
+    sim_settle(context);
+    return true;
+}
 static void sim_log(void *context, enum log_level level, const char *text) {
     struct sim_sentinel *of = context;
     if (of->sim->verbose) printf("%8lld S%d %s\n", (long long)of->sim->now, of->index, text);
@@ -298,6 +302,7 @@ static const struct sentinel_effects sim_effects = {.random = sim_effect_random,
                                                     .close = sim_close,
                                                     .send = sim_send,
                                                     .save = sim_save,
+                                                    .settle = sim_settle_effect,
                                                     .log = sim_log,
                                                     .event = sim_event_effect,
                                                     .reconfig_script = sim_script,

@@ -32,17 +32,11 @@ void check_o_down(struct sentinel *s, struct instance *group) {
         failover_stuck(s, group, "%u of the %u Sentinels that must agree say that it is down", agree, group->quorum);
 }
 
-static void cast_vote(struct sentinel *s, struct instance *group, uint64_t epoch, const char *id);
-
 void ask_others(struct sentinel *s, struct instance *group, bool forced) {
     const struct sentinel_timers *timers = &s->settings.timers;
     /* A coordinated failover needs the votes, too, though the primary is up. */
     bool candidate = group->flags & INSTANCE_COORD_FAILOVER && group->failover == FAILOVER_WAIT_START;
     bool wanted = group->flags & INSTANCE_S_DOWN || candidate;
-    /* Its own vote is on disk before it asks for those of others. After a crash between its election and the next save
-     * it could give this vote again. */
-    if (wanted && group->failover == FAILOVER_WAIT_START && group->failover_epoch == s->current_epoch)
-        cast_vote(s, group, s->current_epoch, s->id);
     each_instance(&group->sentinels, other) {
         if (s->now_ms - other->told_ms > timers->ask_period * ANSWER_PERIODS) {
             other->flags &= ~(unsigned)INSTANCE_PRIMARY_DOWN;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */, PROMOTE_AGAIN_MS = 1000 };
+enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */ };
 
 const char *failover_state_name(enum failover_state state) {
     static const char *const names[] = {[FAILOVER_NONE] = "none",
@@ -93,6 +93,8 @@ static void wait_start(struct sentinel *s, struct instance *group) {
         failover_abort(s, group);
         return;
     }
+    /* Its own vote counted. After a crash before it is on disk it could give this vote again. */
+    if (!s->effects->settle(s->context)) return;
     event_about(s, EVENT_WARNING, "+elected-leader", group, "%s", "");
     if (s->settings.crash_after_election) s->effects->crash(s->context);
     enter(s, group, FAILOVER_SELECT);
@@ -165,7 +167,6 @@ static void send_promotion(struct sentinel *s, struct instance *group) {
             timed_out(s, group, coordinated ? "-failover-abort-master-timeout" : "-failover-abort-slave-timeout");
         return;
     }
-    chosen->reconf_sent_ms = s->now_ms;
     event_about(s, EVENT_NOTICE, "+failover-state-wait-promotion", chosen, "%s", "");
     enter(s, group, FAILOVER_WAIT_PROMOTION);
 }
@@ -178,15 +179,8 @@ static void wait_promotion(struct sentinel *s, struct instance *group) {
         timed_out(s, group, "-failover-abort-slave-timeout");
         return;
     }
-    /* Another Sentinel, which does not know of this failover yet, may have made it a replica again. */
-    if (!(group->flags & INSTANCE_COORD_FAILOVER) && s->now_ms - chosen->reconf_sent_ms > PROMOTE_AGAIN_MS &&
-        s->now_ms - chosen->info_ms < PROMOTE_AGAIN_MS / 2 && link_is_up(chosen->link) &&
-        send_replicate(s, chosen, NULL)) {
-        machine_log(s, EVENT_NOTICE, "Replica %s is still a replica: it is promoted again", chosen->name);
-        chosen->reconf_sent_ms = s->now_ms;
-    }
     /* Its INFO says when it is a primary: ask for it more often than each second. */
-    if (s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
+    if (chosen && s->now_ms - chosen->info_sent_ms >= 100 && !chosen->info_pending) info_request(s, chosen);
 }
 
 void failover_promoted(struct sentinel *s, struct instance *chosen) {

@@ -217,6 +217,7 @@ struct sentinel_effects {
     bool (*send)(void *context, struct sentinel_link *link, const struct instance *to,
                  const struct sentinel_request *request);
     void (*save)(void *context, bool durable);
+    bool (*settle)(void *context); /* waits for the durable saves; false: they failed */
     void (*log)(void *context, enum log_level level, const char *text);
     /* `group`: whose notification script runs; NULL: none. */
     void (*event)(void *context, enum log_level level, const char *type, const char *text,
