@@ -1,7 +1,7 @@
 """cluster.py: injects faults into a cluster and compares its nodes.
 
     tests/crash/cluster [ROUNDS] [--seconds S] [--limit S] [--seed N] [--faults NAME,…] [--replicas N] [--mixed]
-                        [--keep DIR] [--verbose]
+                        [--rdma] [--keep DIR] [--verbose]
     tests/crash/cluster --replace [--seed N] [--keep DIR] [--verbose]
 
 Clients that follow redirections write to 3 primaries with replicas and remember what was acknowledged. Meanwhile faults
@@ -19,7 +19,9 @@ occur. At the end of each round the faults are repaired, and these conditions mu
 
 In rounds with an even number only faults occur that may not lose anything. The choices follow from the seed, but the
 interleaving of the processes does not: a failure may need several runs to occur again. With --mixed each node beyond
-the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). The last line is "N passed, N failed".
+the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). With --rdma our nodes have the software
+RDMA device, and replicas and migrations use it; then the fault "device" lets it fail. The last line is "N passed, N
+failed".
 
 With --replace a cluster of genuine servers is restarted node by node under load, as an upgrade does it: the replicas
 first, then a failover to a replica and its old primary. It begins with the same program, then ours takes over, then the
@@ -108,14 +110,21 @@ class View:
                    for _, flags, _, _, _, connected in self.nodes.values())
 
 
+DEVICE_FAULTS = {"read": "send:error=REM_ACCESS_ERR,op=read", "slow": "send:delay=1000-30000,op=read,p=30",
+                 "lost": "send:drop,p=20", "memory": "reg_mr:fail=ENOMEM", "refused": "connect:reject"}
+
+
 class Node(Server):
-    def __init__(self, program, directory, append_only):
+    def __init__(self, program, directory, append_only, rdma=False):
         os.makedirs(directory)
+        environment = {"SOFTRDMA_FAULTS": ";".join(f"{rule},while={os.path.join(directory, 'device-' + name)}"
+                                                   for name, rule in DEVICE_FAULTS.items())} if rdma else None
         self.name, self.stopped = os.path.basename(directory), False
         super().__init__(program, "--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT,
                          "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
                          "--enable-debug-command", "yes", "--appendonly", append_only, "--appendfsync", "always",
                          "--cluster-port", free_port(), "--repl-timeout", "10", "--busy-reply-threshold", "50",
+                         *(["--rdma-replication", "yes"] if rdma else []), rdma=rdma, environment=environment,
                          directory=directory)
 
     def view(self):
@@ -217,7 +226,8 @@ class Group:
 
     def add(self, program):
         append_only = self.rng.choice(["yes", "no"])
-        node = Node(program, os.path.join(self.directory, f"n{len(self.nodes)}"), append_only)
+        node = Node(program, os.path.join(self.directory, f"n{len(self.nodes)}"), append_only,
+                    self.options.rdma and program == self.options.server)
         self.nodes.append(node)
         self.note(f"{node.name}: port {node.port}, appendonly {append_only}, {program}")
         return node
@@ -416,6 +426,37 @@ def migrate_slots(r):
         r.note(f"cancel migrations of {source.name}: {source.call('CLUSTER', 'CANCELSLOTMIGRATIONS')}")
 
 
+def kill_child(r):
+    """The child that writes a snapshot of slots."""
+    node = r.rng.choice(primaries(r))
+    for pid in pids_of(node):
+        r.note(f"kill child {pid} of {node.name}")
+        try:
+            os.kill(pid, r.rng.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]))
+            time.sleep(r.rng.uniform(0, 0.2))
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def pids_of(node):
+    """Children of the node's process."""
+    with open(f"/proc/{node.process.pid}/task/{node.process.pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def fail_device(r):
+    """The RDMA device of a node fails in one of several ways for a while."""
+    node, name = r.rng.choice([node for node in r.group.nodes if node.rdma] or [None]), r.rng.choice(list(DEVICE_FAULTS))
+    if not node:
+        return
+    r.note(f"the device of {node.name} fails: {name}")
+    path = os.path.join(node.dir, "device-" + name)
+    open(path, "w").close()
+    time.sleep(r.rng.uniform(0.1, 0.8))
+    os.unlink(path)
+
+
 def cancel_migrations(r):
     node = r.rng.choice(primaries(r))
     r.note(f"cancel migrations of {node.name}: {node.call('CLUSTER', 'CANCELSLOTMIGRATIONS')}")
@@ -503,7 +544,7 @@ FAULTS = {"kill-replica": kill_replica, "stop-briefly": stop_briefly, "failover"
           "drop-packets": drop_packets, "move-slot": move_slot, "option": change_option, "reload": reload_data,
           "rewrite": rewrite_files, "full-sync": full_sync, "busy": busy_script, "replicate": replicate_other,
           "flush-slot": flush_foreign_slot, "move-half": move_and_leave, "migrate": migrate_slots,
-          "cancel": cancel_migrations, "memory": fill_memory}
+          "cancel": cancel_migrations, "memory": fill_memory, "kill-child": kill_child, "device": fail_device}
 LOSSY = {"kill-primary": kill_primary, "stop-long": stop_long, "force": failover_force, "takeover": failover_takeover,
          "move-kill": move_and_kill}
 
@@ -787,6 +828,7 @@ def main():
     parser.add_argument("--replicas", type=int, help="of each primary; default: 1 or 2, by the seed")
     parser.add_argument("--faults", type=lambda text: text.split(","), help="only these, separated by commas, as often "
                         "as they are named: " + ", ".join(sorted({**FAULTS, **LOSSY})))
+    parser.add_argument("--rdma", action="store_true", help="between our nodes, on the software device")
     parser.add_argument("--mixed", action="store_true", help="some nodes are genuine")
     parser.add_argument("--replace", action="store_true", help="restart a genuine cluster with our program, and back")
     parser.add_argument("--server", default=ours())

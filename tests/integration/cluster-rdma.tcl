@@ -150,6 +150,27 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 5007 [n 0 cluster countkeysinslot 5]
     }
 
+    test "a replica that is away while chunks arrive gets them from the stream" {
+        set before [n 0 debug digest]
+        n 0 config set rdb-key-save-delay 200
+        migrate 0 1 5 6
+        migration_is 0 snapshotting
+        wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > 200}
+        node_pause 3
+        n 1 client kill type replica
+        set there [n 1 cluster countkeysinslot 5]
+        wait_for_condition 10000 {[n 1 cluster countkeysinslot 5] > $there + 200}
+        node_resume 3
+        migration_is 0 success
+        wait_for_rdma_link 3
+        wait_for_cluster_offset 3 1
+        assert_equal $before [n 1 debug digest]
+        assert_equal $before [n 3 debug digest]
+        n 0 config set rdb-key-save-delay 0
+        migrate 1 0 5 6
+        migration_is 1 success
+    }
+
     test "offers that lie end the migration at the target, not the target" {
         set number 0
         foreach {reason offers} {

@@ -129,8 +129,9 @@ bool chunk_load_pulled(struct job *job, struct slice bytes) {
     if (error) {
         log_warning("A chunk of slot migration %s is refused: %s", job_text(job), result.reason);
         job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
-    } else if (raw && repl_replicas_online()) {
-        struct blob *blob = blob_copy(bytes); /* the buffer is for the next chunk */
+    } else if (raw && propagate_wanted()) {
+        /* Also for replicas that are away or join: they get it from the stream. The buffer is for the next chunk. */
+        struct blob *blob = blob_copy(bytes);
         struct slice argv[] = {
             SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CHUNK"), {job->name, JOB_NAME_LEN}, blob_slice(blob)};
         propagate_to_replicas(5, argv, (struct blob *[]){NULL, NULL, NULL, NULL, blob});
