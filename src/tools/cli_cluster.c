@@ -30,6 +30,7 @@ static const struct {
         {"only-masters", offsetof(struct cluster_options, only_primaries)},
         {"only-replicas", offsetof(struct cluster_options, only_replicas)},
         {"use-atomic-slot-migration", offsetof(struct cluster_options, atomic)},
+        {"no-atomic-slot-migration", offsetof(struct cluster_options, not_atomic)},
         {"from-askpass", offsetof(struct cluster_options, from_askpass)},
 },
   texts[] =
@@ -201,11 +202,11 @@ static const struct {
     [FIX] = {"fix", one_address, "search-multiple-owners\nfix-with-unreachable-primaries\nreplace", 1, ANY, true},
     [RESHARD] = {"reshard", one_address,
                  "from <arg>\nto <arg>\nslots <arg>\nyes\ntimeout <arg>\npipeline <arg>\nreplace\n"
-                 "use-atomic-slot-migration",
+                 "use-atomic-slot-migration\nno-atomic-slot-migration",
                  1, ANY, true},
     [REBALANCE] = {"rebalance", one_address,
                    "weight <node1=w1...nodeN=wN>\nuse-empty-primaries\ntimeout <arg>\nsimulate\npipeline <arg>\n"
-                   "threshold <arg>\nreplace\nuse-atomic-slot-migration",
+                   "threshold <arg>\nreplace\nuse-atomic-slot-migration\nno-atomic-slot-migration",
                    1, ANY, true},
     [ADD_NODE] = {"add-node", "new_host:new_port existing_host:existing_port", "replica\nprimary-id <arg>", 2, 2,
                   false},
@@ -303,14 +304,14 @@ static int options_refused(struct cluster *c, struct cluster_options *o, enum su
         }
         if (o->from_askpass) o->from_password = getpass("Please input import source node password: ");
     }
-    /* MIGRATE connects nodes by TCP or TLS, at the port that the tool tells them. */
-    if (c->cli->options.endpoint.rdma && !o->atomic && (command == FIX || command == RESHARD || command == REBALANCE) &&
-        !o->simulate) {
-        fprintf(stderr,
-                "[ERR] Nodes move keys to each other over TCP, at ports that a client over RDMA is not told: use "
-                "--cluster-use-atomic-slot-migration, or connect without --rdma.\n");
+    if (o->atomic && o->not_atomic) {
+        fprintf(stderr, "[ERR] --cluster-use-atomic-slot-migration and --cluster-no-atomic-slot-migration exclude each "
+                        "other.\n");
         return 1;
     }
+    if ((command == FIX || (o->not_atomic && (command == RESHARD || command == REBALANCE) && !o->simulate)) &&
+        !cluster_may_move_keys(c))
+        return 1;
     return 0;
 }
 

@@ -128,6 +128,15 @@ bool cluster_move_slot(struct cluster *c, struct cluster_node *source, struct cl
 bool cluster_move_slots(struct cluster *c, struct cluster_node *const *sources, struct cluster_node *target,
                         const struct slot_move *moves, int count, bool show);
 /* CLUSTER SETSLOT; id may be NULL. The node waits for its replicas, and it is asked again if one of them is behind. */
+/* How far the migration of slots from `source` to `target` is; NULL, and nothing is shown: stdout is no terminal. */
+struct cluster_progress;
+struct cluster_progress *cluster_progress_new(struct cluster_node *source, struct cluster_node *target,
+                                              const struct slot_move *moves, int count);
+void cluster_progress_show(struct cluster_progress *progress);
+void cluster_progress_free(struct cluster_progress *progress, bool moved);
+/* MIGRATE connects nodes by TCP or TLS, at the port that the tool tells them. False, with a message: the tool is
+ * connected over RDMA and is not told these ports. */
+bool cluster_may_move_keys(const struct cluster *c);
 bool cluster_set_slot(struct cluster_node *node, int slot, const char *state, const char *id);
 
 /* --- Subcommands: they return the exit code --- */

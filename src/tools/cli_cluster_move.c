@@ -300,7 +300,7 @@ static bool job_start(struct cluster *c, struct cluster_node *source, const stru
 
 /* Waits for the end of the migration. */
 static bool job_wait(struct cluster *c, struct cluster_node *source, const struct cluster_node *target,
-                     const char *ranges, bool show) {
+                     const char *ranges, struct cluster_progress *progress, bool show) {
     for (;;) {
         enum job_state state = job_look(c, source, target, ranges);
         if (state != JOB_RUNS) return state == JOB_SUCCEEDED;
@@ -312,7 +312,10 @@ static bool job_wait(struct cluster *c, struct cluster_node *source, const struc
                         ranges, source->name);
             return false;
         }
-        if (show) cluster_progress('.');
+        if (progress)
+            cluster_progress_show(progress);
+        else if (show)
+            cluster_progress('.');
         usleep(ATOMIC_POLL_MS * 1000);
     }
 }
@@ -324,27 +327,52 @@ static bool slots_migrate(struct cluster *c, struct cluster_node *source, struct
     int words_count = ranges_format(moves, count, &text, &words);
     if (show) printf("Moving slot range %s from %s to %s via atomic slot migration", text, source->name, target->name);
     fflush(stdout);
-    bool moved = job_start(c, source, target, words, words_count) && job_wait(c, source, target, text, show);
+    struct cluster_progress *progress = cluster_progress_new(source, target, moves, count);
+    bool moved = job_start(c, source, target, words, words_count) && job_wait(c, source, target, text, progress, show);
+    cluster_progress_free(progress, moved);
     for (int i = 0; i < words_count; i++) mem_free((char *)words[i].data);
     mem_free(words);
     mem_free(text);
     for (int i = 0; i < count && moved; i++) {
         slot_set_remove(&source->line.slots, moves[i].slot);
         slot_set_add(&target->line.slots, moves[i].slot);
-        cluster_progress('#');
+        if (!progress) cluster_progress('#');
     }
     if (moved) source->line.slots_count -= count, target->line.slots_count += count;
     return moved;
 }
 
+bool cluster_may_move_keys(const struct cluster *c) {
+    if (!c->cli->options.endpoint.rdma) return true;
+    fprintf(stderr, "[ERR] Nodes move keys to each other over TCP, at ports that a client over RDMA is not told: use "
+                    "atomic slot migrations, or connect without --rdma.\n");
+    return false;
+}
+
+/* Whether the node knows atomic slot migrations: ours, and Valkey 9. */
+static bool node_migrates(struct cluster_node *node) {
+    const struct resp_value *reply = CLUSTER_TRY(node, "COMMAND", "INFO", "CLUSTER|MIGRATESLOTS");
+    return reply && resp_is_aggregate(reply) && reply->count == 1 && resp_is_aggregate(&reply->children[0]) &&
+           reply->children[0].count > 0;
+}
+
+/* Keys that exist at the target are replaced only one by one. */
+static bool moves_atomically(const struct cluster *c, struct cluster_node *source, struct cluster_node *target) {
+    if (c->options->atomic) return true;
+    return !c->options->not_atomic && !c->options->replace && node_migrates(source) && node_migrates(target);
+}
+
 bool cluster_move_slots(struct cluster *c, struct cluster_node *const *sources, struct cluster_node *target,
                         const struct slot_move *moves, int count, bool show) {
     bool moved = true;
+    int i = 0;
     cli_catch_interrupt(c->cli, true);
-    for (int i = 0; i < count && moved;) {
+    while (i < count && moved) {
         int next = i + 1;
         struct cluster_node *source = sources[moves[i].source];
-        if (c->options->atomic) {
+        bool atomic = moves_atomically(c, source, target);
+        if (!atomic && !cluster_may_move_keys(c)) break;
+        if (atomic) {
             while (next < count && moves[next].source == moves[i].source) next++;
             moved = slots_migrate(c, source, target, moves + i, next - i, show);
         } else {
@@ -359,5 +387,5 @@ bool cluster_move_slots(struct cluster *c, struct cluster_node *const *sources, 
         i = next;
     }
     cli_catch_interrupt(c->cli, false);
-    return moved;
+    return i == count;
 }

@@ -12,7 +12,7 @@ struct cluster_options {
     int weights_count;
     char *from, *to, *primary_id, *from_user, *from_password;
     bool yes, search_owners, fix_unreachable, replace, copy, use_empty, simulate, replica, only_primaries,
-        only_replicas, atomic, from_askpass;
+        only_replicas, atomic, not_atomic, from_askpass;
     int64_t replicas, slots, timeout_ms, pipeline;
     double threshold;
 };

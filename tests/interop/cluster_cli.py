@@ -300,11 +300,13 @@ class Pair:
     def each(self, do):
         return [do(nodes) for nodes in self.nodes]
 
-    def same(self, name, words, data=None, ordered=True, filtered=None, finish=None):
-        """`words` is a function of the cluster. `finish` runs before the clusters are compared."""
+    def same(self, name, words, data=None, ordered=True, filtered=None, finish=None, by_key=False):
+        """`words` is a function of the cluster. `finish` runs before the clusters are compared. `by_key`: our tool is
+        to move slots as the genuine one does without an option."""
         results = []
         for tool, nodes in zip((THEIRS, OURS), self.nodes):
-            code, out, err = cli(tool, "--cluster", *words(nodes), data=data)
+            old_way = ["--cluster-no-atomic-slot-migration"] if by_key and tool == OURS else []
+            code, out, err = cli(tool, "--cluster", *words(nodes), *old_way, data=data)
             if filtered:
                 out = filtered(out)
             results.append((code, normal_lines(nodes, out), normal_lines(nodes, err),
@@ -327,9 +329,10 @@ def clusters_are_managed_alike():
         pair.same("create", lambda n: ("create", *map(n.address, range(3)), "--cluster-yes"))
         pair.each(lambda n: n.write(40))
         pair.same("reshard", lambda n: ("reshard", n.address(0), "--cluster-from", n.ids[0], "--cluster-to", n.ids[1],
-                                        "--cluster-slots", 3, "--cluster-yes", "--cluster-pipeline", 4))
+                                        "--cluster-slots", 3, "--cluster-yes", "--cluster-pipeline", 4), by_key=True)
         pair.same("reshard from all", lambda n: ("reshard", n.address(0), "--cluster-from", "all", "--cluster-to",
-                                                 n.ids[2], "--cluster-slots", 9, "--cluster-yes"), ordered=False)
+                                                 n.ids[2], "--cluster-slots", 9, "--cluster-yes"), ordered=False,
+                  by_key=True)
         pair.same("reshard by an atomic slot migration",
                   lambda n: ("reshard", n.address(1), "--cluster-from", n.ids[1], "--cluster-to", n.ids[0],
                              "--cluster-slots", 30, "--cluster-yes", "--cluster-use-atomic-slot-migration"),
@@ -440,13 +443,47 @@ def slots_are_fixed_alike():
 
 # --- Ours alone
 
+def moves_are_atomic_where_nodes_can():
+    nodes = Nodes(3, primaries=3)
+    try:
+        nodes.write(60)
+        before = nodes.keys()
+        words = ["--cluster", "reshard", nodes.address(0), "--cluster-from", nodes.ids[0], "--cluster-to", nodes.ids[1],
+                 "--cluster-slots", "2", "--cluster-yes"]
+        code, out, err = cli(OURS, *words)
+        report.check("reshard prefers atomic slot migrations", code == 0 and "via atomic slot migration" in out and
+                     nodes.keys() == before, out + err)
+        nodes.settle()
+        code, out, err = cli(OURS, *words, "--cluster-replace")
+        report.check("but not where keys are to be replaced", code == 0 and "via atomic" not in out and
+                     "Moving slot 2 " in out, out + err)
+        nodes.settle()
+        code, out, err = cli(OURS, *words, "--cluster-no-atomic-slot-migration", "--cluster-use-atomic-slot-migration")
+        report.check("one way or the other", code == 1 and "exclude each other" in err, out + err)
+        master, slave = os.openpty()
+        shown, program = b"", subprocess.Popen([str(word) for word in [OURS, *words]], stdout=slave, stderr=slave)
+        os.close(slave)
+        try:
+            while piece := os.read(master, 65536):
+                shown += piece
+        except OSError:
+            pass  # the program has ended
+        os.close(master)
+        report.check("a terminal shows the progress", program.wait() == 0 and
+                     re.search(rb"\d+ keys in \d+\.\d s", shown), shown.decode())
+        report.equal("and no key is lost", before, nodes.keys())
+    finally:
+        nodes.stop()
+
+
 def failures_are_told():
     nodes = Nodes(4, primaries=3)
     try:
         nodes.write(60, databases=3)
         before = nodes.keys()
         code, out, err = cli(OURS, "--cluster", "reshard", nodes.address(0), "--cluster-from", nodes.ids[0],
-                             "--cluster-to", nodes.ids[1], "--cluster-slots", 2, "--cluster-yes")
+                             "--cluster-to", nodes.ids[1], "--cluster-slots", 2, "--cluster-yes",
+                             "--cluster-no-atomic-slot-migration")
         report.check("reshard moves the keys of all databases", code == 0 and nodes.servers[0].call(
             "CLUSTER", "COUNTKEYSINSLOT", 0) == 0 and nodes.keys() == before, out + err)
         # A key that exists on both sides with another value.
@@ -468,7 +505,8 @@ def failures_are_told():
         slots = nodes.slots()[owner]
         first = int(slots[0].split("-")[0])
         code, out, err = cli(OURS, "--cluster", "reshard", nodes.address(0), "--cluster-from", nodes.ids[owner],
-                             "--cluster-to", nodes.ids[2], "--cluster-slots", 1, "--cluster-yes")
+                             "--cluster-to", nodes.ids[2], "--cluster-slots", 1, "--cluster-yes",
+                             "--cluster-no-atomic-slot-migration")
         report.check("a move that fails says what it left open",
                      code == 1 and "OOM" in out and "Slot %d is left open" % first in out and "0 of 1 slots" in out,
                      out + err)
@@ -686,6 +724,7 @@ finally:
     shutil.rmtree(directory)
 clusters_are_managed_alike()
 slots_are_fixed_alike()
+moves_are_atomic_where_nodes_can()
 failures_are_told()
 a_lost_replica_is_removed()
 all_connections_are_encrypted()

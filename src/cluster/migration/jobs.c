@@ -225,6 +225,9 @@ static void count_bytes(struct job *job) {
 void jobs_count_exported(uint64_t bytes) {
     bytes_exported += bytes;
 }
+void jobs_count_imported(uint64_t bytes) {
+    bytes_imported += bytes;
+}
 
 static void client_gone(struct client *client) {
     struct job *job = client_state(client, &client_listener);

@@ -105,7 +105,8 @@ struct job *job_of_client(const struct client *client);
 void job_send(struct job *job, const char *subcommand); /* CLUSTER SYNCSLOTS subcommand */
 void job_send_words(struct job *job, int count, const struct slice *words);
 void job_send_capability(struct job *job); /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPABILITY */
-void jobs_count_exported(uint64_t bytes);  /* that a child has sent on a link */
+void jobs_count_exported(uint64_t bytes);  /* that a child has sent on a link, or that were offered */
+void jobs_count_imported(uint64_t bytes);  /* that were fetched */
 #define CHUNK_CAPABILITY "slot-chunks"
 #define OUT_OF_MEMORY    "Ran out of memory (OOM) during slot import"
 

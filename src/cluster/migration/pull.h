@@ -8,9 +8,9 @@
  *                                                  <-   SYNCSLOTS PULLED n + 1
  *     SYNCSLOTS SNAPSHOT-EOF, when all are pulled  ->
  *
- * The numbers are those of +CHUNK in repl/pull_wire.h, decimal; each chunk is one fragment (formats/rdb_fragment.h). The
- * source offers at most SLOT_PULL_WINDOW chunks that the target has not acknowledged, so the target never has to stop
- * reading the link. The target acknowledges a chunk when it has loaded it. Values too large for a fragment come as
+ * The numbers are those of +CHUNK in repl/pull_wire.h, decimal; each chunk is one fragment (formats/rdb_fragment.h).
+ * The source offers at most SLOT_PULL_WINDOW chunks that the target has not acknowledged, so the target never has to
+ * stop reading the link. The target acknowledges a chunk when it has loaded it. Values too large for a fragment come as
  * commands on the link meanwhile. On a link with TLS the chunks are encrypted (repl/pull_seal.h) with `key`, 64
  * hexadecimal digits; without TLS there is none.
  *
@@ -43,8 +43,8 @@ bool slot_offer_taken(struct slot_offer *offer, int64_t count); /* PULLED; false
 /* While it is held, nothing is sent: the link carries a part of a command. */
 void slot_offer_hold(struct slot_offer *offer, bool held);
 bool slot_offer_is_held(const struct slot_offer *offer);
-bool slot_offer_good(const struct slot_offer *offer);           /* false: the child has damaged the arena */
-bool slot_offer_is_done(const struct slot_offer *offer);        /* the target has all chunks */
+bool slot_offer_good(const struct slot_offer *offer);    /* false: the child has damaged the arena */
+bool slot_offer_is_done(const struct slot_offer *offer); /* the target has all chunks */
 /* The job does not need it any more: revokes the key. The memory stays while the child runs. NULL is accepted. */
 void slot_offer_withdraw(struct slot_offer *offer);
 void slot_offer_free(struct slot_offer *offer); /* after the child has ended; NULL is accepted */
@@ -75,7 +75,8 @@ static inline bool slot_offer_taken(struct slot_offer *offer, int64_t count) {
     return false;
 }
 static inline /* While it is held, nothing is sent: the link carries a part of a command. */
-void slot_offer_hold(struct slot_offer *offer, bool held);
+    void
+    slot_offer_hold(struct slot_offer *offer, bool held);
 bool slot_offer_is_held(const struct slot_offer *offer);
 bool slot_offer_good(const struct slot_offer *offer) {
     return true;

@@ -50,8 +50,7 @@ struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *contex
         pull_arena_new((size_t)SLOT_PULL_WINDOW * PULL_CHUNK_SIZE, is_sealed(job) ? job->pull_key : NULL);
     if (!arena) return NULL;
     struct slot_offer *offer = mem_calloc(1, sizeof *offer);
-    *offer = (struct slot_offer){
-        .job = job, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
+    *offer = (struct slot_offer){.job = job, .arena = arena, .filled.fd = -1, .advanced = advanced, .context = context};
     return offer;
 }
 
@@ -76,6 +75,7 @@ static void announce(struct slot_offer *offer) {
         struct slice words[8] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("OFFER")};
         for (int i = 0; i < 5; i++) words[3 + i] = slice_make(numbers[i], format_uint64(numbers[i], values[i]));
         job_send_words(job, 8, words);
+        jobs_count_exported(chunk.length);
     }
 }
 

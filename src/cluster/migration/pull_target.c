@@ -83,9 +83,9 @@ void slot_fetch_offered(struct job *job, const struct call *call) {
         return;
     }
     fetch->offers[fetch->offered++ % SLOT_PULL_WINDOW] = (struct pull_offer){.address = numbers[1],
-                                                                            .length = (uint32_t)numbers[2],
-                                                                            .rkey = (uint32_t)numbers[3],
-                                                                            .checksum = (uint32_t)numbers[4]};
+                                                                             .length = (uint32_t)numbers[2],
+                                                                             .rkey = (uint32_t)numbers[3],
+                                                                             .checksum = (uint32_t)numbers[4]};
     start_reads(job);
 }
 
@@ -112,6 +112,7 @@ void slot_fetch_step(struct job *job) {
             break;
         }
         if (!chunk_load_pulled(job, chunk)) return;
+        jobs_count_imported(chunk.len);
         pull_reads_next(reads);
         acknowledge(job);
     }
