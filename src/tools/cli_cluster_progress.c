@@ -73,8 +73,7 @@ void cluster_progress_show(struct cluster_progress *p) {
 void cluster_progress_free(struct cluster_progress *p, bool moved) {
     if (!p) return;
     double seconds = (double)(clock_monotonic_us() - p->began_us) / 1e6;
-    if (moved)
-        printf("%s%llu keys in %.1f s\033[K\n", p->shown ? "\r" : "\n", (unsigned long long)p->total, seconds);
+    if (moved) printf("%s%llu keys in %.1f s\033[K\n", p->shown ? "\r" : "\n", (unsigned long long)p->total, seconds);
     mem_free(p->keys);
     mem_free(p);
 }

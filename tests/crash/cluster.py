@@ -447,9 +447,10 @@ def pids_of(node):
 
 def fail_device(r):
     """The RDMA device of a node fails in one of several ways for a while."""
-    node, name = r.rng.choice([node for node in r.group.nodes if node.rdma] or [None]), r.rng.choice(list(DEVICE_FAULTS))
-    if not node:
+    nodes = [node for node in r.group.nodes if node.rdma]
+    if not nodes:
         return
+    node, name = r.rng.choice(nodes), r.rng.choice(list(DEVICE_FAULTS))
     r.note(f"the device of {node.name} fails: {name}")
     path = os.path.join(node.dir, "device-" + name)
     open(path, "w").close()
