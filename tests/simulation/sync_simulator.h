@@ -363,6 +363,18 @@ static void try_link(struct node *node) {
     sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
 }
 
+/* The primary does not know its own address; who follows it does (sync.c). */
+static void got_set(struct node *node, struct sync_set set) {
+    struct sync_members *lists[] = {&set.now, &set.before};
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < lists[l]->count; i++)
+            if (strcmp(lists[l]->list[i].id, set.term.id) == 0) {
+                strcpy(lists[l]->list[i].host, "node");
+                lists[l]->list[i].port = node->follows + 1;
+            }
+    sync_who_got_set(&node->who, &set, world.now);
+}
+
 static void replicate(struct node *node) {
     if (!node->link) return;
     struct node *primary = &world.nodes[node->follows];
@@ -386,7 +398,7 @@ static void replicate(struct node *node) {
     while (node->len < to && node->link) {
         struct entry entry = primary->log[node->len];
         append(node, entry);
-        if (!entry.value) sync_who_got_set(&node->who, &world.sets[entry.set], world.now);
+        if (!entry.value) got_set(node, world.sets[entry.set]);
     }
     if (!node->link) return;
     sync_who_advanced(&node->who);
@@ -544,7 +556,8 @@ static inline void fault(void) {
         if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
 }
 
-static void world_begin(uint64_t seed, unsigned count, unsigned replicas) {
+/* An empty world of servers that do not run. */
+static void world_clear(uint64_t seed, unsigned count, unsigned replicas) {
     static struct entry *logs[2 * NODES_MAX];
     struct message *messages = world.messages ? world.messages : mem_alloc(EVENTS_MAX * sizeof *world.messages);
     struct sync_set *sets = world.sets ? world.sets : mem_alloc(8192 * sizeof *world.sets);
@@ -571,6 +584,14 @@ static void world_begin(uint64_t seed, unsigned count, unsigned replicas) {
         node->log = logs[2 * i];
         node->copy = logs[2 * i + 1];
         node->index = i;
+        node->follows = -1;
+    }
+}
+
+static inline void world_begin(uint64_t seed, unsigned count, unsigned replicas) {
+    world_clear(seed, count, replicas);
+    for (unsigned i = 0; i < count; i++) {
+        struct node *node = &world.nodes[i];
         node->replica = i != 0;
         node->follows = i ? 0 : -1;
         node_start(node);

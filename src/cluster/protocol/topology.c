@@ -263,6 +263,18 @@ void topology_strays_tick(struct cluster *cluster) {
     if (later) cluster->strays_ms = cluster->now_ms + cluster->settings.node_timeout_ms;
 }
 
+/* The primary of the own shard, if the shard needs this node: an old primary may hear of a slot that has moved after it
+ * has heard that a sibling has taken all others. */
+static struct cluster_node *bound_to(struct cluster *cluster) {
+    struct cluster_facts facts;
+    cluster->effects->facts(cluster->context, &facts);
+    for (size_t i = 0; facts.bound && i < cluster->nodes.count; i++) {
+        struct cluster_node *node = cluster->nodes.list[i];
+        if (node != cluster->myself && node_votes(node) && nodes_share_shard(node, cluster->myself)) return node;
+    }
+    return NULL;
+}
+
 static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
                           const struct slot_bitmap *slots) {
     struct cluster_node *myself = cluster->myself, *own_primary = cluster_shard_primary(cluster);
@@ -304,6 +316,11 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
     log_run(cluster, &run, sender);
     say_new_sources(cluster, imported, sender);
     if (lost && own_primary->slot_count == 0) {
+        struct cluster_node *sibling = nodes_share_shard(sender, myself) ? NULL : bound_to(cluster);
+        if (sibling) {
+            follow_node(cluster, sibling);
+            return;
+        }
         if (cluster->settings.allow_replica_migration || nodes_share_shard(sender, myself)) {
             say_notice(cluster,
                        "Configuration change detected. Reconfiguring myself as a replica of node " NODE_FORMAT
