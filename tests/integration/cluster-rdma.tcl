@@ -233,3 +233,23 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 5007 [n 1 cluster countkeysinslot 5]
     }
 }
+
+if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [string match *libssl* $libraries]} {
+    start_cluster {primaries 2 replicas 0 tls 1 overrides {rdma-replication yes tls-rdma yes rdma-bind 127.0.0.1}} {
+        test "with TLS the chunks that are fetched are encrypted" {
+            foreach i {0 1} {n $i config set rdma-port [node_tls_port $i]}
+            set tag [slot_tag 5]
+            n 0 debug populate 3000 ${tag}p 1000
+            n 0 set ${tag}large [string repeat x 300000]
+            set before [n 0 debug digest]
+            wait_for_condition 10000 {
+                [n 0 cluster migrateslots slotsrange 5 5 node [node_id 1]] eq "OK"
+            }
+            wait_for_condition 20000 {[dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "success"} {
+                fail_assertion [n 0 cluster getslotmigrations]
+            }
+            assert_match "*which the target fetches by RDMA READ*" [server_text [node 0 id]]
+            assert_equal $before [n 1 debug digest]
+        }
+    }
+}
