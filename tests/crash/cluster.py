@@ -346,6 +346,9 @@ def pause(r, node, seconds):
 
 def failover(r, *how):
     node = r.rng.choice(replicas(r))
+    # Without a copy of its primary's data it would be an empty primary, as Valkey is: all rounds would be lost.
+    if how and node.info("replication").get("master_link_status") != "up":
+        return
     r.note(f"failover {how} to {node.name}: {node.call('CLUSTER', 'FAILOVER', *how)}")
     if r.rng.random() < 0.7:
         time.sleep(r.rng.uniform(0, 1))
