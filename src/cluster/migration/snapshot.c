@@ -150,7 +150,7 @@ static void write_commands(struct writer *writer, int db, const struct entry *en
 
 static void write_key(struct writer *writer, const struct next_key *key) {
     if (!writer->fragment.bytes) { /* in shared memory, as soon as the target has taken an older one */
-        size_t size;
+        size_t size = 0;
         char *memory = slot_offer_begin(writer->snapshot->offer, &size);
         rdb_fragment_init_at(&writer->fragment, memory, size);
     }
