@@ -391,6 +391,23 @@ static void a_hand_over_by_failover_is_not_undone(void **state) {
     assert_null(strstr(events, "+convert-to-slave"));
 }
 
+/* Between two INFOs another Sentinel made it a replica and then promoted it. */
+static void a_role_that_was_interrupted_counts_anew(void **state) {
+    struct instance *replica = add("10.0.0.2", "role:slave\r\n");
+    for (int i = 0; i < 15; i++) {
+        advance(1000);
+        answer(group, REQUEST_PING, "PONG");
+        answer(replica, REQUEST_PING, "PONG");
+        while (group->info_pending) answer(group, REQUEST_INFO, "role:master\r\nmaster_failover_state:no-failover\r\n");
+        answer(replica, REQUEST_INFO,
+               i < 7 ? "role:master\r\nmaster_replid:aaaa\r\n" : "role:master\r\nmaster_replid:bbbb\r\n");
+        assert_false(replica->role_suspect);
+    }
+    advance(2000);
+    answer(replica, REQUEST_INFO, "role:master\r\nmaster_replid:bbbb\r\n");
+    assert_true(replica->role_suspect);
+}
+
 /* A user's failover, up to the moment in which the replica has been told to become a primary. */
 static struct instance *replica_being_promoted(void) {
     struct instance *replica = add("10.0.0.2", "role:slave\r\n");
@@ -438,6 +455,7 @@ int main(void) {
         TEST(a_vote_is_given_once),
         TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
         TEST(a_hand_over_by_failover_is_not_undone),
+        TEST(a_role_that_was_interrupted_counts_anew),
         TEST(a_promoted_replica_that_dies_is_the_primary_nevertheless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,9 @@ static void info_received(struct sentinel *s, struct instance *i, struct slice t
     bool moved =
         strcmp(info.primary_host, i->reported.primary_host) != 0 || info.primary_port != i->reported.primary_port;
     if (!info.is_primary && moved) i->reconf_ms = s->now_ms;
+    /* It was a replica since the last INFO, and has been promoted again: by a failover that we shall hear of. */
+    if (!is_group && info.is_primary && strcmp(info.replication_id, i->reported.replication_id) != 0)
+        i->role_ms = s->now_ms;
     i->reported = info;
     i->info_ms = s->now_ms;
     if (discovery.changed) machine_save(s, false);

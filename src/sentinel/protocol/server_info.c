@@ -72,7 +72,7 @@ void server_info_init(struct server_info *info) {
 
 void server_info_read(struct slice text, struct server_info *info,
                       void (*replica)(void *context, const char *host, int port), void *context) {
-    info->run_id[0] = 0;
+    info->run_id[0] = info->replication_id[0] = 0;
     info->is_primary = info->loading = info->sync_ineligible = false;
     info->primary_link_down_ms = 0;
     info->rdma_port = 0;
@@ -83,6 +83,8 @@ void server_info_read(struct slice text, struct server_info *info,
 #define FIELD(name) slice_equal(key, SLICE(name))
         if (FIELD("run_id")) {
             if (value.len >= 40) take_text(slice_make(value.data, 40), info->run_id, sizeof info->run_id);
+        } else if (FIELD("master_replid")) {
+            take_text(value, info->replication_id, sizeof info->replication_id);
         } else if (FIELD("role")) {
             info->is_primary = slice_equal(value, SLICE("master"));
         } else if (is_numbered(key, "slave")) {
