@@ -30,7 +30,7 @@ struct line {
     struct line *next;
 };
 static struct line *lines, **lines_end = &lines;
-static bool duplicates; /* the file had lines that were skipped */
+static bool skipped; /* the file had lines that were left out */
 
 static struct slice copy_of(struct slice text) {
     return (struct slice){mem_strndup(text.data, text.len), text.len};
@@ -149,6 +149,18 @@ static const char *read_renamed(struct instance *group, struct slice from, struc
     group->renamed = renamed;
     return NULL;
 }
+/* Valkey's Sentinel keeps servers whose port became 0, with which nobody can speak, and Sentinels with any text as id.
+ * Its file must be readable. */
+static bool is_usable(const struct instance *group, int count, const struct slice *words) {
+    int64_t port;
+    bool zero = parse_int64(words[3], &port) && port == 0;
+    if (!zero && (count == 4 || words[4].len == SENTINEL_ID_LEN)) return true;
+    log_warning("%.*s %.*s:%.*s of '%s' in the configuration file has %s: the line is removed", (int)words[0].len,
+                words[0].data, (int)words[2].len, words[2].data, (int)words[3].len, words[3].data, group->name,
+                zero ? "no port" : "no valid id");
+    skipped = true;
+    return false;
+}
 static const char *read_replica(struct instance *group, const struct slice *words) {
     bool duplicate;
     const char *reason = sentinel_add_replica(this_sentinel, group, words[2], number_of(words[3]), &duplicate);
@@ -156,7 +168,7 @@ static const char *read_replica(struct instance *group, const struct slice *word
     /* A Sentinel of Valkey can write such a file, and then refuses to start with it. */
     log_warning("Replica %.*s:%.*s of '%s' is in the configuration file more than once: the second line is removed",
                 (int)words[2].len, words[2].data, (int)words[3].len, words[3].data, group->name);
-    duplicates = true;
+    skipped = true;
     return NULL;
 }
 
@@ -201,7 +213,7 @@ static const char *read_of_group(int count, const struct slice *words) {
                            "Notification script seems non existing or non executable.");
     } else if (slice_is(word, "client-reconfig-script")) {
         return read_script(value, &group->reconfig_script,
-                           "Client reconfiguration script seems non existing or non executable");
+                           "Client reconfiguration script seems non existing or non executable.");
     } else if (slice_is(word, "auth-pass")) {
         sentinel_set_text(&group->auth_pass, value);
     } else if (slice_is(word, "auth-user")) {
@@ -215,9 +227,10 @@ static const char *read_of_group(int count, const struct slice *words) {
     } else if (slice_is(word, "leader-epoch")) {
         return read_epoch(value, &group->leader_epoch);
     } else if (slice_is(word, "known-slave") || slice_is(word, "known-replica")) {
-        return read_replica(group, words);
+        return is_usable(group, count, words) ? read_replica(group, words) : NULL;
     } else if (slice_is(word, "known-sentinel")) {
         if (count == 4) return NULL; /* of an old version, without an id: hello messages bring it */
+        if (!is_usable(group, count, words)) return NULL;
         return sentinel_add_sentinel(this_sentinel, group, words[2], number_of(words[3]), words[4]);
     } else if (slice_is(word, "rename-command")) {
         return read_renamed(group, words[2], words[3]);
@@ -490,7 +503,7 @@ void sentinel_file_start(void) {
     if (!*this_sentinel->id) {
         random_hex(this_sentinel->id, SENTINEL_ID_LEN);
         if (sentinel_file_flush()) exit(1);
-    } else if (duplicates) {
+    } else if (skipped) {
         sentinel_file_save(false);
     }
     log_notice("Sentinel ID is %s", this_sentinel->id);

@@ -395,10 +395,79 @@ def client_address(side):
 Side.client_address = client_address
 
 
+GROUP = "sentinel monitor g 127.0.0.1 1 2"
+# What follows GROUP in a configuration file, with which a Sentinel starts or does not.
+FILES = [[], *[[line] for line in (
+    GROUP, "sentinel monitor", "sentinel monitor h 127.0.0.1 1", "sentinel monitor h 127.0.0.1 1 0",
+    "sentinel monitor h 127.0.0.1 1 x", "sentinel monitor h 127.0.0.1 70000 1", "sentinel monitor h 127.0.0.1 0 1",
+    "sentinel monitor h nowhere.invalid 1 1", "sentinel monitor h 127.0.0.1 1 2 3",
+    "sentinel down-after-milliseconds g 0", "sentinel down-after-milliseconds g x",
+    "sentinel down-after-milliseconds h 1", "sentinel down-after-milliseconds g",
+    "sentinel down-after-milliseconds g 1234", "sentinel failover-timeout g 0", "sentinel failover-timeout h 1",
+    "sentinel parallel-syncs h 1", "sentinel parallel-syncs g 0", "sentinel notification-script g /nothing",
+    "sentinel notification-script h /bin/true", "sentinel notification-script g /bin/true",
+    "sentinel client-reconfig-script g /nothing", "sentinel client-reconfig-script g /bin/true",
+    "sentinel auth-pass g", "sentinel auth-pass h x", 'sentinel auth-pass g "x y"', "sentinel auth-user h x",
+    "sentinel current-epoch", "sentinel current-epoch 5", "sentinel myid x", "sentinel myid " + ID,
+    "sentinel config-epoch h 7", "sentinel config-epoch g 7", "sentinel leader-epoch h 9",
+    "sentinel known-replica g 127.0.0.1 2", "sentinel known-slave g 127.0.0.1 2",
+    "sentinel known-replica h 127.0.0.1 2", "sentinel known-replica g 127.0.0.1",
+    "sentinel known-replica g nowhere.invalid 2", "sentinel known-replica g 127.0.0.1 65536",
+    "sentinel known-sentinel g 127.0.0.1 2 " + ID, "sentinel known-sentinel g 127.0.0.1 2",
+    "sentinel known-sentinel h 127.0.0.1 2 " + ID, "sentinel known-sentinel g nowhere.invalid 2 " + ID,
+    "sentinel rename-command h CONFIG x", "sentinel rename-command g CONFIG", "sentinel rename-command g CONFIG x",
+    "sentinel announce-ip", "sentinel announce-ip 1.2.3.4", "sentinel announce-ip 1.2.3.4 x",
+    "sentinel announce-port 77", "sentinel deny-scripts-reconfig x", "sentinel deny-scripts-reconfig no",
+    "sentinel sentinel-user", "sentinel sentinel-user u", "sentinel sentinel-pass p", "sentinel resolve-hostnames x",
+    "sentinel resolve-hostnames yes", "sentinel announce-hostnames x", "sentinel announce-hostnames yes",
+    "sentinel primary-reboot-down-after-period g 5", "sentinel master-reboot-down-after-period g -5",
+    "sentinel master-reboot-down-after-period h 5", "sentinel nothing", "sentinel nothing g x", "nothing x",
+    "sentinel debug x", "protected-mode yes", "requirepass x")],
+    ["sentinel known-sentinel g 127.0.0.1 2 " + ID, "sentinel known-sentinel g 127.0.0.1 3 " + ID],
+    ["sentinel known-sentinel g 127.0.0.1 2 " + ID, "sentinel known-sentinel g 127.0.0.1 2 " + OTHER],
+    ["sentinel rename-command g CONFIG x", "sentinel rename-command g config y"]]
+# Valkey's Sentinel keeps these. Nobody can speak with them.
+UNUSABLE = ["sentinel known-replica g 127.0.0.1 0", "sentinel known-sentinel g 127.0.0.1 0 " + ID,
+            "sentinel known-sentinel g 127.0.0.1 2 short"]
+
+
+def started(program, lines):
+    """What a Sentinel with such a file says that does not start, or the lines of its file when it ends."""
+    sentinel = Server(*program, configuration=[GROUP] + lines, start=False)
+    try:
+        sentinel.start()
+    except RuntimeError:
+        said = re.sub(r"Version [\d.]+", "Version", sentinel.output(20000))
+        start = said.find("*** FATAL")
+        return [line for line in said[start:].splitlines() if line and not re.match(r"\d+:X ", line)]
+    else:
+        with Client(sentinel.port) as client:
+            client.call("AUTH", "x")
+            client.call("SENTINEL", "flushconfig")
+        with open(os.path.join(sentinel.dir, "server.conf")) as file:
+            return sorted(re.sub("myid (?!%s).*" % ID, "myid", line.strip()) for line in file if
+                          line.startswith("sentinel ") and "reboot" not in line)
+    finally:
+        sentinel.stop()
+
+
+def files():
+    programs = [genuine("valkey-sentinel")], [ours(), "--sentinel"]
+    for lines in FILES:
+        compare("a file with %s" % (lines or "one group"), *[started(program, lines) for program in programs])
+    known = started(programs[1], UNUSABLE)
+    report.check("it starts with servers that have no port or id, and removes them",
+                 "sentinel current-epoch 0" in known and not any("known" in line for line in known), known)
+
+
 def main():
     path, reason = newest_server()
     if not path or not genuine("valkey-sentinel"):
         report.missing("commands of a Sentinel", reason or "there is no genuine valkey-sentinel")
+        report.finish()
+    if sys.argv[1:] in ([], ["files"]):
+        files()
+    if sys.argv[1:] == ["files"]:
         report.finish()
     sides = []
     try:

@@ -285,7 +285,7 @@ const char *sentinel_add_sentinel(struct sentinel *s, struct instance *group, st
     const char *reason = set_address(s, &address, host, port, true);
     if (reason) return reason;
     each_instance(&group->sentinels,
-                  other) if (strcmp(other->run_id, text) == 0) return "Duplicate hostname and port for sentinel.";
+                  other) if (strcmp(other->run_id, text) == 0) return "Duplicate runid for sentinel.";
     add_sentinel(s, group, &address, text);
     return NULL;
 }
