@@ -9,7 +9,7 @@ enum { INFO_HOST_MAX = 256 };
 struct server_info {
     char run_id[41];
     char replication_id[41]; /* changes whenever it becomes a primary or follows one; "": not told */
-    bool is_primary; /* it says role:master */
+    bool is_primary;         /* it says role:master */
     /* These keep their values when the fields are missing: a replica that is promoted has none of them. */
     char primary_host[INFO_HOST_MAX]; /* "": none */
     int primary_port;
