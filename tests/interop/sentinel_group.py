@@ -127,6 +127,10 @@ class Group:
                 return False
             if any(b"down" in flags_of(i) or b"disconnected" in flags_of(i) for i in replicas):
                 return False
+            # Valkey's Sentinel that last saw it as a primary takes a later promotion of it for the same role, and
+            # undoes it.
+            if any(fields_of(i)[b"role-reported"] != b"slave" for i in replicas):
+                return False
         return True
 
     def primary(self):
