@@ -106,10 +106,14 @@ bool sentinel_mode_wanted(int argc, char **argv) {
     return false;
 }
 
+/* With words after it, it is also a directive: `--sentinel resolve-hostnames yes`. */
+static bool is_directive(int argc, char **argv, int i) {
+    return i > 1 && i + 1 < argc && argv[i + 1][0] != '-';
+}
 int sentinel_arguments(int argc, char **argv) {
     int kept = 0;
     for (int i = 0; i < argc; i++) {
-        if (i == 0 || strcmp(argv[i], "--sentinel") != 0)
+        if (i == 0 || strcmp(argv[i], "--sentinel") != 0 || is_directive(argc, argv, i))
             argv[kept++] = argv[i];
         else
             mem_free(argv[i]); /* a copy of process_keep_arguments() */

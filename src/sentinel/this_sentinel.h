@@ -33,7 +33,7 @@ void sentinel_set_text(char **text, struct slice value);
 int64_t sentinel_now(void); /* ms of the machine's clock */
 /* Is this process a Sentinel, by the name of its program or --sentinel? */
 bool sentinel_mode_wanted(int argc, char **argv);
-int sentinel_arguments(int argc, char **argv); /* removes --sentinel; returns the new count */
+int sentinel_arguments(int argc, char **argv); /* removes --sentinel that is no directive; the new count */
 void sentinel_mode_begin(void);                /* before the configuration is read: defaults of a Sentinel */
 bool sentinel_offers_command(const char *container, const char *name); /* container NULL: a top-level command */
 bool sentinel_offers_section(const char *name);

@@ -431,9 +431,14 @@ UNUSABLE = ["sentinel known-replica g 127.0.0.1 0", "sentinel known-sentinel g 1
             "sentinel known-sentinel g 127.0.0.1 2 short"]
 
 
-def started(program, lines):
+ARGUMENTS = [["--sentinel", "resolve-hostnames", "yes"], ["--sentinel", "nothing"],
+             ["--sentinel", "monitor", "h", "127.0.0.1", 1, 2, "--sentinel", "failover-timeout", "h", 7],
+             ["--sentinel", "announce-port", 7, "--loglevel", "verbose"], ["--loglevel", "verbose", "--sentinel"]]
+
+
+def started(program, lines, *arguments):
     """What a Sentinel with such a file says that does not start, or the lines of its file when it ends."""
-    sentinel = Server(*program, configuration=[GROUP] + lines, start=False)
+    sentinel = Server(*program, *arguments, configuration=[GROUP] + lines, start=False)
     try:
         sentinel.start()
     except RuntimeError:
@@ -455,6 +460,9 @@ def files():
     programs = [genuine("valkey-sentinel")], [ours(), "--sentinel"]
     for lines in FILES:
         compare("a file with %s" % (lines or "one group"), *[started(program, lines) for program in programs])
+    for words in ARGUMENTS:
+        compare("the arguments %s" % words, *[started([program[0]], [], *words) for program in (
+            programs[0], [os.path.join(os.path.dirname(ours()), "valkey-sentinel")])])
     known = started(programs[1], UNUSABLE)
     report.check("it starts with servers that have no port or id, and removes them",
                  "sentinel current-epoch 0" in known and not any("known" in line for line in known), known)
