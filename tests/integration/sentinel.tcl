@@ -30,6 +30,7 @@ start_sentinels {config {"# kept" "sentinel parallel-syncs group 2"}} {
         foreach command {{get x} {config get port} {multi} {cluster info} {debug sleep 0}} {
             assert_error_like "ERR unknown command*" {s 0 {*}$command}
         }
+        assert_equal {server version proto id mode modules} [dict keys [s 0 hello 2]]
         assert_error "ERR Only HELLO messages are accepted by Sentinel instances." {s 0 publish channel text}
         assert_error "ERR No such master with that name" {s 0 sentinel primary nothing}
         assert_equal {} [s 0 sentinel get-primary-addr-by-name nothing]

@@ -115,7 +115,8 @@ static bool hello_parse(struct call *call, struct hello *hello) {
 static void hello_answer(struct call *call) {
     struct reply *reply = call->reply;
     const char *zone = server_settings.availability_zone;
-    reply_map(reply, zone[0] ? 8 : 7);
+    bool has_role = strcmp(server.mode, "sentinel") != 0;
+    reply_map(reply, 6 + has_role + (zone[0] != 0));
     reply_bulk_text(reply, "server");
     reply_bulk_text(reply, server_settings.redis_names ? "redis" : SERVER_NAME);
     reply_bulk_text(reply, "version");
@@ -126,8 +127,10 @@ static void hello_answer(struct call *call) {
     reply_integer(reply, (int64_t)call->client->id);
     reply_bulk_text(reply, "mode");
     reply_bulk_text(reply, server.mode);
-    reply_bulk_text(reply, "role");
-    reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
+    if (has_role) {
+        reply_bulk_text(reply, "role");
+        reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
+    }
     reply_bulk_text(reply, "modules");
     modules_reply(reply);
     if (zone[0]) {
