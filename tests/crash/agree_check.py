@@ -135,7 +135,8 @@ def written(node):
     """A replica must keep what it has acknowledged as synced (FACK), which is less than what it has executed."""
     info = node.info("persistence")
     return (info.get("aof_rewrite_in_progress") == info.get("aof_rewrite_scheduled") == "0" and
-            info.get("aof_pending_bio_fsync") == "0" and info.get("loading") == "0" and info.get("aof_enabled") == "1")
+            info.get("aof_buffer_length") == info.get("aof_pending_bio_fsync") == "0" and
+            info.get("loading") == "0" and info.get("aof_enabled") == "1")
 
 
 def after_restart(round, node):
