@@ -77,7 +77,7 @@ def tests(root):
     def redis_names_are_installed_on_request_only():
         with tempfile.TemporaryDirectory() as place:
             install(DESTDIR=place)
-            assert not [name for name in files(place) if "redis" in name]
+            assert not [name for name in files(place) if "redis" in name.replace("hiredis", "")]
             install(DESTDIR=place, USE_REDIS_SYMLINKS="yes")
             assert os.readlink(place + "/usr/local/bin/redis-cli") == "valkey-cli"
             run("make", "uninstall", "DESTDIR=" + place, "USE_REDIS_SYMLINKS=yes")
