@@ -580,7 +580,7 @@ static void claims_with_an_old_epoch_are_answered(void **state) {
     sim_free(&sim);
 }
 
-/* Somebody who was away tells that machine 3 has won an election. It has, once, but is a replica again since. */
+/* A node that was away sends a stale UPDATE: machine 3 won an election. Since then it has become a replica again. */
 static void an_old_update_about_a_replica_is_corrected(void **state) {
     build(6, 3);
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);

@@ -398,10 +398,14 @@ void sync_take_over(void) {
     update();
 }
 
-static void leave(void) {
-    char id[SYNC_ID_LEN + 1];
+static void new_id(char id[static SYNC_ID_LEN + 1]) {
     random_hex(id, SYNC_ID_LEN);
     id[SYNC_ID_LEN] = 0;
+}
+
+static void leave(void) {
+    char id[SYNC_ID_LEN + 1];
+    new_id(id);
     log_notice("Synchronous replication: this server leaves its group");
     sync_who_leave(&sync_who, id, sync_now_ms());
     update();
@@ -409,8 +413,7 @@ static void leave(void) {
 
 static void found(void) {
     char group[SYNC_ID_LEN + 1];
-    random_hex(group, SYNC_ID_LEN);
-    group[SYNC_ID_LEN] = 0;
+    new_id(group);
     log_notice("Synchronous replication: this server founds a group");
     sync_who_found(&sync_who, group, sync_now_ms());
     update();
