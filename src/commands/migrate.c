@@ -2,13 +2,15 @@
  *
  * The keys are sent as RESTORE commands with DUMP payloads in one batch; then the replies are read, and each key that
  * the target has accepted is deleted here. The server blocks meanwhile, as Valkey does, for at most the timeout of the
- * call per step: no client sees a key on both servers or on neither. A slow target stalls this server.
+ * call per step: no client sees a key on both servers or on neither. A slow target stalls this server. A large request
+ * goes another way, if the client can wait: migrate_large.h.
  *
  * The connection has its own event loop, so that no client is served while the command waits. The connection is cached
  * for ten seconds for the next call. If a cached connection fails before the target can have executed anything, the
  * call is retried once with a new connection. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
+#include "commands/migrate_large.h"
 #include "commands/spec.h"
 #include "formats/rdb.h"
 #include "lib/structures/linked_list.h"
@@ -48,6 +50,7 @@ struct migration {
      * accepted keys. */
     int *keys, found, moved;
     bool *done;
+    struct memory_output requests; /* RESTORE for each of them */
 };
 
 /* --- Connections --- */
@@ -97,9 +100,8 @@ static struct target *target_connect(const struct migration *m) {
     int error = conn_wait_open(conn, m->timeout_ms);
     if (error) {
         /* The error texts of Valkey, where a failed connection attempt is reported by the first write. */
-        reply_error(m->call->reply, error == -ECONNREFUSED || error == -ETIMEDOUT
-                                        ? "IOERR error or timeout writing to target instance"
-                                        : "IOERR error or timeout connecting to the client");
+        reply_error(m->call->reply,
+                    error == -ECONNREFUSED || error == -ETIMEDOUT ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_CONNECT);
         conn_close(conn);
         event_loop_turn(loop, 0);
         return NULL;
@@ -124,18 +126,23 @@ static int64_t time_left(const struct entry *entry) {
     return at > clock_ms() ? at - clock_ms() : 1;
 }
 
-static void write_request(const struct migration *m, struct target *target) {
-    struct output *out = &target->conn->out;
+/* AUTH and SELECT. Returns their number. */
+static int write_introduction(const struct migration *m, struct output *out, bool select) {
     char text[NUMBER_TEXT_MAX];
     if (m->password) {
         struct slice argv[] = {SLICE("AUTH"), m->user ? m->call->argv[m->user] : m->call->argv[m->password],
                                m->call->argv[m->password]};
         request_write(out, m->user ? 3 : 2, argv);
     }
-    if (target->db != m->db) {
+    if (select) {
         struct slice argv[] = {SLICE("SELECT"), {text, format_int64(text, m->db)}};
         request_write(out, 2, argv);
     }
+    return (m->password != 0) + select;
+}
+
+static void write_requests(struct migration *m) {
+    char text[NUMBER_TEXT_MAX];
     struct memory_output payload;
     memory_output_init(&payload);
     for (int i = 0; i < m->found; i++) {
@@ -148,7 +155,7 @@ static void write_request(const struct migration *m, struct target *target) {
                                {text, format_int64(text, time_left(entry))},
                                memory_output_slice(&payload),
                                SLICE("REPLACE")};
-        request_write(out, m->replace ? 5 : 4, argv);
+        request_write(&m->requests.out, m->replace ? 5 : 4, argv);
     }
     memory_output_free(&payload);
 }
@@ -172,14 +179,14 @@ static int read_reply(const struct migration *m, struct target *target, struct r
 }
 
 static void reply_target_error(struct reply *reply, struct slice text) {
-    reply_error_format(reply, "ERR Target instance replied with error: %.*s", shown_len(text), text.data);
+    reply_error_format(reply, MIGRATE_REFUSED, shown_len(text), text.data);
 }
 
-/* Reads all replies. Returns 0 or a negative errno. *refused: the target replied with an error, which was sent to the
- * client. */
-static int read_replies(struct migration *m, struct target *target, bool *refused, bool *any) {
+/* Reads all replies; `others`: those before the keys'. Returns 0 or a negative errno. *refused: the target replied with
+ * an error, which was sent to the client. */
+static int read_replies(struct migration *m, struct target *target, int others, bool *refused, bool *any) {
     struct reply_reader reader;
-    int others = (m->password != 0) + (target->db != m->db), error = 0;
+    int error = 0;
     reply_reader_init(&reader);
     for (int i = 0; i < others + m->found && !error; i++) {
         error = read_reply(m, target, &reader);
@@ -225,10 +232,11 @@ static bool attempt(struct migration *m, bool may_retry) {
     bool kept = target != NULL, refused = false, any = false;
     if (!target && !(target = target_connect(m))) return true;
     target->used_us = clock_mono();
-    write_request(m, target);
+    int others = write_introduction(m, &target->conn->out, target->db != m->db);
+    output_write(&target->conn->out, memory_output_slice(&m->requests));
     int error = conn_wait_drained(target->conn, m->timeout_ms);
     bool writing = error != 0;
-    if (!error) error = read_replies(m, target, &refused, &any);
+    if (!error) error = read_replies(m, target, others, &refused, &any);
     if (error || refused) {
         /* After an error later replies may be missing, or another database may be selected. */
         target_close(target);
@@ -238,8 +246,7 @@ static bool attempt(struct migration *m, bool may_retry) {
     if (error && kept && may_retry && !any && error != -ETIMEDOUT) return false;
     delete_moved(m);
     if (error && !refused)
-        reply_error(m->call->reply, writing ? "IOERR error or timeout writing to target instance"
-                                            : "IOERR error or timeout reading to target instance");
+        reply_error(m->call->reply, writing ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_READ);
     else if (!refused)
         reply_ok(m->call->reply);
     return true;
@@ -281,9 +288,30 @@ static bool options_read(struct migration *m) {
     return true;
 }
 
+/* The client waits. */
+static void begin_large(struct migration *m) {
+    struct memory_output introduction;
+    struct slice *keys = mem_alloc((size_t)m->found * sizeof *keys);
+    for (int i = 0; i < m->found; i++) keys[i] = m->call->argv[m->keys[i]];
+    memory_output_init(&introduction);
+    int introductions = write_introduction(m, &introduction.out, true);
+    migrate_large_begin(m->call, &(struct large_migration){.host = m->host,
+                                                           .port = m->port,
+                                                           .timeout_ms = m->timeout_ms,
+                                                           .copy = m->copy,
+                                                           .count = m->found,
+                                                           .keys = keys,
+                                                           .introductions = introductions,
+                                                           .introduction = &introduction,
+                                                           .requests = &m->requests});
+    memory_output_init(&m->requests); /* the job has the bytes */
+    mem_free(keys);
+}
+
 static void migrate_run(struct call *call) {
     struct migration m = {.call = call, .first_key = 3, .key_count = 1};
     if (!options_read(&m)) return;
+    if (migrate_large_again(call)) return;
     m.keys = mem_alloc(((size_t)m.key_count + 1) * sizeof *m.keys);
     for (int i = 0; i < m.key_count; i++)
         if (find_read(call, call->argv[m.first_key + i])) m.keys[m.found++] = m.first_key + i;
@@ -298,7 +326,13 @@ static void migrate_run(struct call *call) {
     m.port = (int)port;
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
-    if (!attempt(&m, true)) attempt(&m, false);
+    memory_output_init(&m.requests);
+    write_requests(&m);
+    if (memory_output_slice(&m.requests).len > MIGRATE_LARGE_MIN && migrate_large_possible(call))
+        begin_large(&m);
+    else if (!attempt(&m, true))
+        attempt(&m, false);
+    memory_output_free(&m.requests);
     mem_free(m.done);
     mem_free(m.host);
     mem_free(m.keys);

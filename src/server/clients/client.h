@@ -185,7 +185,9 @@ enum pause_reason {
 };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
-void client_postpone(struct client *client); /* a filter holds its request back until a pause ends: FILTER_HOLD */
+/* A filter holds its request back: FILTER_HOLD. Filters are asked again when a pause ends, or by the other function. */
+void client_postpone(struct client *client);
+void clients_postponed_again(void);
 bool clients_paused_for(enum pause_reason reason);
 enum pause_kind clients_paused(void);   /* by all reasons together */
 int64_t clients_paused_ms(void);        /* milliseconds until the last pause ends; 0: not paused */

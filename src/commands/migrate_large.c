@@ -1,0 +1,400 @@
+/* migrate_large.c: see migrate_large.h. */
+#include "commands/lookup.h"
+#include "commands/migrate_large.h"
+#include "lib/hash/hash_slot.h"
+#include "lib/structures/hashtable.h"
+#include "lib/structures/linked_list.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
+#include "net/connection.h"
+#include "resp/reply_reader.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/clients/listeners.h"
+#include "server/clients/transactions.h"
+#include "server/command/dispatch.h"
+#include "server/command/propagate.h"
+#include "server/config/tls_options.h"
+#include "server/notify.h"
+#include "server/role.h"
+#include "server/server.h"
+#include "server/store_events.h"
+#include <errno.h>
+#include <stdio.h>
+
+enum { PIECE = 256 * 1024, END_RETRY_US = 10 * 1000, ERROR_MAX = 1024 };
+
+struct moving_key {
+    struct job *job;
+    bool changed; /* it is not what was sent any more */
+    struct slice name;
+};
+struct job {
+    struct list_link link;
+    struct client *client; /* that waits; NULL: it is gone */
+    int db;
+    bool copy, on_replica; /* on_replica: it began on a replica that takes writes */
+    struct connection *conn; /* NULL: the job is over, and waits for its end */
+    bool opened;
+    int64_t timeout_ms;
+    struct event_timer deadline, next; /* of the step; the next piece, and the end */
+    struct memory_output introduction, requests;
+    size_t sent; /* of the requests */
+    struct reply_reader reader;
+    int introductions, replies; /* requests before those of the keys; replies of all that have arrived */
+    char error[ERROR_MAX];      /* "": none */
+    int count;
+    struct moving_key *keys;
+    bool *accepted;
+    char names[]; /* of the keys */
+};
+static struct list jobs = LIST_INIT(jobs);
+static struct hashtable *moving; /* the keys of all jobs but copies, by name */
+static bool deleting;            /* the change of a key is the end of its job */
+
+/* --- The keys on the way --- */
+
+static struct slice moving_name(const void *entry) {
+    return ((const struct moving_key *)entry)->name;
+}
+static const struct hashtable_type moving_type = {.key = moving_name};
+
+static bool names_moving(const struct command *command, int argc, const struct slice *argv) {
+    enum { POSITIONS = 64 };
+    struct key_position few[POSITIONS], *positions = few;
+    int count = command_find_keys(command, argc, argv, few, POSITIONS);
+    if (count > POSITIONS) {
+        positions = mem_alloc((size_t)count * sizeof *positions);
+        count = command_find_keys(command, argc, argv, positions, count);
+    }
+    bool found = count <= 0 && command->spec->flags & CMD_WRITE;
+    for (int i = 0; i < count && !found; i++) found = hashtable_find(moving, argv[positions[i].index]) != NULL;
+    if (positions != few) mem_free(positions);
+    return found;
+}
+
+static void visit_queued(void *context, const struct command *command, int argc, const struct slice *argv) {
+    bool *found = context;
+    uint32_t flags = command_call_flags(command, argv);
+    if (!*found && flags & (CMD_WRITE | CMD_MAY_REPLICATE)) *found = names_moving(command, argc, argv);
+}
+
+static enum filter_answer ask(struct client *client, const struct command *command, int argc, const struct slice *argv,
+                              const char **error) {
+    uint32_t flags = command_call_flags(command, argv);
+    bool waits = false;
+    if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
+    if (flags & CMD_RUNS_QUEUED)
+        transaction_each(client, visit_queued, &waits);
+    else if (transaction_queued(client) < 0 && flags & (CMD_WRITE | CMD_MAY_REPLICATE))
+        waits = names_moving(command, argc, argv);
+    if (!waits) return FILTER_PASS;
+    client_postpone(client);
+    return FILTER_HOLD;
+}
+static struct command_filter filter = {.order = FILTER_PAUSE, .ask = ask};
+
+static void job_over(struct job *job, const char *error);
+
+static void key_has_changed(struct moving_key *key) {
+    key->changed = true;
+    job_over(key->job, MIGRATE_CANNOT_READ);
+}
+static void changed(struct db *db, struct slice name) {
+    if (deleting) return;
+    struct moving_key *key = hashtable_find(moving, name);
+    if (key && key->job->db == db_id(db)) key_has_changed(key);
+}
+/* slot: only the keys of this one have changed; -1: all. */
+static void db_has_changed(struct db *db, int slot) {
+    list_each(&jobs, link) {
+        struct job *job = container_of(link, struct job, link);
+        if (job->copy || job->db != db_id(db)) continue;
+        for (int i = 0; i < job->count; i++)
+            if (slot < 0 || hash_slot(job->keys[i].name) == (unsigned)slot) key_has_changed(&job->keys[i]);
+    }
+}
+static void flushed(struct db *db, size_t keys) {
+    db_has_changed(db, -1);
+}
+static void slot_left(struct db *db, unsigned slot) {
+    db_has_changed(db, (int)slot);
+}
+static void swapped(struct db *a, struct db *b) {
+    db_has_changed(a, -1);
+    if (a != b) db_has_changed(b, -1);
+}
+static struct store_listener store_listener = {
+    .hooks = {.changed = changed, .flushed = flushed, .slot_left = slot_left, .swapped = swapped}};
+
+static void keys_hold(struct job *job) {
+    if (job->copy) return;
+    if (!moving) moving = hashtable_new(&moving_type);
+    if (hashtable_size(moving) == 0) {
+        store_events_listen(&store_listener);
+        dispatch_set_filter(&filter, true);
+    }
+    /* A key that was given twice is in the table once, and what happens to it counts for its first place. */
+    for (int i = 0; i < job->count; i++) hashtable_add(moving, &job->keys[i]);
+}
+
+static void keys_release(struct job *job) {
+    if (job->copy) return;
+    for (int i = 0; i < job->count; i++)
+        if (hashtable_find(moving, job->keys[i].name) == &job->keys[i]) hashtable_pop(moving, job->keys[i].name);
+    if (hashtable_size(moving) == 0) {
+        store_events_unlisten(&store_listener);
+        dispatch_set_filter(&filter, false);
+    }
+    clients_postponed_again();
+}
+
+/* --- The client --- */
+
+static void client_gone(struct client *client);
+static struct client_listener client_listener = {.freed = client_gone};
+
+static void client_leave(struct job *job) {
+    if (job->client) client_set_state(job->client, &client_listener, NULL);
+    job->client = NULL;
+}
+static void client_gone(struct client *client) {
+    struct job *job = client_state(client, &client_listener);
+    if (job) client_leave(job);
+}
+
+bool migrate_large_possible(const struct call *call) {
+    return call->client->conn && !(call->client->flags & CLIENT_DENY_BLOCKING);
+}
+
+bool migrate_large_again(struct call *call) {
+    struct job *job = client_state(call->client, &client_listener);
+    if (!job) return false;
+    if (!(call->client->flags & CLIENT_CALLED_AGAIN)) { /* another call, after CLIENT UNBLOCK with ERROR */
+        client_leave(job);
+        return false;
+    }
+    call_propagate_nothing(call); /* the end of the job does */
+    if (list_is_linked(&job->link)) {
+        if (!(call->client->flags & CLIENT_DENY_BLOCKING)) {
+            call_block(call, &(struct blocking){.call_at_end = true});
+            return true;
+        }
+        /* CLIENT UNBLOCK */
+        client_leave(job);
+        reply_error(call->reply, MIGRATE_CANNOT_READ);
+        return true;
+    }
+    client_leave(job);
+    if (job->error[0])
+        reply_error(call->reply, job->error);
+    else
+        reply_ok(call->reply);
+    return true;
+}
+
+/* --- The end --- */
+
+static void job_free(struct job *job) {
+    event_timer_cancel(server.loop, &job->deadline);
+    event_timer_cancel(server.loop, &job->next);
+    memory_output_free(&job->introduction);
+    memory_output_free(&job->requests);
+    reply_reader_free(&job->reader);
+    mem_free(job->accepted);
+    mem_free(job->keys);
+    mem_free(job);
+}
+
+static void delete_accepted(struct job *job) {
+    struct db *db = keyspace_db(server.keyspace, job->db);
+    struct slice *argv = mem_alloc(((size_t)job->count + 1) * sizeof *argv);
+    int argc = 0;
+    argv[argc++] = SLICE("DEL");
+    deleting = true;
+    propagate_begin();
+    for (int i = 0; i < job->count; i++) {
+        struct moving_key *key = &job->keys[i];
+        if (!job->accepted[i] || hashtable_find(moving, key->name) != key || key->changed) continue;
+        if (!db_delete(db, key->name, true)) continue;
+        notify(db, NOTIFY_GENERIC, "del", key->name);
+        argv[argc++] = key->name;
+    }
+    server.dirty += (uint64_t)argc - 1;
+    if (argc > 1) propagate(job->db, argc, argv, NULL);
+    propagate_end();
+    deleting = false;
+    mem_free(argv);
+}
+
+static uint64_t job_end(struct event_timer *timer) {
+    struct job *job = container_of(timer, struct job, next);
+    if (dispatch_running() || server_is_loading() || clients_paused() != PAUSE_NONE) return END_RETRY_US;
+    if (!job->copy && role_is_replica() && !job->on_replica) {
+        if (!job->error[0]) snprintf(job->error, sizeof job->error, "%s", MIGRATE_CANNOT_READ);
+    } else if (!job->copy) {
+        delete_accepted(job);
+    }
+    list_remove(&jobs, &job->link);
+    keys_release(job);
+    if (job->client) blocking_call_again(job->client);
+    client_leave(job);
+    job_free(job);
+    return 0;
+}
+
+/* Nothing is sent or read any more. From anywhere; the end comes from the loop. `error`: NULL: none; not counted after
+ * an earlier one. */
+static void job_over(struct job *job, const char *error) {
+    if (error && !job->error[0]) snprintf(job->error, sizeof job->error, "%s", error);
+    if (!job->conn) return;
+    job->conn->owner = NULL;
+    job->conn->drops_output = true;
+    conn_close(job->conn);
+    job->conn = NULL;
+    event_timer_cancel(server.loop, &job->deadline);
+    event_timer_set(server.loop, &job->next, 0, job_end);
+}
+
+static bool sends_keys(const struct job *job) {
+    return job->replies >= job->introductions && job->sent < memory_output_slice(&job->requests).len;
+}
+static bool is_writing(const struct job *job) {
+    return sends_keys(job) || conn_pending(job->conn) > 0;
+}
+
+static uint64_t time_is_up(struct event_timer *timer) {
+    struct job *job = container_of(timer, struct job, deadline);
+    job_over(job, !job->opened || is_writing(job) ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_READ);
+    return 0;
+}
+
+static void step_begins(struct job *job) {
+    event_timer_set(server.loop, &job->deadline, (uint64_t)job->timeout_ms * 1000, time_is_up);
+}
+
+/* --- The connection --- */
+
+static uint64_t send_next(struct event_timer *timer) {
+    struct job *job = container_of(timer, struct job, next);
+    struct slice all = memory_output_slice(&job->requests);
+    if (conn_pending(job->conn) > 0 || !sends_keys(job)) return 0;
+    size_t len = all.len - job->sent < PIECE ? all.len - job->sent : PIECE;
+    output_write(&job->conn->out, slice_make(all.data + job->sent, len));
+    job->sent += len;
+    job->conn->wants_drained = true;
+    step_begins(job);
+    conn_flush(job->conn);
+    /* The peer may take all pieces at once: others have their turn between two of them. */
+    if (job->conn && conn_pending(job->conn) == 0 && job->sent < all.len) return 1;
+    return 0;
+}
+
+static void on_drained(struct connection *conn) {
+    struct job *job = conn->owner;
+    if (!job || !job->opened) return;
+    step_begins(job);
+    if (sends_keys(job)) event_timer_set(server.loop, &job->next, 0, send_next);
+}
+
+static void on_connected(struct connection *conn) {
+    struct job *job = conn->owner;
+    if (!job) return;
+    job->opened = true;
+    output_write(&conn->out, memory_output_slice(&job->introduction));
+    conn->wants_drained = true;
+    step_begins(job);
+    conn_flush(conn);
+}
+
+/* False: the job is over. The keys leave when the target has accepted AUTH and SELECT: otherwise they would be
+ * anywhere. */
+static bool take_reply(struct job *job, const struct resp_value *reply) {
+    int key = job->replies++ - job->introductions;
+    if (reply->type == RESP_ERROR) {
+        if (!job->error[0])
+            snprintf(job->error, sizeof job->error, MIGRATE_REFUSED, shown_len(reply->text), reply->text.data);
+        if (key < 0) job_over(job, NULL);
+    } else if (key >= 0) {
+        job->accepted[key] = true;
+    }
+    if (!job->conn) return false;
+    if (job->replies == job->introductions) event_timer_set(server.loop, &job->next, 0, send_next);
+    if (job->replies == job->introductions + job->count) job_over(job, NULL);
+    return job->conn != NULL;
+}
+
+static void on_readable(struct connection *conn) {
+    struct job *job = conn->owner;
+    if (!job) return;
+    for (;;) {
+        size_t used;
+        enum reply_status status = reply_read(&job->reader, conn_peek(conn), &used);
+        conn_consume(conn, used);
+        if (status == REPLY_PARTIAL) return;
+        if (status == REPLY_FAILED) {
+            job_over(job, MIGRATE_CANNOT_READ);
+            return;
+        }
+        if (!take_reply(job, &job->reader.value)) return;
+        step_begins(job);
+    }
+}
+
+static void on_closed(struct connection *conn) {
+    struct job *job = conn->owner;
+    if (!job) return;
+    if (!job->opened) {
+        bool refused = conn->error == ECONNREFUSED || conn->error == ETIMEDOUT;
+        job_over(job, refused ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_CONNECT);
+    } else {
+        job_over(job, is_writing(job) ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_READ);
+    }
+}
+static const struct connection_events events = {
+    .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
+
+/* --- The beginning --- */
+
+static struct job *job_new(struct call *call, const struct large_migration *large) {
+    size_t bytes = 0;
+    for (int i = 0; i < large->count; i++) bytes += large->keys[i].len;
+    struct job *job = mem_alloc(sizeof *job + bytes);
+    *job = (struct job){.client = call->client,
+                        .db = db_id(call->db),
+                        .copy = large->copy,
+                        .on_replica = role_is_replica(),
+                        .timeout_ms = large->timeout_ms,
+                        .introduction = *large->introduction,
+                        .requests = *large->requests,
+                        .introductions = large->introductions,
+                        .count = large->count};
+    reply_reader_init(&job->reader);
+    job->accepted = mem_calloc((size_t)large->count, sizeof *job->accepted);
+    job->keys = mem_alloc((size_t)large->count * sizeof *job->keys);
+    char *at = job->names;
+    for (int i = 0; i < large->count; i++) {
+        struct slice name = large->keys[i];
+        if (name.len) memcpy(at, name.data, name.len);
+        job->keys[i] = (struct moving_key){.job = job, .name = {at, name.len}};
+        at += name.len;
+    }
+    return job;
+}
+
+void migrate_large_begin(struct call *call, const struct large_migration *large) {
+    struct job *job = job_new(call, large);
+    list_append(&jobs, &job->link);
+    keys_hold(job);
+    client_set_state(call->client, &client_listener, job);
+    job->conn = conn_connect(transport_find(tls_for_cluster() ? "tls" : "tcp"), server.loop,
+                             &(struct connect_options){.host = large->host,
+                                                       .source_host = outgoing_source(),
+                                                       .source_optional = true,
+                                                       .port = large->port,
+                                                       .timeout_ms = (uint32_t)large->timeout_ms,
+                                                       .events = &events,
+                                                       .owner = job});
+    call_propagate_nothing(call);
+    call_block(call, &(struct blocking){.call_at_end = true});
+}

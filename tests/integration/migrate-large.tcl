@@ -1,0 +1,280 @@
+# MIGRATE of large values: other clients are served meanwhile.
+# seconds: 8
+
+# Strings that do not get shorter by compression.
+proc noise {bytes} {
+    set text ""
+    while {[string length $text] < $bytes} {append text [format %06x [expr {int(rand() * 0x1000000)}]]}
+    return [string range $text 0 [expr {$bytes - 1}]]
+}
+
+start_server {} {
+    set host [srv host]
+    set port [srv port]
+    start_server {} {
+        # Level -1 is the target.
+        proc both {} {
+            r flushall
+            r -1 flushall
+        }
+        proc large {key {bytes 2000000}} {r set $key [string repeat [noise 1000] [expr {$bytes / 1000}]]}
+        # The target stands still while the body runs.
+        proc while_stopped {body} {
+            exec kill -STOP [srv -1 pid]
+            try {uplevel 1 $body} finally {exec kill -CONT [srv -1 pid]}
+        }
+        proc wait_blocked {count} {
+            wait_for_condition 5000 {[info_field clients blocked_clients] == $count}
+        }
+        # A client that moves the keys and waits for it.
+        proc mover {args} {
+            set client [new_client -deferring 1]
+            $client migrate {*}$args
+            wait_blocked 1
+            return $client
+        }
+        foreach level {0 -1} {r $level config set rdbcompression no}
+
+        test "every large type arrives as it was, in one call and one by one" {
+            foreach together {0 1} {
+                both
+                large string
+                for {set i 0} {$i < 20} {incr i} {
+                    set items [lmap _ [lrepeat 500 x] {noise 12}]
+                    r rpush list {*}$items
+                    r sadd set {*}$items
+                    r hset hash {*}$items
+                    r zadd zset {*}[concat {*}[lmap item $items {list [expr {rand()}] $item}]]
+                    for {set n 0} {$n < 20} {incr n} {r xadd stream * f [noise 400]}
+                }
+                r xgroup create stream group 0
+                r xreadgroup group group consumer count 3 streams stream >
+                r hset timed f [noise 200000] g w
+                r hpexpire timed 1000000 fields 1 f
+                r pexpire set 1000000
+                set names [lsort [r keys *]]
+                set digests [lmap name $names {r debug digest-value $name}]
+                if {$together} {
+                    assert_typed +OK migrate $host $port "" 0 20000 keys {*}$names
+                } else {
+                    foreach name $names {assert_typed +OK migrate $host $port $name 0 20000}
+                }
+                assert_equal 0 [r dbsize]
+                assert_equal $digests [lmap name $names {r -1 debug digest-value $name}]
+                assert_range [r -1 pttl set] 1 1000000
+            }
+        }
+
+        test "other clients are served while the target does not answer" -needs {ours 1} {
+            both
+            large k
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                assert_equal PONG [r ping]
+                assert_equal 2000000 [r strlen k]
+                r set other 1
+            }
+            assert_equal OK [$client -read]
+            assert_equal 0 [r exists k]
+            assert_equal 2000000 [r -1 strlen k]
+            assert_equal 0 [info_field clients blocked_clients]
+        }
+
+        test "commands that would change the key wait, and find it gone" -needs {ours 1} {
+            both
+            large k
+            r set small 1
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                set commands {
+                    {append k x} {rename k k2} flushall {eval {return redis.call('del', KEYS[1])} 1 k}
+                }
+                set writers [lmap command $commands {
+                    set writer [new_client -deferring 1]
+                    $writer {*}$command
+                    set writer
+                }]
+                set transaction [new_client -deferring 1]
+                $transaction multi
+                $transaction setrange k 0 y
+                $transaction exec
+                assert_equal {OK QUEUED} [list [$transaction -read] [$transaction -read]]
+                assert_equal 2000000 [r strlen k]
+                assert_equal 1 [r get small]
+            }
+            assert_equal OK [$client -read]
+            assert_equal 2000000 [r -1 strlen k]
+            foreach writer $writers {catch {$writer -read}}
+            assert_equal 1 [llength [$transaction -read]]
+        }
+
+        test "a change that cannot wait ends the move, and the key stays" -needs {ours 1} {
+            both
+            large k
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                r eval {redis.call('append', 'k', 'x')} 0
+                assert_error_like "IOERR error or timeout * to target instance" {$client -read}
+                assert_equal 2000001 [r strlen k]
+            }
+        }
+
+        test "a key that expires on the way is not moved" -needs {ours 1} {
+            both
+            large k
+            r pexpire k 300
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                assert_error_like "IOERR*" {$client -read}
+                assert_equal 0 [r exists k]
+            }
+        }
+
+        test "the timeout, the end of the target, and of the client" {
+            both
+            large k
+            while_stopped {
+                assert_error_like "IOERR error or timeout * to target instance" {r migrate $host $port k 0 200}
+                assert_equal 2000000 [r strlen k]
+            }
+            assert_error "IOERR error or timeout writing to target instance" {r migrate $host 1 k 0 1000}
+            assert_error "IOERR error or timeout connecting to the client" {
+                r migrate nosuchhost.invalid 1 k 0 1000
+            }
+            set client [new_client -deferring 1]
+            $client migrate 127.0.0.1 [primary_listen] k 0 20000
+            primary_accept
+            primary_close
+            assert_error_like "IOERR*" {$client -read}
+            assert_equal 2000000 [r strlen k]
+        }
+
+        test "the move goes on when its client leaves" -needs {ours 1} {
+            both
+            large k
+            while_stopped {
+                [mover $host $port k 0 20000] -close
+                wait_blocked 0
+                assert_equal 1 [r exists k]
+            }
+            wait_for_condition 5000 {[r exists k] == 0} "the key is deleted"
+            assert_equal 2000000 [r -1 strlen k]
+        }
+
+        test "CLIENT UNBLOCK ends the wait only" -needs {ours 1} {
+            foreach how {timeout error} error {"IOERR*" "UNBLOCKED*"} {
+                both
+                large k
+                while_stopped {
+                    set client [new_client -deferring 1]
+                    $client client id
+                    set id [$client -read]
+                    $client migrate $host $port k 0 20000
+                    wait_blocked 1
+                    assert_equal 1 [r client unblock $id $how]
+                    assert_error_like $error {$client -read}
+                }
+                wait_for_condition 5000 {[r exists k] == 0} "the key is deleted"
+                assert_equal 2000000 [r -1 strlen k]
+                # The client can move another one.
+                large k2
+                $client migrate $host $port k2 0 20000
+                assert_equal OK [$client -read]
+            }
+        }
+
+        test "COPY keeps the key and lets it change, REPLACE overwrites it there, BUSYKEY" {
+            both
+            large k
+            r -1 set k old
+            assert_error "ERR Target instance replied with error: BUSYKEY Target key name already exists." {
+                r migrate $host $port k 0 20000
+            }
+            assert_equal 2000000 [r strlen k]
+            assert_equal OK [r migrate $host $port k 0 20000 copy replace]
+            assert_equal [r get k] [r -1 get k]
+            assert_equal OK [r migrate $host $port k 0 20000 replace]
+            assert_equal 0 [r exists k]
+        }
+
+        test "a copy is of the time of the call" -needs {ours 1} {
+            both
+            large k
+            while_stopped {
+                set client [mover $host $port k 0 20000 copy]
+                assert_equal 2000001 [r append k x]
+            }
+            assert_equal OK [$client -read]
+            assert_equal 2000000 [r -1 strlen k]
+            assert_equal 2000001 [r strlen k]
+        }
+
+        test "of several keys those that arrived are deleted here" {
+            both
+            foreach key {x y z} {large $key 300000}
+            r -1 set y there
+            assert_error "ERR Target instance replied with error: BUSYKEY Target key name already exists." {
+                r migrate $host $port "" 0 20000 keys x y missing z x
+            }
+            assert_equal y [r keys *]
+            assert_equal {x y z} [lsort [r -1 keys *]]
+            foreach key {x z} {large $key 300000}
+            assert_equal OK [r migrate $host $port "" 0 20000 replace keys x x z]
+            assert_equal y [r keys *]
+        }
+
+        test "passwords, and errors before the keys" {
+            both
+            large k
+            r -1 config set requirepass secret
+            assert_error_like "ERR Target instance replied with error: WRONGPASS*" {
+                r migrate $host $port k 0 20000 auth wrong
+            }
+            assert_error_like "ERR Target instance replied with error: ERR DB index is out of range" {
+                r migrate $host $port k 99 20000 auth secret
+            }
+            assert_equal 1 [r exists k]
+            r config set slowlog-log-slower-than 0
+            assert_equal OK [r migrate $host $port k 0 20000 auth2 default secret]
+            assert_not_match "*secret*" [r slowlog get 5]
+            r config set slowlog-log-slower-than 10000
+            r -1 config set requirepass ""
+            assert_equal 0 [r exists k]
+        }
+
+        test "a pause of writes holds back the end" -needs {ours 1} {
+            both
+            large k
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                r client pause 100000 write
+            }
+            wait_for_condition 5000 {[r -1 exists k]} "the target has the key"
+            assert_equal 1 [r exists k]
+            r client unpause
+            assert_equal OK [$client -read]
+            assert_equal 0 [r exists k]
+        }
+
+        test "in a transaction and in a script it blocks as before" {
+            both
+            foreach key {a b} {large $key}
+            r multi
+            r migrate $host $port a 0 20000
+            assert_equal OK [r exec]
+            assert_equal OK [r eval {return redis.call('migrate', ARGV[1], ARGV[2], KEYS[1], 0, 20000)} 1 b $host $port]
+            assert_equal 0 [r dbsize]
+            assert_equal {a b} [lsort [r -1 keys *]]
+        }
+
+        test "what has moved is propagated as a deletion" {
+            both
+            r config set appendonly yes
+            aof_wait_rewritten
+            large k
+            set appended [aof_appended {r migrate $host $port k 0 20000}]
+            assert_equal {del k} [string tolower [lindex $appended end]]
+            r config set appendonly no
+        }
+    }
+}
