@@ -33,7 +33,7 @@ struct job {
     struct list_link link;
     struct client *client; /* that waits; NULL: it is gone */
     int db;
-    bool copy, on_replica; /* on_replica: it began on a replica that takes writes */
+    bool copy, on_replica;   /* on_replica: it began on a replica that takes writes */
     struct connection *conn; /* NULL: the job is over, and waits for its end */
     bool opened;
     int64_t timeout_ms;
