@@ -1,6 +1,7 @@
 /* dump.c: DUMP and RESTORE: serialization of a value (formats/rdb.h). */
 #include "commands/commands.h"
 #include "commands/lookup.h"
+#include "commands/restore_large.h"
 #include "commands/scratch_db.h"
 #include "commands/spec.h"
 #include "formats/rdb.h"
@@ -57,38 +58,63 @@ static bool options_read(struct call *call, struct restore_options *options) {
     return true;
 }
 
-/* Reads the payload into the scratch database. NULL: replied with an error. */
-static struct entry *payload_read(struct call *call, struct db *scratch, struct slice key, struct slice payload) {
+static void refuse_checksum(struct call *call) {
+    reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
+}
+static void refuse_data(struct call *call, const struct source *source) {
+    if (source->failed)
+        log_verbose("Internal error in RDB reading offset %llu -> %s", (unsigned long long)source_offset(source),
+                    rdb_reason(source));
+    reply_error(call->reply, "ERR Bad data format");
+}
+
+/* Reads the payload into the scratch database. False: replied with an error. */
+static bool payload_read(struct call *call, struct db *scratch, struct slice key, struct slice payload) {
     struct source source;
     struct rdb_reader in;
     if (!dump_open(payload, &source)) {
-        reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
-        return NULL;
+        refuse_checksum(call);
+        return false;
     }
     rdb_reader_init(&in, &source);
     struct entry *entry = rdb_read_value(&in, scratch, key);
     rdb_reader_free(&in);
-    if (!entry) {
-        if (source.failed)
-            log_verbose("Internal error in RDB reading offset %llu -> %s", (unsigned long long)source_offset(&source),
-                        rdb_reason(&source));
-        reply_error(call->reply, "ERR Bad data format");
-    }
-    return entry;
+    if (!entry) refuse_data(call, &source);
+    return entry != NULL;
+}
+/* The same for one that was read while the call waited. */
+static bool payload_was_read(struct call *call, struct large_load *load) {
+    const struct source *failure;
+    if (large_load_entry(load, &failure)) return true;
+    if (failure)
+        refuse_data(call, failure);
+    else
+        refuse_checksum(call);
+    return false;
 }
 
-/* Propagates the call with an absolute time. */
-static void propagate_absolute(struct call *call, int64_t expire_at) {
+/* Propagates the call with an absolute time, if it has one. */
+static void propagate_restore(struct call *call, const struct restore_options *options, int64_t expire_at,
+                              const struct large_load *load) {
+    bool adds_word = expire_at >= 0 && !options->absolute;
+    if (!adds_word && !load) return; /* as it is */
     struct slice *argv = mem_alloc(((size_t)call->argc + 1) * sizeof *argv);
     char text[NUMBER_TEXT_MAX];
-    memcpy(argv, call->argv, (size_t)call->argc * sizeof *argv);
-    argv[2] = (struct slice){text, format_int64(text, expire_at)};
-    argv[call->argc] = SLICE("ABSTTL");
-    call_propagate(call, call->argc + 1, argv);
+    int argc = call->argc;
+    memcpy(argv, call->argv, (size_t)argc * sizeof *argv);
+    if (adds_word) {
+        argv[2] = (struct slice){text, format_int64(text, expire_at)};
+        argv[argc++] = SLICE("ABSTTL");
+    }
+    if (load)
+        large_load_propagate(load, call, argc, argv);
+    else
+        call_propagate(call, argc, argv);
     mem_free(argv);
 }
 
-static void restore_run(struct call *call) {
+/* `load`: the value that the call has waited for; NULL: it has not waited. */
+static void restore(struct call *call, struct large_load *load) {
     struct slice key = call->argv[1];
     struct restore_options options;
     if (!options_read(call, &options)) return;
@@ -101,16 +127,22 @@ static void restore_run(struct call *call) {
         reply_error(call->reply, "ERR Invalid TTL value, must be >= 0");
         return;
     }
-    struct db *scratch = scratch_db();
-    if (!payload_read(call, scratch, key, call->argv[3])) return;
+    if (!load && large_load_possible(call)) {
+        large_load_begin(call);
+        return;
+    }
+    struct db *scratch = load ? large_load_db(load) : scratch_db();
+    if (!(load ? payload_was_read(call, load) : payload_read(call, scratch, key, call->argv[3]))) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
-    int64_t expire_at = options.ttl == 0                       ? -1
-                        : options.absolute                     ? options.ttl
-                        : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX
-                                                               : options.ttl + clock_ms();
+    int64_t from = load ? large_load_began_ms(load) : clock_ms();
+    int64_t expire_at = options.ttl == 0                 ? -1
+                        : options.absolute               ? options.ttl
+                        : options.ttl > INT64_MAX - from ? INT64_MAX
+                                                         : options.ttl + from;
     if (expire_at >= 0 && expire_at <= clock_ms() &&
         !client_must_be_obeyed(call->client)) { /* the time is already past */
         db_delete(scratch, key, true);
+        if (load) call_propagate_nothing(call); /* its arguments are not whole */
         if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call_propagate(call, 2,
@@ -121,10 +153,8 @@ static void restore_run(struct call *call) {
         return;
     }
     struct entry *entry = db_rename(scratch, key, call->db, key);
-    if (expire_at >= 0) {
-        entry = db_set_expire(call->db, entry, expire_at);
-        if (!options.absolute) propagate_absolute(call, expire_at);
-    }
+    if (expire_at >= 0) entry = db_set_expire(call->db, entry, expire_at);
+    propagate_restore(call, &options, expire_at, load);
     if (options.idle_seconds >= 0)
         entry_set_idle_seconds(entry,
                                (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
@@ -133,6 +163,13 @@ static void restore_run(struct call *call) {
     notify(call->db, NOTIFY_GENERIC, "restore", key);
     call->dirty++;
     reply_ok(call->reply);
+}
+
+static void restore_run(struct call *call) {
+    struct large_load *load = large_load_of(call);
+    if (load && large_load_waits(load, call)) return;
+    restore(call, load);
+    if (load) large_load_free(load);
 }
 
 #define RESTORE_COMPLEXITY                                                                                             \

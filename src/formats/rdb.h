@@ -140,6 +140,17 @@ struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db,
 const char *rdb_reason(const struct source *source);
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key);
 
+/* rdb_read_value() in steps, for a value that nobody sees meanwhile. The database, the key, which must not exist there,
+ * and the bytes in memory, which begin with the type, stay as they are until the end. An item, a node of a list, a
+ * whole stream or a value in one piece (a string, a listpack) is read in one step. */
+struct rdb_steps;
+struct rdb_steps *rdb_steps_new(struct slice bytes, struct db *db, struct slice key);
+bool rdb_steps_run(struct rdb_steps *steps, size_t bytes); /* reads about that many bytes. True: this was all */
+/* After that, once: the entry, in the database. NULL: failed; *failure says why, if it has failed: until the free. */
+struct entry *rdb_steps_end(struct rdb_steps *steps, const struct source **failure);
+/* At any time. What was begun is freed in the background. */
+void rdb_steps_free(struct rdb_steps *steps);
+
 /* Decodes the name of a module's type from its id: 9 characters of 6 bits each in the upper bits. */
 enum { RDB_MODULE_NAME = 9 };
 void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]);
@@ -148,4 +159,9 @@ void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]);
 void dump_write(struct output *out, const struct entry *entry);
 /* Checks version and checksum. True: the source reads type and value from the payload's memory. */
 bool dump_open(struct slice payload, struct source *source);
+/* The same in parts. The value's bytes, without version and checksum; false: too short, or a version that is not
+ * accepted. And whether the checksum of the payload is this one: the CRC-64 of all but its last 8 bytes. */
+enum { DUMP_CHECKSUM = 8 };
+bool dump_value(struct slice payload, struct slice *value);
+bool dump_checksum_is(struct slice payload, uint64_t crc);
 #endif

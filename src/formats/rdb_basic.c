@@ -399,17 +399,22 @@ bool rdb_version_accepted(int version) {
     return rdb_settings.version_check == RDB_VERSION_RELAXED || version <= RDB_VERSION_COMMON || version == RDB_VERSION;
 }
 
-bool dump_open(struct slice payload, struct source *source) {
+bool dump_value(struct slice payload, struct slice *value) {
     uint16_t version;
-    uint64_t crc;
     if (payload.len < FOOTER) return false;
-    const char *footer = payload.data + payload.len - FOOTER;
-    memcpy(&version, footer, 2);
-    memcpy(&crc, footer + 2, 8);
-    version = le16toh(version);
-    crc = le64toh(crc);
-    if (!rdb_version_accepted(version)) return false;
-    if (crc != crc64(0, payload.data, payload.len - 8) && !rdb_settings.skip_checksum) return false;
-    source_init_memory(source, (struct slice){payload.data, payload.len - FOOTER});
+    *value = (struct slice){payload.data, payload.len - FOOTER};
+    memcpy(&version, payload.data + value->len, sizeof version);
+    return rdb_version_accepted(le16toh(version));
+}
+bool dump_checksum_is(struct slice payload, uint64_t crc) {
+    uint64_t stored;
+    memcpy(&stored, payload.data + payload.len - DUMP_CHECKSUM, sizeof stored);
+    return le64toh(stored) == crc || rdb_settings.skip_checksum;
+}
+bool dump_open(struct slice payload, struct source *source) {
+    struct slice value;
+    if (!dump_value(payload, &value)) return false;
+    if (!dump_checksum_is(payload, crc64(0, payload.data, payload.len - DUMP_CHECKSUM))) return false;
+    source_init_memory(source, value);
     return true;
 }

@@ -26,14 +26,22 @@ enum { EXPECT_MAX = 1 << 20 };
 /* Kinds of list nodes. The nodes of older lists are ziplists and have no kind. */
 enum node_kind { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_ZIPLIST };
 
-/* A value while it is read. */
+/* A value while it is read. Values with items are read up to a position of the source, and continued later. */
 struct reading {
     struct rdb_reader *in;
     struct db *db;
     struct slice key;
     int64_t expire_at;
     struct entry *entry; /* NULL: not created yet */
+    uint8_t type;
+    bool begun;
+    uint64_t count, at; /* items, and those read */
+    const char *stop;   /* position in the window behind which no further item is read */
+    struct set set;     /* value NULL: not created yet */
+    struct zset zset;   /* likewise */
 };
+/* Every position is before this one. */
+static const char *const no_stop = (const char *)UINTPTR_MAX;
 
 static bool failed(const struct reading *reading) {
     return reading->in->source->failed;
@@ -55,6 +63,17 @@ static uint64_t read_count(struct reading *reading, unsigned bytes) {
 }
 static size_t expected(uint64_t count) {
     return count < EXPECT_MAX ? (size_t)count : EXPECT_MAX;
+}
+/* Reads the number of items, each of at least `bytes` bytes, once. */
+static void begin(struct reading *reading, unsigned bytes) {
+    if (!reading->begun) reading->count = read_count(reading, bytes);
+    reading->begun = true;
+}
+static bool has_more(const struct reading *reading) {
+    return reading->at < reading->count && !failed(reading);
+}
+static bool reads_on(const struct reading *reading) {
+    return has_more(reading) && reading->in->source->at < reading->stop;
 }
 
 /* --- Listpacks --- */
@@ -295,8 +314,11 @@ static void read_ziplist(struct reading *reading, enum rdb_type type) {
 }
 
 static void read_list(struct reading *reading, enum rdb_type type) {
-    uint64_t count = type == RDB_LIST_ZIPLIST ? 1 : read_count(reading, 1);
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    if (type == RDB_LIST_ZIPLIST)
+        reading->count = 1;
+    else
+        begin(reading, 1);
+    for (; reads_on(reading); reading->at++) {
         uint64_t kind = type == RDB_LIST ? NODE_PLAIN : NODE_ZIPLIST;
         if (type == RDB_LIST_QUICKLIST_2) kind = rdb_read_length(reading->in);
         if (failed(reading)) break;
@@ -309,6 +331,7 @@ static void read_list(struct reading *reading, enum rdb_type type) {
         else
             fail_corrupt(reading, "Quicklist integrity check failed.");
     }
+    if (has_more(reading)) return;
     if (reading->entry)
         list_type_shrunk(reading->db, reading->entry);
     else
@@ -319,14 +342,16 @@ static void read_list(struct reading *reading, enum rdb_type type) {
 
 static void read_hash(struct reading *reading, bool times) {
     struct rdb_reader *in = reading->in;
-    uint64_t count = read_count(reading, times ? 10 : 2);
-    if (count == 0) return;
-    if (times) /* its expiry times are in the database's heap */
-        reading->entry = db_add_value(reading->db, reading->key, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
-    else
-        make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
-    hash_expect(reading->db, reading->entry, expected(count));
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    begin(reading, times ? 10 : 2);
+    if (reading->count == 0) return;
+    if (!reading->entry) {
+        if (times) /* its expiry times are in the database's heap */
+            reading->entry = db_add_value(reading->db, reading->key, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
+        else
+            make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
+        hash_expect(reading->db, reading->entry, expected(reading->count));
+    }
+    for (; reads_on(reading); reading->at++) {
         struct slice field, value = SLICE("");
         if (!rdb_read_string_kept(in, &in->first, &field)) break;
         struct blob *blob = rdb_read_blob(in, &in->second, &value);
@@ -343,20 +368,22 @@ static void read_hash(struct reading *reading, bool times) {
         else if (blob)
             blob_release(blob);
     }
-    if (!failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
+    if (!has_more(reading) && !failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
 }
 
 static void read_set(struct reading *reading) {
     struct rdb_reader *in = reading->in;
-    uint64_t count = read_count(reading, 1);
-    struct set set = {0};
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    struct set *set = &reading->set;
+    begin(reading, 1);
+    for (; reads_on(reading); reading->at++) {
         struct slice member;
         if (!rdb_read_string(in, &in->first, &member)) break;
-        if (!set.value) set = set_new(member, expected(count));
-        if (!set_add(&set, member)) fail_corrupt(reading, "Duplicate set members detected");
+        if (!set->value) *set = set_new(member, expected(reading->count));
+        if (!set_add(set, member)) fail_corrupt(reading, "Duplicate set members detected");
     }
-    if (set.value) keep_set(reading, &set);
+    if (has_more(reading) || !set->value) return;
+    keep_set(reading, set);
+    set->value = NULL;
 }
 
 static void read_intset(struct reading *reading) {
@@ -385,16 +412,19 @@ static void read_intset(struct reading *reading) {
 
 static void read_zset(struct reading *reading, bool text) {
     struct rdb_reader *in = reading->in;
-    uint64_t count = read_count(reading, text ? 2 : 9);
-    if (count == 0) return;
-    struct zset zset = zset_new(expected(count), 0);
-    for (uint64_t i = 0; i < count && !failed(reading); i++) {
+    struct zset *zset = &reading->zset;
+    begin(reading, text ? 2 : 9);
+    if (reading->count == 0) return;
+    if (!zset->value) *zset = zset_new(expected(reading->count), 0);
+    for (; reads_on(reading); reading->at++) {
         struct slice member;
         if (!rdb_read_string_kept(in, &in->first, &member)) break;
         double score = text ? rdb_read_double_text(in) : rdb_read_double(in);
-        if (!failed(reading)) add_scored(reading, &zset, member, score);
+        if (!failed(reading)) add_scored(reading, zset, member, score);
     }
-    keep_zset(reading, &zset);
+    if (has_more(reading)) return;
+    keep_zset(reading, zset);
+    zset->value = NULL;
 }
 
 static void read_stream(struct reading *reading, uint8_t type) {
@@ -411,45 +441,58 @@ static void refuse_module(struct rdb_reader *in) {
                 name);
 }
 
-struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db, struct slice key, int64_t expire_at,
-                             bool *attached) {
-    struct reading reading = {.in = in, .db = db, .key = key, .expire_at = expire_at};
-    in->empty = in->all_expired = false;
-    *attached = type == RDB_HASH_EXPIRING;
+static void read_some(struct reading *reading) {
+    struct rdb_reader *in = reading->in;
+    uint8_t type = reading->type;
     switch (type) {
-    case RDB_STRING: reading.entry = rdb_read_string_entry(in, key, expire_at); break;
+    case RDB_STRING: reading->entry = rdb_read_string_entry(in, reading->key, reading->expire_at); break;
     case RDB_LIST:
     case RDB_LIST_ZIPLIST:
     case RDB_LIST_QUICKLIST:
-    case RDB_LIST_QUICKLIST_2: read_list(&reading, type); break;
-    case RDB_HASH: read_hash(&reading, false); break;
-    case RDB_HASH_EXPIRING: read_hash(&reading, true); break;
-    case RDB_SET: read_set(&reading); break;
-    case RDB_ZSET: read_zset(&reading, true); break;
-    case RDB_ZSET_2: read_zset(&reading, false); break;
-    case RDB_SET_INTSET: read_intset(&reading); break;
+    case RDB_LIST_QUICKLIST_2: read_list(reading, type); break;
+    case RDB_HASH: read_hash(reading, false); break;
+    case RDB_HASH_EXPIRING: read_hash(reading, true); break;
+    case RDB_SET: read_set(reading); break;
+    case RDB_ZSET: read_zset(reading, true); break;
+    case RDB_ZSET_2: read_zset(reading, false); break;
+    case RDB_SET_INTSET: read_intset(reading); break;
     case RDB_SET_LISTPACK:
     case RDB_ZSET_LISTPACK:
-    case RDB_HASH_LISTPACK: read_listpack(&reading, type); break;
-    case RDB_HASH_ZIPMAP: read_converted(&reading, type, RDB_HASH_LISTPACK, zipmap_to_listpack); break;
-    case RDB_HASH_ZIPLIST: read_converted(&reading, type, RDB_HASH_LISTPACK, ziplist_to_listpack); break;
-    case RDB_ZSET_ZIPLIST: read_converted(&reading, type, RDB_ZSET_LISTPACK, ziplist_to_listpack); break;
+    case RDB_HASH_LISTPACK: read_listpack(reading, type); break;
+    case RDB_HASH_ZIPMAP: read_converted(reading, type, RDB_HASH_LISTPACK, zipmap_to_listpack); break;
+    case RDB_HASH_ZIPLIST: read_converted(reading, type, RDB_HASH_LISTPACK, ziplist_to_listpack); break;
+    case RDB_ZSET_ZIPLIST: read_converted(reading, type, RDB_ZSET_LISTPACK, ziplist_to_listpack); break;
     case RDB_STREAM:
     case RDB_STREAM_2:
-    case RDB_STREAM_3: read_stream(&reading, type); break;
+    case RDB_STREAM_3: read_stream(reading, type); break;
     case RDB_MODULE:
     case RDB_MODULE_2: refuse_module(in); break;
     default: source_fail(in->source, -EPROTONOSUPPORT, "Unknown RDB encoding type %u", type);
     }
-    if (!in->source->failed && !in->empty) {
-        if (*attached && expire_at >= 0) reading.entry = db_set_expire(db, reading.entry, expire_at);
-        return reading.entry;
+}
+
+/* All items were read, or reading has failed. The entry; NULL: failed or empty. */
+static struct entry *reading_end(struct reading *reading) {
+    bool attached = reading->type == RDB_HASH_EXPIRING;
+    if (!failed(reading) && !reading->in->empty) {
+        if (attached && reading->expire_at >= 0)
+            reading->entry = db_set_expire(reading->db, reading->entry, reading->expire_at);
+        return reading->entry;
     }
-    if (reading.entry && *attached)
-        db_delete(db, key, false);
-    else if (reading.entry)
-        entry_discard(reading.entry);
+    if (reading->entry && attached)
+        db_delete(reading->db, reading->key, true);
+    else if (reading->entry)
+        entry_discard(reading->entry);
     return NULL;
+}
+
+struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db, struct slice key, int64_t expire_at,
+                             bool *attached) {
+    struct reading reading = {.in = in, .type = type, .db = db, .key = key, .expire_at = expire_at, .stop = no_stop};
+    in->empty = in->all_expired = false;
+    *attached = type == RDB_HASH_EXPIRING;
+    read_some(&reading);
+    return reading_end(&reading);
 }
 
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key) {
@@ -459,4 +502,50 @@ struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice 
     struct entry *entry = rdb_read_entry(in, type, db, key, -1, &attached);
     if (entry && !attached) db_add_entry(db, entry);
     return entry;
+}
+
+/* --- A value in steps --- */
+
+struct rdb_steps {
+    struct source source;
+    struct rdb_reader in;
+    struct reading reading;
+};
+
+struct rdb_steps *rdb_steps_new(struct slice bytes, struct db *db, struct slice key) {
+    struct rdb_steps *steps = mem_calloc(1, sizeof *steps);
+    source_init_memory(&steps->source, bytes);
+    rdb_reader_init(&steps->in, &steps->source);
+    steps->reading = (struct reading){.in = &steps->in, .db = db, .key = key, .expire_at = -1};
+    source_byte(&steps->source, &steps->reading.type);
+    return steps;
+}
+
+bool rdb_steps_run(struct rdb_steps *steps, size_t bytes) {
+    const struct source *source = &steps->source;
+    size_t left = (size_t)(source->end - source->at);
+    steps->reading.stop = bytes < left ? source->at + bytes : no_stop;
+    if (!source->failed) read_some(&steps->reading);
+    return !has_more(&steps->reading);
+}
+
+struct entry *rdb_steps_end(struct rdb_steps *steps, const struct source **failure) {
+    struct reading *reading = &steps->reading;
+    *failure = &steps->source;
+    struct entry *entry = reading_end(reading);
+    if (entry && reading->type != RDB_HASH_EXPIRING) db_add_entry(reading->db, entry);
+    reading->entry = NULL;
+    return entry;
+}
+
+void rdb_steps_free(struct rdb_steps *steps) {
+    struct reading *reading = &steps->reading;
+    /* What was begun becomes an entry, since the database frees a large one in the background. */
+    if (reading->set.value) make(reading, TYPE_SET, reading->set.encoding, reading->set.value);
+    if (reading->zset.value) make(reading, TYPE_ZSET, reading->zset.encoding, reading->zset.value);
+    if (reading->entry && reading->type != RDB_HASH_EXPIRING) db_add_entry(reading->db, reading->entry);
+    if (reading->entry) db_delete(reading->db, reading->key, true);
+    rdb_reader_free(&steps->in);
+    source_free(&steps->source);
+    mem_free(steps);
 }

@@ -1,4 +1,4 @@
-# MIGRATE of large values: other clients are served meanwhile.
+# MIGRATE and RESTORE of large values: other clients are served meanwhile.
 # seconds: 8
 
 # Strings that do not get shorter by compression.
@@ -276,5 +276,153 @@ start_server {} {
             assert_equal {del k} [string tolower [lindex $appended end]]
             r config set appendonly no
         }
+    }
+}
+
+start_server {} {
+    # The payloads of large values, by type.
+    proc payloads {} {
+        r flushall
+        for {set i 0} {$i < 60} {incr i} {
+            set items [lmap n [lrepeat 500 x] {format %x%09d $i [incr count]}]
+            r rpush list {*}$items [noise 2000]
+            r sadd set {*}$items
+            r hset hash {*}$items
+            r zadd zset {*}[concat {*}[lmap item $items {list [expr {rand()}] $item}]]
+            r xadd stream * f [noise 8000]
+            r hset timed {*}[lrange $items 0 99] [noise 8000] v
+        }
+        r hpexpire timed 1000000 fields 1 0000000001
+        r set string [noise 300000]
+        set payloads {}
+        foreach name [r keys *] {
+            dict set payloads $name [r dump $name]
+            if {[string length [dict get $payloads $name]] <= 262144} {error "$name is small"}
+        }
+        return $payloads
+    }
+    proc client_bytes {id} {dict get [client_fields [r client list id $id]] tot-net-in}
+    # Another client sends the command right after the last byte of RESTORE. Returns the client that restores.
+    # `other_reply` gets the reply of the other one, which may have been served first: `again` says so, and cleans up.
+    proc restore_meanwhile {again args} {
+        upvar 1 payloads payloads
+        for {set tries 50} {$tries} {incr tries -1} {
+            set client [restore_and $payloads {*}$args]
+            if {![uplevel 1 $again]} {return $client}
+            catch {$client -read}
+            $client -close
+            r flushall
+        }
+        fail_assertion "the other client was always served first"
+    }
+    proc restore_and {payloads args} {
+        set bytes [resp_command restore set 0 [dict get $payloads set]]
+        lassign [list [new_client -deferring 1] [new_client -deferring 1]] client other
+        $client client id
+        set id [$client -read]
+        set received [client_bytes $id]
+        $client -write [string range $bytes 0 end-1]
+        $client -flush
+        wait_for_condition 5000 {[client_bytes $id] == $received + [string length $bytes] - 1}
+        exec kill -STOP [srv pid]
+        $client -write [string index $bytes end]
+        $client -flush
+        $other {*}[string map [list ID $id] $args]
+        exec kill -CONT [srv pid]
+        set ::other_reply [$other -read]
+        return $client
+    }
+    r config set rdbcompression no
+    set payloads [payloads]
+    set digests [dict map {name payload} $payloads {r debug digest-value $name}]
+
+    test "RESTORE of every large type" {
+        foreach {name payload} $payloads {
+            assert_error "BUSYKEY Target key name already exists." {r restore $name 0 $payload}
+            assert_equal OK [r restore $name 0 $payload replace]
+            assert_equal [dict get $digests $name] [r debug digest-value $name] $name
+            r del $name
+            assert_equal OK [r restore $name 1000000 $payload idletime 1000]
+            assert_range [r object idletime $name] 1000 1100
+            assert_range [r pttl $name] 1 1000000
+            r persist $name
+            assert_equal [dict get $digests $name] [r debug digest-value $name] $name
+            assert_equal OK [r restore $name 1 $payload replace absttl]
+            assert_equal 0 [r exists $name]
+        }
+    }
+
+    test "the append-only file gets the whole value" {
+        r flushall
+        r config set appendonly yes
+        aof_wait_rewritten
+        foreach {name payload} $payloads {r restore $name [expr {$name eq "set" ? 1000000 : 0}] $payload}
+        r debug loadaof
+        assert_range [r pttl set] 1 1000000
+        r persist set
+        foreach {name digest} $digests {assert_equal $digest [r debug digest-value $name] $name}
+        r config set appendonly no
+    }
+
+    test "a payload that is wrong, in whole or in parts" {
+        r flushall
+        foreach {name payload} $payloads {
+            set middle [expr {[string length $payload] / 2}]
+            set wrong [string replace $payload $middle $middle+3 "\x00\xff\x00\xff"]
+            assert_error "ERR DUMP payload version or checksum are wrong" {r restore k 0 $wrong}
+            assert_error "ERR DUMP payload version or checksum are wrong" {r restore k 0 [string range $payload 0 end-1]}
+            r debug set-skip-checksum-validation 1
+            if {$name ne "string"} {
+                assert_error "ERR Bad data format" {
+                    r restore k 0 [string range $payload 0 $middle][string range $payload end-9 end]
+                }
+            }
+            catch {r restore k 0 $wrong}
+            r del k
+            r debug set-skip-checksum-validation 0
+        }
+        assert_equal 0 [r dbsize]
+    }
+
+    test "a key that appears meanwhile is found at the end" {
+        r flushall
+        set client [restore_meanwhile {expr 0} set set there]
+        assert_error "BUSYKEY Target key name already exists." {$client -read}
+        assert_equal there [r get set]
+    }
+
+    test "the value appears after a pause of writes" -needs {ours 1} {
+        r flushall
+        set client [restore_meanwhile {
+            set early [expr {[info_field clients blocked_clients] != 1}]
+            if {$early} {r client unpause}
+            set early
+        } client pause 100000 write]
+        assert_equal 0 [r exists set]
+        r client unpause
+        assert_equal OK [$client -read]
+        assert_equal [dict get $digests set] [r debug digest-value set]
+    }
+
+    test "the end of a client, or of its wait, ends the load" -needs {ours 1} {
+        r flushall
+        assert_closed [restore_meanwhile {expr 0} client kill id ID]
+        foreach how {timeout error} {
+            set client [restore_meanwhile {expr {!$::other_reply}} client unblock ID $how]
+            assert_error_like "UNBLOCKED*" {$client -read}
+            assert_equal 0 [r dbsize]
+            $client restore set 0 [dict get $payloads set]
+            assert_equal OK [$client -read]
+            r del set
+        }
+        assert_equal 0 [info_field clients blocked_clients]
+    }
+
+    test "in a transaction" {
+        r flushall
+        r multi
+        foreach {name payload} $payloads {r restore $name 0 $payload}
+        assert_equal [lrepeat [dict size $payloads] OK] [r exec]
+        foreach {name digest} $digests {assert_equal $digest [r debug digest-value $name] $name}
     }
 }

@@ -663,6 +663,67 @@ static void loading_can_be_cancelled(void **state) {
     keyspace_free(keyspace);
 }
 
+/* Reads a value in steps of that many bytes, up to `most` steps, and returns their number. *entry: NULL: it failed, or
+ * was given up. */
+static size_t read_in_steps(struct slice bytes, struct db *db, struct slice key, size_t step, size_t most,
+                            struct entry **entry) {
+    struct rdb_steps *steps = rdb_steps_new(bytes, db, key);
+    const struct source *failure;
+    size_t count = 0;
+    bool all = false;
+    while (!all && count < most) {
+        all = rdb_steps_run(steps, step);
+        count++;
+    }
+    *entry = all && most == SIZE_MAX ? rdb_steps_end(steps, &failure) : NULL;
+    if (all && most == SIZE_MAX) assert_true(failure && (*entry != NULL) == !failure->failed);
+    rdb_steps_free(steps);
+    return count;
+}
+
+static void values_are_read_in_steps(void **state) {
+    struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
+    struct db *to = keyspace_db(copy, 0);
+    size_t most_steps = 0;
+    for (int id = 0; id < DATABASES; id++) {
+        struct db *from = keyspace_db(keyspace, id);
+        struct db_iterator *it = db_iterate(from, -1);
+        for (struct entry *entry; (entry = db_iterate_next(it));) {
+            struct memory_output value;
+            struct entry *read;
+            struct slice key = entry_key(entry);
+            char type = (char)rdb_value_type(entry, RDB_VERSION);
+            memory_output_init(&value);
+            output_write(&value.out, (struct slice){&type, 1});
+            rdb_write_value(&value.out, entry, RDB_VERSION);
+            struct slice bytes = memory_output_slice(&value);
+            for (size_t step = 1; step < 100000; step *= 50) {
+                size_t steps = read_in_steps(bytes, to, key, step, SIZE_MAX, &read);
+                assert_non_null(read);
+                assert_true(steps <= bytes.len / step + 1);
+                if (steps > most_steps) most_steps = steps;
+                if (entry_expire_at(entry) >= 0) db_set_expire(to, read, entry_expire_at(entry));
+                assert_same_key(from, to, entry);
+                db_delete(to, key, false);
+                /* Given up at some step, and cut off. */
+                read_in_steps(bytes, to, key, step, 1 + steps / 2, &read);
+                assert_int_equal(db_size(to), 0);
+                read_in_steps((struct slice){bytes.data, bytes.len - 1}, to, key, step, SIZE_MAX, &read);
+                assert_null(read);
+                assert_int_equal(db_size(to), 0);
+            }
+            memory_output_free(&value);
+        }
+        db_iterate_end(it);
+    }
+    assert_true(most_steps > 1000);
+    struct entry *read;
+    read_in_steps(SLICE(""), to, SLICE("k"), 100, SIZE_MAX, &read);
+    assert_null(read);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
@@ -681,6 +742,7 @@ int main(void) {
         cmocka_unit_test(versions_are_checked),
         cmocka_unit_test(a_full_disk_ends_a_save),
         cmocka_unit_test(loading_can_be_cancelled),
+        cmocka_unit_test(values_are_read_in_steps),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
