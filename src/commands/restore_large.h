@@ -2,12 +2,13 @@
  *
  * To check and load a payload of many bytes takes long. If the client can wait, the payload of more than
  * RESTORE_LARGE_MIN bytes is loaded from the loop, for at most about a millisecond in each turn, into a database of its
- * own that nobody sees. Then the call is made again. It checks again what may have changed meanwhile (BUSYKEY, the role,
- * the owner of the slot), and moves the value to its key in one step: db_rename(). A relative time to live counts from
- * the first call. Whoever repeats the command, replicas and the append-only file, gets the whole payload by reference.
+ * own that nobody sees. Then the call is made again. It checks again what may have changed meanwhile (BUSYKEY, the
+ * role, the owner of the slot), and moves the value to its key in one step: db_rename(). A relative time to live counts
+ * from the first call. Whoever repeats the command, replicas and the append-only file, gets the whole payload by
+ * reference.
  *
- * A node of a list, a stream, and a value in one piece (a string, a listpack) are loaded in one step. Transactions,
- * scripts, the stream of a primary and files do not wait: they load as one piece.
+ * A node of a list or stream, all groups of a stream, and a value in one piece (a string, a listpack) are loaded in one
+ * step. Transactions, scripts, the stream of a primary and files do not wait: they load as one piece.
  *
  * If the client leaves or is unblocked, the load ends, and what it has is freed in the background. Main thread only. */
 #ifndef COMMANDS_RESTORE_LARGE_H

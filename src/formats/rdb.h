@@ -141,8 +141,8 @@ const char *rdb_reason(const struct source *source);
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key);
 
 /* rdb_read_value() in steps, for a value that nobody sees meanwhile. The database, the key, which must not exist there,
- * and the bytes in memory, which begin with the type, stay as they are until the end. An item, a node of a list, a
- * whole stream or a value in one piece (a string, a listpack) is read in one step. */
+ * and the bytes in memory, which begin with the type, stay as they are until the end. An item, a node of a list
+ * or stream, all groups of a stream, or a value in one piece (a string, a listpack) is read in one step. */
 struct rdb_steps;
 struct rdb_steps *rdb_steps_new(struct slice bytes, struct db *db, struct slice key);
 bool rdb_steps_run(struct rdb_steps *steps, size_t bytes); /* reads about that many bytes. True: this was all */

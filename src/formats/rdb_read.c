@@ -39,6 +39,8 @@ struct reading {
     const char *stop;   /* position in the window behind which no further item is read */
     struct set set;     /* value NULL: not created yet */
     struct zset zset;   /* likewise */
+    struct stream *stream;
+    struct stream_id after; /* see rdb_read_stream_node() */
 };
 /* Every position is before this one. */
 static const char *const no_stop = (const char *)UINTPTR_MAX;
@@ -428,8 +430,18 @@ static void read_zset(struct reading *reading, bool text) {
 }
 
 static void read_stream(struct reading *reading, uint8_t type) {
-    struct stream *stream = rdb_read_stream(reading->in, type);
-    if (stream) make(reading, TYPE_STREAM, ENCODING_STREAM, stream);
+    struct rdb_reader *in = reading->in;
+    if (!reading->begun) {
+        reading->stream = stream_new();
+        reading->after = STREAM_ID_MIN;
+        reading->count = rdb_read_length(in);
+        reading->begun = true;
+    }
+    for (; reads_on(reading); reading->at++) rdb_read_stream_node(in, reading->stream, &reading->after);
+    if (has_more(reading)) return;
+    rdb_read_stream_rest(in, reading->stream, type, reading->after);
+    make(reading, TYPE_STREAM, ENCODING_STREAM, reading->stream); /* discarded after a failure */
+    reading->stream = NULL;
 }
 
 /* --- Any value --- */
@@ -543,6 +555,7 @@ void rdb_steps_free(struct rdb_steps *steps) {
     /* What was begun becomes an entry, since the database frees a large one in the background. */
     if (reading->set.value) make(reading, TYPE_SET, reading->set.encoding, reading->set.value);
     if (reading->zset.value) make(reading, TYPE_ZSET, reading->zset.encoding, reading->zset.value);
+    if (reading->stream) make(reading, TYPE_STREAM, ENCODING_STREAM, reading->stream);
     if (reading->entry && reading->type != RDB_HASH_EXPIRING) db_add_entry(reading->db, reading->entry);
     if (reading->entry) db_delete(reading->db, reading->key, true);
     rdb_reader_free(&steps->in);

@@ -90,8 +90,7 @@ static struct stream_id read_raw_id(struct rdb_reader *in) {
     return source_read(in->source, bytes, sizeof bytes) ? stream_id_decode(bytes) : STREAM_ID_MIN;
 }
 
-/* *after is the last live id so far. */
-static void read_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after) {
+void rdb_read_stream_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after) {
     struct slice key;
     uint64_t living = 0;
     size_t len;
@@ -113,10 +112,7 @@ static void read_node(struct rdb_reader *in, struct stream *stream, struct strea
         mem_free(lp);
 }
 
-static void read_nodes(struct rdb_reader *in, struct stream *stream, enum rdb_type type) {
-    struct stream_id after = STREAM_ID_MIN;
-    uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !failed(in); i++) read_node(in, stream, &after);
+static void read_ids(struct rdb_reader *in, struct stream *stream, enum rdb_type type, struct stream_id after) {
     if (rdb_read_length(in) != stream->length)
         fail_corrupt(in, "Stream length inconsistent with the number of valid entries");
     stream->last_id = read_id(in);
@@ -189,11 +185,18 @@ static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_ty
     if (owned != radix_tree_len(group->pending)) fail_corrupt(in, "Stream CG PEL entry without consumer");
 }
 
-struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type) {
-    struct stream *stream = stream_new();
-    read_nodes(in, stream, type);
+void rdb_read_stream_rest(struct rdb_reader *in, struct stream *stream, enum rdb_type type, struct stream_id after) {
+    read_ids(in, stream, type, after);
     uint64_t groups = rdb_read_length(in);
     for (uint64_t i = 0; i < groups && !failed(in); i++) read_group(in, stream, type);
+}
+
+struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type) {
+    struct stream *stream = stream_new();
+    struct stream_id after = STREAM_ID_MIN;
+    uint64_t nodes = rdb_read_length(in);
+    for (uint64_t i = 0; i < nodes && !failed(in); i++) rdb_read_stream_node(in, stream, &after);
+    rdb_read_stream_rest(in, stream, type, after);
     if (!failed(in)) return stream;
     stream_free(stream);
     return NULL;

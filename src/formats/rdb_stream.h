@@ -38,4 +38,8 @@ void rdb_write_stream(struct output *out, const struct stream *stream, bool acti
 /* NULL: the value is corrupt, and the source has failed. Nodes without live entries, which Valkey may write, are
  * dropped. The first id is determined from the entries. */
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type);
+/* Its parts, for a reader that stops between two nodes: the number of nodes is read by rdb_read_length(). *after is the
+ * last live id so far, first STREAM_ID_MIN. The rest includes all groups. */
+void rdb_read_stream_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after);
+void rdb_read_stream_rest(struct rdb_reader *in, struct stream *stream, enum rdb_type type, struct stream_id after);
 #endif

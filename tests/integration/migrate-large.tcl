@@ -370,7 +370,9 @@ start_server {} {
             set middle [expr {[string length $payload] / 2}]
             set wrong [string replace $payload $middle $middle+3 "\x00\xff\x00\xff"]
             assert_error "ERR DUMP payload version or checksum are wrong" {r restore k 0 $wrong}
-            assert_error "ERR DUMP payload version or checksum are wrong" {r restore k 0 [string range $payload 0 end-1]}
+            assert_error "ERR DUMP payload version or checksum are wrong" {
+                r restore k 0 [string range $payload 0 end-1]
+            }
             r debug set-skip-checksum-validation 1
             if {$name ne "string"} {
                 assert_error "ERR Bad data format" {
