@@ -120,12 +120,6 @@ static struct target *target_connect(const struct migration *m) {
 
 /* --- The request --- */
 
-static int64_t time_left(const struct entry *entry) {
-    int64_t at = entry_expire_at(entry);
-    if (at < 0) return 0;
-    return at > clock_ms() ? at - clock_ms() : 1;
-}
-
 /* AUTH and SELECT. Returns their number. */
 static int write_introduction(const struct migration *m, struct output *out, bool select) {
     char text[NUMBER_TEXT_MAX];
@@ -141,23 +135,32 @@ static int write_introduction(const struct migration *m, struct output *out, boo
     return (m->password != 0) + select;
 }
 
-static void write_requests(struct migration *m) {
+/* False: they have more than `most` bytes. */
+static bool write_requests(struct migration *m, size_t most) {
+    enum { STEP = 64 };
     char text[NUMBER_TEXT_MAX];
     struct memory_output payload;
+    size_t len = 0;
     memory_output_init(&payload);
-    for (int i = 0; i < m->found; i++) {
+    for (int i = 0; i < m->found && len <= most; i++) {
         struct slice key = m->call->argv[m->keys[i]];
         const struct entry *entry = db_find(m->call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+        struct dump_steps dump = {0};
         memory_output_clear(&payload);
-        dump_write(&payload.out, entry);
+        if (entry_type(entry) == TYPE_STRING && entry_string_len(entry) > most) len = SIZE_MAX;
+        while (len <= most && !dump_write_some(&dump, &payload, entry, STEP))
+            if (memory_output_slice(&payload).len > most) len = SIZE_MAX;
+        if (len > most) break;
         struct slice argv[] = {server.cluster_enabled ? SLICE("RESTORE-ASKING") : SLICE("RESTORE"),
                                key,
-                               {text, format_int64(text, time_left(entry))},
+                               {text, format_int64(text, migrate_time_left(entry))},
                                memory_output_slice(&payload),
                                SLICE("REPLACE")};
         request_write(&m->requests.out, m->replace ? 5 : 4, argv);
+        len = memory_output_slice(&m->requests).len;
     }
     memory_output_free(&payload);
+    return len <= most;
 }
 
 /* --- The replies --- */
@@ -299,12 +302,11 @@ static void begin_large(struct migration *m) {
                                                            .port = m->port,
                                                            .timeout_ms = m->timeout_ms,
                                                            .copy = m->copy,
+                                                           .replace = m->replace,
                                                            .count = m->found,
                                                            .keys = keys,
                                                            .introductions = introductions,
-                                                           .introduction = &introduction,
-                                                           .requests = &m->requests});
-    memory_output_init(&m->requests); /* the job has the bytes */
+                                                           .introduction = &introduction});
     mem_free(keys);
 }
 
@@ -327,8 +329,7 @@ static void migrate_run(struct call *call) {
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
     memory_output_init(&m.requests);
-    write_requests(&m);
-    if (memory_output_slice(&m.requests).len > MIGRATE_LARGE_MIN && migrate_large_possible(call))
+    if (!write_requests(&m, migrate_large_possible(call) ? MIGRATE_LARGE_MIN : SIZE_MAX))
         begin_large(&m);
     else if (!attempt(&m, true))
         attempt(&m, false);

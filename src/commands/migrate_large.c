@@ -1,6 +1,7 @@
 /* migrate_large.c: see migrate_large.h. */
 #include "commands/lookup.h"
 #include "commands/migrate_large.h"
+#include "formats/rdb.h"
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/structures/linked_list.h"
@@ -22,7 +23,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { PIECE = 256 * 1024, END_RETRY_US = 10 * 1000, ERROR_MAX = 1024 };
+enum {
+    PIECE = 256 * 1024,
+    DUMP_ITEMS = 64, /* of one step */
+    DUMP_US = 1000,  /* of one turn */
+    HEAD_ROOM = 256, /* for a request before its payload, without the key */
+    RETRY_US = 10 * 1000,
+    ERROR_MAX = 1024
+};
 
 struct moving_key {
     struct job *job;
@@ -33,13 +41,16 @@ struct job {
     struct list_link link;
     struct client *client; /* that waits; NULL: it is gone */
     int db;
-    bool copy, on_replica;   /* on_replica: it began on a replica that takes writes */
-    struct connection *conn; /* NULL: the job is over, and waits for its end */
+    bool copy, replace, on_replica; /* on_replica: it began on a replica that takes writes */
+    struct connection *conn;        /* NULL: the job is over, and waits for its end */
     bool opened;
     int64_t timeout_ms;
     struct event_timer deadline, next; /* of the step; the next piece, and the end */
-    struct memory_output introduction, requests;
-    size_t sent; /* of the requests */
+    struct memory_output introduction, request;
+    int key; /* the one that is dumped or sent now */
+    struct dump_steps dump;
+    bool dumped, holds; /* the key; the keys may not change */
+    size_t sent;        /* of the request, where it begins */
     struct reply_reader reader;
     int introductions, replies; /* requests before those of the keys; replies of all that have arrived */
     char error[ERROR_MAX];      /* "": none */
@@ -49,7 +60,7 @@ struct job {
     char names[]; /* of the keys */
 };
 static struct list jobs = LIST_INIT(jobs);
-static struct hashtable *moving; /* the keys of all jobs but copies, by name */
+static struct hashtable *moving; /* the keys of all jobs that hold them, by name */
 static bool deleting;            /* the change of a key is the end of its job */
 
 /* --- The keys on the way --- */
@@ -109,7 +120,7 @@ static void changed(struct db *db, struct slice name) {
 static void db_has_changed(struct db *db, int slot) {
     list_each(&jobs, link) {
         struct job *job = container_of(link, struct job, link);
-        if (job->copy || job->db != db_id(db)) continue;
+        if (!job->holds || job->db != db_id(db)) continue;
         for (int i = 0; i < job->count; i++)
             if (slot < 0 || hash_slot(job->keys[i].name) == (unsigned)slot) key_has_changed(&job->keys[i]);
     }
@@ -128,7 +139,7 @@ static struct store_listener store_listener = {
     .hooks = {.changed = changed, .flushed = flushed, .slot_left = slot_left, .swapped = swapped}};
 
 static void keys_hold(struct job *job) {
-    if (job->copy) return;
+    job->holds = true;
     if (!moving) moving = hashtable_new(&moving_type);
     if (hashtable_size(moving) == 0) {
         store_events_listen(&store_listener);
@@ -139,7 +150,8 @@ static void keys_hold(struct job *job) {
 }
 
 static void keys_release(struct job *job) {
-    if (job->copy) return;
+    if (!job->holds) return;
+    job->holds = false;
     for (int i = 0; i < job->count; i++)
         if (hashtable_find(moving, job->keys[i].name) == &job->keys[i]) hashtable_pop(moving, job->keys[i].name);
     if (hashtable_size(moving) == 0) {
@@ -199,7 +211,7 @@ static void job_free(struct job *job) {
     event_timer_cancel(server.loop, &job->deadline);
     event_timer_cancel(server.loop, &job->next);
     memory_output_free(&job->introduction);
-    memory_output_free(&job->requests);
+    memory_output_free(&job->request);
     reply_reader_free(&job->reader);
     mem_free(job->accepted);
     mem_free(job->keys);
@@ -229,7 +241,7 @@ static void delete_accepted(struct job *job) {
 
 static uint64_t job_end(struct event_timer *timer) {
     struct job *job = container_of(timer, struct job, next);
-    if (dispatch_running() || server_is_loading() || clients_paused() != PAUSE_NONE) return END_RETRY_US;
+    if (dispatch_running() || server_is_loading() || clients_paused() != PAUSE_NONE) return RETRY_US;
     if (!job->copy && role_is_replica() && !job->on_replica) {
         if (!job->error[0]) snprintf(job->error, sizeof job->error, "%s", MIGRATE_CANNOT_READ);
     } else if (!job->copy) {
@@ -257,7 +269,7 @@ static void job_over(struct job *job, const char *error) {
 }
 
 static bool sends_keys(const struct job *job) {
-    return job->replies >= job->introductions && job->sent < memory_output_slice(&job->requests).len;
+    return job->replies >= job->introductions && job->key < job->count;
 }
 static bool is_writing(const struct job *job) {
     return sends_keys(job) || conn_pending(job->conn) > 0;
@@ -275,19 +287,76 @@ static void step_begins(struct job *job) {
 
 /* --- The connection --- */
 
+int64_t migrate_time_left(const struct entry *entry) {
+    int64_t at = entry_expire_at(entry);
+    if (at < 0) return 0;
+    return at > clock_ms() ? at - clock_ms() : 1;
+}
+
+/* Room for what precedes the payload, whose length it contains. */
+static void request_begin(struct job *job) {
+    static const char room[HEAD_ROOM];
+    memory_output_clear(&job->request);
+    output_write(&job->request.out, slice_make(room, sizeof room));
+    output_write(&job->request.out, job->keys[job->key].name);
+    job->dump = (struct dump_steps){0};
+    job->dumped = false;
+}
+
+static void request_end(struct job *job, const struct entry *entry) {
+    struct slice key = job->keys[job->key].name,
+                 name = server.cluster_enabled ? SLICE("RESTORE-ASKING") : SLICE("RESTORE");
+    char ttl[NUMBER_TEXT_MAX], before[HEAD_ROOM], after[HEAD_ROOM];
+    size_t room = job->dump.start, payload = memory_output_slice(&job->request).len - room;
+    size_t ttl_len = format_int64(ttl, migrate_time_left(entry));
+    size_t before_len = (size_t)snprintf(before, sizeof before, "*%d\r\n$%zu\r\n%.*s\r\n$%zu\r\n", job->replace ? 5 : 4,
+                                         name.len, (int)name.len, name.data, key.len);
+    size_t after_len =
+        (size_t)snprintf(after, sizeof after, "\r\n$%zu\r\n%.*s\r\n$%zu\r\n", ttl_len, (int)ttl_len, ttl, payload);
+    job->sent = room - before_len - key.len - after_len;
+    char *at = job->request.data + job->sent;
+    memcpy(at, before, before_len);
+    if (key.len) memmove(at + before_len, key.data, key.len);
+    memcpy(at + before_len + key.len, after, after_len);
+    output_write(&job->request.out, job->replace ? SLICE("\r\n$7\r\nREPLACE\r\n") : SLICE("\r\n"));
+    job->dumped = true;
+    /* A copy is that of the time of the call. */
+    if (job->copy && job->key == job->count - 1) keys_release(job);
+}
+
+/* Dumps the key for a while. False: the job is over. */
+static bool dump_on(struct job *job) {
+    struct entry *entry = db_find(keyspace_db(server.keyspace, job->db), job->keys[job->key].name,
+                                  LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    if (!entry) {
+        job_over(job, MIGRATE_CANNOT_READ);
+        return false;
+    }
+    for (uint64_t end = clock_monotonic_us() + DUMP_US; !job->dumped && clock_monotonic_us() < end;)
+        if (dump_write_some(&job->dump, &job->request, entry, DUMP_ITEMS)) request_end(job, entry);
+    return true;
+}
+
 static uint64_t send_next(struct event_timer *timer) {
     struct job *job = container_of(timer, struct job, next);
-    struct slice all = memory_output_slice(&job->requests);
+    if (job->key == job->count) return 0;
+    if (!job->dumped) {
+        if (dispatch_running() || server_is_loading()) return RETRY_US;
+        if (!dump_on(job)) return 0;
+        if (conn_pending(job->conn) == 0) step_begins(job); /* the target waits for us */
+        return 1;
+    }
+    struct slice all = memory_output_slice(&job->request);
     if (conn_pending(job->conn) > 0 || !sends_keys(job)) return 0;
     size_t len = all.len - job->sent < PIECE ? all.len - job->sent : PIECE;
     output_write(&job->conn->out, slice_make(all.data + job->sent, len));
     job->sent += len;
+    if (job->sent == all.len && ++job->key < job->count) request_begin(job);
     job->conn->wants_drained = true;
     step_begins(job);
     conn_flush(job->conn);
     /* The peer may take all pieces at once: others have their turn between two of them. */
-    if (job->conn && conn_pending(job->conn) == 0 && job->sent < all.len) return 1;
-    return 0;
+    return job->conn && (conn_pending(job->conn) == 0 || !job->dumped) ? 1 : 0;
 }
 
 static void on_drained(struct connection *conn) {
@@ -363,13 +432,14 @@ static struct job *job_new(struct call *call, const struct large_migration *larg
     *job = (struct job){.client = call->client,
                         .db = db_id(call->db),
                         .copy = large->copy,
+                        .replace = large->replace,
                         .on_replica = role_is_replica(),
                         .timeout_ms = large->timeout_ms,
                         .introduction = *large->introduction,
-                        .requests = *large->requests,
                         .introductions = large->introductions,
                         .count = large->count};
     reply_reader_init(&job->reader);
+    memory_output_init(&job->request);
     job->accepted = mem_calloc((size_t)large->count, sizeof *job->accepted);
     job->keys = mem_alloc((size_t)large->count * sizeof *job->keys);
     char *at = job->names;
@@ -395,6 +465,8 @@ void migrate_large_begin(struct call *call, const struct large_migration *large)
                                                        .timeout_ms = (uint32_t)large->timeout_ms,
                                                        .events = &events,
                                                        .owner = job});
+    request_begin(job);
+    event_timer_set(server.loop, &job->next, 0, send_next);
     call_propagate_nothing(call);
     call_block(call, &(struct blocking){.call_at_end = true});
 }

@@ -1,16 +1,18 @@
 /* migrate_large.h: MIGRATE of large values, while other clients are served.
  *
  * MIGRATE of a few bytes blocks the server for one round trip (migrate.c). That would hold all clients while many bytes
- * travel and the target loads them. So a request of more than MIGRATE_LARGE_MIN bytes becomes a job: its client waits,
- * and the bytes go out piece by piece, from the loop, to a target of any kind: it receives the same commands. In
- * transactions and scripts, which cannot wait, MIGRATE blocks the server as before.
+ * are dumped, travel, and are loaded by the target. So a request of more than MIGRATE_LARGE_MIN bytes becomes a job:
+ * its client waits. The keys are dumped one after the other, for at most about a millisecond in each turn of the loop,
+ * and each goes out piece by piece before the next one is dumped. The target is of any kind: it receives the same
+ * commands. In transactions and scripts, which cannot wait, MIGRATE blocks the server as before.
  *
  * The keys must not change on the way. Commands that may write and name such a key, in any database, wait until the
  * job has ended, and so do transactions with such a command, and writes that name no key (FLUSHALL, SWAPDB). Then
  * they are dispatched again, and find no key, or are redirected. Reads are served. What cannot wait may still change a
  * key: expiry, eviction, a script that does not declare its keys, the stream of a primary. Such a change ends the job
  * with the error of a target that does not answer, and the changed key stays; the target may have the value from
- * before, as after any timeout. With COPY nothing waits: the target gets the value of the time of the call.
+ * before, as after any timeout. With COPY this holds until the last key is dumped: the target gets the
+ * values of the time of the call, and the keys may change while they travel.
  *
  * A key is deleted here, and DEL propagated, only after the target has accepted it, and not while clients are paused or
  * another call runs: the end waits for that. A key that another job or the loss of its slot took is left alone, and so
@@ -34,14 +36,15 @@ struct large_migration {
     const char *host;
     int port;
     int64_t timeout_ms;
-    bool copy;
+    bool copy, replace;
     int count; /* requests, one for each key */
     const struct slice *keys;
-    /* The bytes of the requests before those of the keys (AUTH, SELECT) and their number, at least one; then those of
-     * the keys. The job takes both over. */
+    /* The bytes of the requests before those of the keys (AUTH, SELECT) and their number, at least one. The job takes
+     * them over. */
     int introductions;
-    struct memory_output *introduction, *requests;
+    struct memory_output *introduction;
 };
+int64_t migrate_time_left(const struct entry *entry); /* for RESTORE: ms; 0: it does not expire */
 /* The call's client can wait for a job. */
 bool migrate_large_possible(const struct call *call);
 void migrate_large_begin(struct call *call, const struct large_migration *large);

@@ -101,6 +101,22 @@ void rdb_write_time(struct output *out, int64_t ms);
  * has all values of version 11, some with another type. */
 enum rdb_type rdb_value_type(const struct entry *entry, int version);
 void rdb_write_value(struct output *out, const struct entry *entry, int version); /* without its type */
+/* rdb_write_value() of RDB_VERSION in steps. The value does not change meanwhile, but may be read and moved. Each step
+ * writes about `items` items; a hash with field expiration and a value in one piece are written in one step, and so are
+ * all groups of a stream. Zero the steps first. */
+struct rdb_write_steps {
+    bool begun;
+    uint64_t count, written, cursor;
+    char node[16]; /* of a stream: the last one written */
+    size_t node_len;
+};
+enum rdb_write_result {
+    RDB_WRITE_MORE,
+    RDB_WRITE_ALL,
+    RDB_WRITE_AGAIN /* what was written is wrong, since a table was resized meanwhile: begin again, in one step */
+};
+enum rdb_write_result rdb_write_some(struct rdb_write_steps *steps, struct output *out, const struct entry *entry,
+                                     size_t items);
 int rdb_value_version(const struct entry *entry); /* the lowest format version that can represent the value */
 
 /* --- Reading: failures are those of the source --- */
@@ -157,6 +173,14 @@ void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]);
 
 /* --- DUMP payload: type, value, version (2 bytes, little-endian), CRC-64 of all that (8 bytes, little-endian) --- */
 void dump_write(struct output *out, const struct entry *entry);
+/* The same in steps, behind what is in the memory. Zero the steps first. True: this was all. */
+struct dump_steps {
+    struct rdb_write_steps value;
+    bool begun;
+    size_t start, summed; /* positions in the memory: of the payload, and up to where `crc` is that of the payload */
+    uint64_t crc;
+};
+bool dump_write_some(struct dump_steps *steps, struct memory_output *out, const struct entry *entry, size_t items);
 /* Checks version and checksum. True: the source reads type and value from the payload's memory. */
 bool dump_open(struct slice payload, struct source *source);
 /* The same in parts. The value's bytes, without version and checksum; false: too short, or a version that is not

@@ -394,6 +394,37 @@ void dump_write(struct output *out, const struct entry *entry) {
     memory_output_free(&whole);
 }
 
+static void dump_begin(struct dump_steps *steps, struct memory_output *out, const struct entry *entry) {
+    uint8_t type = (uint8_t)rdb_value_type(entry, RDB_VERSION);
+    if (steps->begun)
+        out->out.pos = out->data + steps->start;
+    else
+        steps->start = memory_output_slice(out).len;
+    *steps = (struct dump_steps){.begun = true, .start = steps->start, .summed = steps->start};
+    write_bytes(&out->out, &type, 1);
+}
+static void dump_sum(struct dump_steps *steps, const struct memory_output *out) {
+    struct slice bytes = memory_output_slice(out);
+    steps->crc = crc64(steps->crc, bytes.data + steps->summed, bytes.len - steps->summed);
+    steps->summed = bytes.len;
+}
+
+bool dump_write_some(struct dump_steps *steps, struct memory_output *out, const struct entry *entry, size_t items) {
+    if (!steps->begun) dump_begin(steps, out, entry);
+    enum rdb_write_result result = rdb_write_some(&steps->value, &out->out, entry, items);
+    if (result == RDB_WRITE_AGAIN) {
+        dump_begin(steps, out, entry);
+        rdb_write_value(&out->out, entry, RDB_VERSION);
+    }
+    uint16_t version = htole16((uint16_t)rdb_value_version(entry));
+    if (result != RDB_WRITE_MORE) write_bytes(&out->out, &version, 2);
+    dump_sum(steps, out);
+    if (result == RDB_WRITE_MORE) return false;
+    uint64_t crc = htole64(steps->crc);
+    write_bytes(&out->out, &crc, 8);
+    return true;
+}
+
 bool rdb_version_accepted(int version) {
     if (version < 1) return false;
     return rdb_settings.version_check == RDB_VERSION_RELAXED || version <= RDB_VERSION_COMMON || version == RDB_VERSION;

@@ -11,15 +11,19 @@ static void write_id(struct output *out, struct stream_id id) {
     rdb_write_length(out, id.ms);
     rdb_write_length(out, id.seq);
 }
-static void write_nodes(struct output *out, const struct radix_tree *nodes) {
+bool rdb_write_stream_nodes(struct output *out, const struct stream *stream, struct slice *after, size_t count,
+                            char key[static STREAM_ID_BYTES]) {
     struct radix_iterator it;
-    rdb_write_length(out, radix_tree_len(nodes));
-    radix_iterator_init(&it, nodes);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    radix_iterator_init(&it, stream->nodes);
+    bool more = radix_iterator_seek(&it, after->len ? RADIX_ABOVE : RADIX_FIRST, *after);
+    for (; more && count; more = radix_iterator_next(&it), count--) {
         rdb_write_string(out, it.key);
         rdb_write_string(out, slice_make(it.value, listpack_bytes(it.value)));
+        memcpy(key, it.key.data, it.key.len);
+        *after = (struct slice){key, it.key.len};
     }
     radix_iterator_free(&it);
+    return !more;
 }
 
 /* For a consumer only the ids are written; its group has the rest. */
@@ -56,7 +60,13 @@ static void write_group(struct output *out, struct slice name, const struct stre
 }
 
 void rdb_write_stream(struct output *out, const struct stream *stream, bool active_times) {
-    write_nodes(out, stream->nodes);
+    char key[STREAM_ID_BYTES];
+    struct slice after = SLICE("");
+    rdb_write_length(out, radix_tree_len(stream->nodes));
+    rdb_write_stream_nodes(out, stream, &after, SIZE_MAX, key);
+    rdb_write_stream_rest(out, stream, active_times);
+}
+void rdb_write_stream_rest(struct output *out, const struct stream *stream, bool active_times) {
     rdb_write_length(out, stream->length);
     write_id(out, stream->last_id);
     write_id(out, stream->first_id);

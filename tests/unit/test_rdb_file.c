@@ -724,6 +724,71 @@ static void values_are_read_in_steps(void **state) {
     keyspace_free(keyspace);
 }
 
+static void values_are_dumped_in_steps(void **state) {
+    struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
+    struct db *to = keyspace_db(copy, 0);
+    size_t most_steps = 0;
+    for (int id = 0; id < DATABASES; id++) {
+        struct db *from = keyspace_db(keyspace, id);
+        struct db_iterator *it = db_iterate(from, -1);
+        for (struct entry *entry; (entry = db_iterate_next(it));) {
+            for (size_t items = 1; items < 10000; items *= 9) {
+                struct memory_output payload;
+                struct dump_steps dump = {0};
+                struct source source;
+                struct rdb_reader in;
+                size_t steps = 1;
+                memory_output_init(&payload);
+                output_write(&payload.out, SLICE("before"));
+                while (!dump_write_some(&dump, &payload, entry, items)) steps++;
+                if (steps > most_steps) most_steps = steps;
+                struct slice bytes = memory_output_slice(&payload);
+                assert_true(dump_open((struct slice){bytes.data + 6, bytes.len - 6}, &source));
+                rdb_reader_init(&in, &source);
+                struct entry *read = rdb_read_value(&in, to, entry_key(entry));
+                assert_non_null(read);
+                assert_true(source_at_end(&source));
+                rdb_reader_free(&in);
+                if (entry_expire_at(entry) >= 0) db_set_expire(to, read, entry_expire_at(entry));
+                assert_same_key(from, to, entry);
+                db_delete(to, entry_key(entry), false);
+                memory_output_free(&payload);
+            }
+        }
+        db_iterate_end(it);
+    }
+    assert_true(most_steps > 1000);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+/* Lookups between two steps move the items of a table that grows: none is missing or written twice. */
+static void a_table_that_is_resized_meanwhile_is_dumped_whole(void **state) {
+    struct keyspace *keyspace = keyspace_new(1, NULL), *copy = keyspace_new(1, NULL);
+    struct db *db = keyspace_db(keyspace, 0), *to = keyspace_db(copy, 0);
+    struct entry *hash = hash_create(db, SLICE("k"));
+    char text[64];
+    for (size_t count = 1; count <= 3000; count++) {
+        hash_put(db, hash, text_of(text, "field", count), SLICE("v"), NULL);
+        if (count % 50) continue;
+        struct memory_output payload;
+        struct dump_steps dump = {0};
+        struct source source;
+        struct rdb_reader in;
+        memory_output_init(&payload);
+        while (!dump_write_some(&dump, &payload, hash, 3))
+            for (size_t i = 1; i <= 100; i++) assert_false(hash_has(hash, text_of(text, "none", i)));
+        assert_true(dump_open(memory_output_slice(&payload), &source));
+        rdb_reader_init(&in, &source);
+        assert_non_null(rdb_read_value(&in, to, SLICE("k")));
+        rdb_reader_free(&in);
+        assert_same_key(db, to, hash);
+        db_delete(to, SLICE("k"), false);
+        memory_output_free(&payload);
+    }
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
@@ -743,6 +808,8 @@ int main(void) {
         cmocka_unit_test(a_full_disk_ends_a_save),
         cmocka_unit_test(loading_can_be_cancelled),
         cmocka_unit_test(values_are_read_in_steps),
+        cmocka_unit_test(values_are_dumped_in_steps),
+        cmocka_unit_test(a_table_that_is_resized_meanwhile_is_dumped_whole),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
