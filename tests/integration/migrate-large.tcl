@@ -1,11 +1,12 @@
 # MIGRATE and RESTORE of large values: other clients are served meanwhile.
 # seconds: 8
 
-# Strings that do not get shorter by compression.
+# Strings that differ: parts of one long string.
+set noise ""
+for {set i 0} {$i < 50000} {incr i} {append noise [format %08x [expr {int(rand() * 0xffffffff)}]]}
 proc noise {bytes} {
-    set text ""
-    while {[string length $text] < $bytes} {append text [format %06x [expr {int(rand() * 0x1000000)}]]}
-    return [string range $text 0 [expr {$bytes - 1}]]
+    set at [expr {int(rand() * (400000 - $bytes))}]
+    return [string range $::noise $at [expr {$at + $bytes - 1}]]
 }
 
 start_server {} {
