@@ -1,5 +1,5 @@
 # MIGRATE and RESTORE of large values: other clients are served meanwhile.
-# seconds: 8
+# seconds: 10
 
 # Strings that differ: parts of one long string.
 set noise ""
@@ -266,6 +266,48 @@ start_server {} {
             assert_equal OK [r eval {return redis.call('migrate', ARGV[1], ARGV[2], KEYS[1], 0, 20000)} 1 b $host $port]
             assert_equal 0 [r dbsize]
             assert_equal {a b} [lsort [r -1 keys *]]
+        }
+
+        # Level 0 is another server in the body, and is killed there, with the value half way.
+        proc with_server {body} {
+            set id [server_start {}]
+            lappend ::servers $id
+            try {uplevel 1 $body} finally {
+                set ::servers [lrange $::servers 0 end-1]
+                server_reap $id
+            }
+        }
+        test "a target that is killed in the middle leaves the key here" -needs {ours 1} {
+            both
+            large k 20000000
+            with_server {
+                set source [new_client -level -1 -deferring 1]
+                exec kill -STOP [srv pid]
+                $source migrate [srv host] [srv port] k 0 20000
+                wait_for_condition 5000 {[dict get [info_dict [r -1 info clients]] blocked_clients] == 1}
+                kill_process KILL [srv pid]
+                assert_error_like "IOERR error or timeout * to target instance" {$source -read}
+            }
+            assert_equal 20000000 [r strlen k]
+            assert_equal 20000001 [r append k x]
+        }
+
+        test "a source that is killed in the middle leaves nothing there" -needs {ours 1} {
+            both
+            with_server {
+                # The target is at level -2 now. Each turn of the loop sends a piece.
+                r config set rdbcompression no
+                large k 20000000
+                exec kill -STOP [srv -2 pid]
+                set client [new_client -deferring 1]
+                $client migrate $host $port k 0 20000
+                wait_blocked 1
+                for {set i 0} {$i < 20} {incr i} {r ping}
+                kill_process KILL [srv pid]
+                exec kill -CONT [srv -2 pid]
+            }
+            wait_for_condition 5000 {[dict get [info_dict [r -1 info clients]] connected_clients] <= 2}
+            assert_equal 0 [r -1 dbsize]
         }
 
         test "what has moved is propagated as a deletion" {
