@@ -238,6 +238,10 @@ if {[tool openssl] ne "" && ![catch {exec ldd $::opt(server)} libraries] && [str
     start_cluster {primaries 2 replicas 0 tls 1 overrides {rdma-replication yes tls-rdma yes rdma-bind 127.0.0.1}} {
         test "with TLS the chunks that are fetched are encrypted" {
             foreach i {0 1} {n $i config set rdma-port [node_tls_port $i]}
+            n 0 client capa rdma-endpoints
+            wait_for_condition 10000 {[string match "*rdma-port [node_tls_port 1]*" [n 0 cluster slots]]} {
+                fail_assertion [n 0 cluster slots]
+            }
             set tag [slot_tag 5]
             n 0 debug populate 3000 ${tag}p 1000
             n 0 set ${tag}large [string repeat x 300000]
