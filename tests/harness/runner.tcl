@@ -377,8 +377,10 @@ proc check_syntax_sent {} {
     foreach pair [dict keys $::syntax] {if {![dict exists $::sent $pair]} {lappend missing [string toupper $pair]}}
     if {$missing eq ""} return
     incr ::total(fail)
-    lappend ::failures [list (all) "every word of every command's syntax is sent by a suite" tests/$o(suite) \
-        "these are not: [join $missing ", "]"]
+    set name "every word of every command's syntax is sent by a suite"
+    set why "these are not: [join $missing ", "]"
+    lappend ::failures [list (all) $name tests/$o(suite) $why]
+    puts "\[failed] (all): $name\n    tests/$o(suite): $why"
 }
 
 puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr\

@@ -274,6 +274,7 @@ start_server {} {
             lappend ::servers $id
             try {uplevel 1 $body} finally {
                 set ::servers [lrange $::servers 0 end-1]
+                proxy_stop $id
                 server_reap $id
             }
         }
