@@ -72,6 +72,11 @@ static bool change_read(struct call *call, struct request *request) {
         return false;
     }
     if (request->change != SLOT_STABLE) request->node = call->argv[4];
+    if (migration_imports(request->slot) || migration_exports(request->slot)) {
+        reply_error(call->reply,
+                    migration_imports(request->slot) ? "ERR Slot import in progress." : "ERR Slot export in progress.");
+        return false;
+    }
     const char *refused = cluster_check_slot_change(this_cluster, request->change, request->slot, request->node);
     if (refused) {
         reply_error_format(call->reply, "ERR %s", refused);
@@ -144,11 +149,6 @@ void cluster_setslot_run(struct call *call) {
         return;
     }
     if (!change_read(call, &request)) return;
-    if (migration_imports(request.slot) || migration_exports(request.slot)) {
-        reply_error(call->reply,
-                    migration_imports(request.slot) ? "ERR Slot import in progress." : "ERR Slot export in progress.");
-        return;
-    }
     if (!acknowledged && !client_must_be_obeyed(client)) {
         size_t online;
         bool all = replicas_take_it(&online);

@@ -114,8 +114,12 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_equal occurring-on-primary [dict get [migration 3] state]
         assert_match "*flags=E *" [n 0 client list]
         assert_match "*flags=i *" [n 1 client list]
-        assert_error "ERR Slot export in progress." {n 0 cluster setslot 5 stable}
-        assert_error "ERR Slot import in progress." {n 1 cluster setslot 5 stable}
+        foreach words [list stable "importing [node_id 1]" "node [node_id 1]"] {
+            assert_error "ERR Slot export in progress." {n 0 cluster setslot 5 {*}$words}
+        }
+        foreach words [list stable "migrating [node_id 0]"] {
+            assert_error "ERR Slot import in progress." {n 1 cluster setslot 5 {*}$words}
+        }
         assert_error "ERR I am already migrating slot 6." {migrate 0 1 6 6}
         n 0 append [key_in 5 string] " world"
         n 0 multi
@@ -334,6 +338,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             migration_is 0 failed
             migration_is 1 failed
             assert_equal "Ran out of memory (OOM) during slot import" [dict get [migration 1] message]
+            assert_match "*Slot migration * failed due to OOM*" [log_text 0 [node_level 1]]
             n 1 config set maxmemory 0
             assert_equal $before [n 0 debug digest]
             wait_for_cluster_offset 3 1

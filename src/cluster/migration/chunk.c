@@ -101,7 +101,7 @@ void chunk_run(struct call *call, struct job *job) {
     }
     bool from_primary = call->client->flags & CLIENT_PRIMARY;
     if (job && eviction_out_of_memory()) {
-        job_fail_later(job, OUT_OF_MEMORY);
+        job_out_of_memory(job);
         return;
     }
     if (from_primary) repl_note_own_command();
@@ -120,7 +120,7 @@ void chunk_run(struct call *call, struct job *job) {
 bool chunk_load_pulled(struct job *job, struct slice bytes) {
     struct rdb_load_result result;
     if (eviction_out_of_memory()) {
-        job_fail_later(job, OUT_OF_MEMORY);
+        job_out_of_memory(job);
         return false;
     }
     bool raw = repl_replicas_are_own();

@@ -472,6 +472,7 @@ static void check_owners(struct job *job) {
         job->failing_as = JOB_SUCCESS;
         job_fail_later(job, "");
     } else {
+        log_warning("Slot migration %s contains slots that are no longer all owned by myself", job_text(job));
         job_fail_later(job, "Slots are no longer owned by myself");
     }
 }
@@ -535,8 +536,12 @@ void export_tick(struct job *job) {
         return;
     }
     if (job->state == JOB_EXPORT_GRANTED) {
-        if (!clients_paused_for(PAUSE_SLOT_MIGRATION))
+        if (!clients_paused_for(PAUSE_SLOT_MIGRATION)) {
+            log_warning("Write loss risk! During slot migration %s, new owner did not broadcast ownership before we "
+                        "unpaused ourselves. Any writes we have recorded since unpausing may be lost!",
+                        job_text(job));
             job_fail_later(job, "Unpaused before migration completed (migration may have succeeded with lost writes)");
+        }
         return;
     }
     if (now - job->heard_ms > (int64_t)repl_settings.timeout * 1000) {

@@ -74,11 +74,13 @@ static void error_reply(struct reply *reply, struct slice text) {
     struct job *job = job_of_client(client);
     errorstats_count(reply, text);
     if (!job) return;
+    if (text.len >= 3 && memcmp(text.data, "OOM", 3) == 0) {
+        job_out_of_memory(job);
+        return;
+    }
     log_warning("Slot migration %s: the command '%s' of the source failed: %.*s", job_text(job),
                 client->current ? client->current->full_name : "(unknown)", (int)text.len, text.data);
-    bool memory = text.len >= 3 && memcmp(text.data, "OOM", 3) == 0;
-    job_fail_later(job, memory ? OUT_OF_MEMORY
-                               : "Failed to process command during slot migration. Check logs for more information");
+    job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
 }
 
 void import_establish(struct call *call, const struct cluster_node *source, struct slice name,

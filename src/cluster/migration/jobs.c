@@ -202,6 +202,11 @@ void job_fail_later(struct job *job, const char *message) {
     if (!job->failing && !job_is_over(job)) job->failing = message;
 }
 
+void job_out_of_memory(struct job *job) {
+    log_warning("Slot migration %s failed due to OOM", job_text(job));
+    job_fail_later(job, "Ran out of memory (OOM) during slot import");
+}
+
 void jobs_settle(void) {
     list_each(&jobs, link) {
         struct job *job = job_of(link);

@@ -94,7 +94,8 @@ void job_heard(struct job *job);
 void job_end(struct job *job, enum job_state state, const char *message);
 /* The same at the end of the turn; from anywhere. The first one counts. `message` is static. */
 void job_fail_later(struct job *job, const char *message);
-void jobs_settle(void); /* ends those that are to fail */
+void job_out_of_memory(struct job *job); /* fails an import */
+void jobs_settle(void);                  /* ends those that are to fail */
 void jobs_forget_all(void);
 void job_describe(const struct job *job, struct reply *reply);
 
@@ -108,7 +109,6 @@ void job_send_capability(struct job *job); /* CLUSTER SYNCSLOTS CAPA CHUNK_CAPAB
 void jobs_count_exported(uint64_t bytes);  /* that a child has sent on a link, or that were offered */
 void jobs_count_imported(uint64_t bytes);  /* that were fetched */
 #define CHUNK_CAPABILITY "slot-chunks"
-#define OUT_OF_MEMORY    "Ran out of memory (OOM) during slot import"
 
 /* export.c */
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
