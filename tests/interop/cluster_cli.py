@@ -196,6 +196,7 @@ def same_all():
     same("call, only primaries", "--cluster", "call", A(0), "ping", "--cluster-only-primaries")
     same("call, only replicas", "--cluster", "call", A(0), "ping", "--cluster-only-replicas")
     same("call, old option", "--cluster", "call", A(0), "ping", "--cluster-only-masters")
+    same("help", "--cluster", "help")
     same("create of nodes that are not empty", "--cluster", "create", A(0), A(1), A(2), "--cluster-yes")
     same("create with a standalone server", "--cluster", "create", "127.0.0.1:%d" % standalone.port, A(6), A(7))
     same("create of two, not confirmed", "--cluster", "create", A(6), A(7), data="no\n")
