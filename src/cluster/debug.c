@@ -75,19 +75,25 @@ static void link_run(struct call *call) {
 }
 
 static const char *const drop_help[] = {
-    "DROP-CLUSTER-PACKET-FILTER <type>",
-    "    Drop received messages of the cluster bus of this type; -1: of none, -2: of all types.", NULL};
-static const char *const close_on_drop_help[] = {"CLOSE-CLUSTER-LINK-ON-PACKET-DROP <0|1>",
-                                                 "    Close the link when a message is dropped by the filter.", NULL};
+    "DROP-CLUSTER-PACKET-FILTER <packet-type>",
+    "    Drop all packets that match the filtered type. Set to -1 allow all packets or -2 to drop all packets.", NULL};
+static const char *const close_on_drop_help[] = {
+    "CLOSE-CLUSTER-LINK-ON-PACKET-DROP <0|1>",
+    "    This is valid only when DROP-CLUSTER-PACKET-FILTER is set to a valid packet type.",
+    "    When set to 1, the cluster link is closed after dropping a packet based on the filter.", NULL};
 static const char *const random_ping_help[] = {"DISABLE-CLUSTER-RANDOM-PING <0|1>",
-                                               "    Do not ping a random node each second.", NULL};
+                                               "    Disable sending cluster ping to a random node every second.", NULL};
 static const char *const reconnection_help[] = {"DISABLE-CLUSTER-RECONNECTION <0|1>",
-                                                "    Do not connect again to nodes whose link was lost.", NULL};
+                                                "    Disable cluster reconnection of cluster nodes.", NULL};
 static const char *const migration_help[] = {
-    "SLOTMIGRATION <PREVENT-PAUSE|PREVENT-FAILOVER> <0|1>",
-    "    Let no migration from this node hold writes, and none to it take the slots.", NULL};
-static const char *const link_help[] = {"CLUSTERLINK KILL <to|from|all> <node-id>",
-                                        "    Close the link to or from a node, or both.", NULL};
+    "SLOTMIGRATION PREVENT-PAUSE <0|1>",
+    "    When set to 1, slot migrations will be prevented from pausing on the source node.",
+    "SLOTMIGRATION PREVENT-FAILOVER <0|1>",
+    "    When set to 1, slot migrations will be prevented from performing the slot-level failover on the target node.",
+    NULL};
+static const char *const link_help[] = {
+    "CLUSTERLINK KILL <to|from|all> <node-id>",
+    "    Kills the link based on the direction to/from (both) with the provided node.", NULL};
 
 const struct debug_subcommand cluster_debug_subcommands[] = {
     {.name = "drop-cluster-packet-filter", .min_arguments = 1, .max_arguments = 1, .run = drop_run, .help = drop_help},

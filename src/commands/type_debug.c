@@ -157,12 +157,14 @@ static void run_packed_threshold(struct call *call) {
     }
 const struct debug_subcommand type_debug_subcommands[] = {
     {"listpack", 1, 1, run_listpack,
-     HELP("LISTPACK <key>", "    Print the elements of a value that is a listpack on standard output.")},
+     HELP("LISTPACK <key>", "    Show low level info about the listpack encoding of <key>.")},
     {"quicklist", 1, 2, run_quicklist,
-     HELP("QUICKLIST <key> [<0|1>]", "    Print on standard output how a long list is kept; 1: its elements, too.")},
+     HELP("QUICKLIST <key> [<0|1>]", "    Show low level info about the quicklist encoding of <key>.",
+          "    The optional argument (0 by default) sets the level of detail")},
     {"quicklist-packed-threshold", 1, 1, run_packed_threshold,
      HELP("QUICKLIST-PACKED-THRESHOLD <size>",
-          "    Keep elements of lists from this size on by themselves; 0: those that are larger than a node may be.")},
+          "    Sets the threshold for elements to be inserted as plain vs packed nodes",
+          "    Default value is 1GB, allows values up to 4GB. Setting to 0 restores to default.")},
     {NULL, 0, 0, NULL, NULL}};
 
 void type_debug_register(void) {

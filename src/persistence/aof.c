@@ -327,13 +327,13 @@ static void debug_sync_thread(struct call *call) {
 }
 
 static const char *const flush_sleep_help[] = {
-    "AOF-FLUSH-SLEEP <microsec>", "    Sleep for this time before each write to the append-only file.", NULL};
+    "AOF-FLUSH-SLEEP <microsec>", "    Server will sleep before flushing the AOF, this is used for testing.", NULL};
 static const char *const sync_thread_help[] = {
     "AOF-SYNC-THREAD [<auto|main|background> [<microsec>]]",
     "    Set the thread that writes and syncs with appendfsync always, and for auto the time below which a",
     "    group counts as fast. Without arguments: show the thread that writes the next group.", NULL};
-static const char *const loadaof_help[] = {
-    "LOADAOF", "    Sync the append-only file to disk, flush all databases, and load the file.", NULL};
+static const char *const loadaof_help[] = {"LOADAOF", "    Flush the AOF buffers on disk and reload the AOF in memory.",
+                                           NULL};
 const struct debug_subcommand aof_debug_subcommands[] = {
     {.name = "aof-flush-sleep",
      .min_arguments = 1,

@@ -45,8 +45,14 @@ static void run_reload(struct call *call) {
 
 const struct debug_subcommand debug_reload_subcommands[] = {
     {"reload", 0, 3, run_reload,
-     (const char *const[]){"RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
-                           "    Save the RDB file, flush all databases, and load the file. NOSAVE: load the existing",
-                           "    file. NOFLUSH: keep the keys in memory; a key that is also in the file is an error",
-                           "    unless MERGE is given, which replaces it by the file's.", NULL}},
+     (const char *const[]){
+         "RELOAD [option ...]", "    Save the RDB on disk and reload it back to memory. Valid <option> values:",
+         "    * MERGE: conflicting keys will be loaded from RDB.",
+         "    * NOFLUSH: the existing database will not be removed before load, but",
+         "      conflicting keys will generate an exception and kill the server.",
+         "    * NOSAVE: the database will be loaded from an existing RDB file.",
+         "    Examples:", "    * DEBUG RELOAD: verify that the server is able to persist, flush and reload",
+         "      the database.", "    * DEBUG RELOAD NOSAVE: replace the current database with the contents of an",
+         "      existing RDB file.", "    * DEBUG RELOAD NOSAVE NOFLUSH MERGE: add the contents of an existing RDB",
+         "      file to the database.", NULL}},
     {NULL, 0, 0, NULL, NULL}};

@@ -83,16 +83,13 @@ static void run_force_free_primary_async(struct call *call) {
 
 const struct debug_subcommand repl_debug_subcommands[] = {
     {"change-repl-id", 0, 0, run_change_repl_id,
-     (const char *const[]){"CHANGE-REPL-ID",
-                           "    Take another replication id: replicas that reconnect need a full synchronization.",
-                           NULL}},
+     (const char *const[]){"CHANGE-REPL-ID", "    Change the replication IDs of the instance.",
+                           "    Dangerous: should be used only for testing the replication subsystem.", NULL}},
     {"delay-rdb-client-free-seconds", 1, 1, run_delay_rdb_client_free, NULL},
     {"delay-rdb-client-free-second", 1, 1, run_delay_rdb_client_free, /* the name in DEBUG HELP of Valkey */
-     (const char *const[]){
-         "DELAY-RDB-CLIENT-FREE-SECOND <seconds>",
-         "    Keep the stream for a replica's main channel for this time after its RDB channel was closed.", NULL}},
+     (const char *const[]){"DELAY-RDB-CLIENT-FREE-SECOND <seconds>",
+                           "    Grace period in seconds for replica main channel to establish psync.", NULL}},
     {"force-free-primary-async", 1, 1, run_force_free_primary_async,
-     (const char *const[]){
-         "FORCE-FREE-PRIMARY-ASYNC <0|1>",
-         "    When the primary closes its connection, free its client at the end of the event loop's turn.", NULL}},
+     (const char *const[]){"FORCE-FREE-PRIMARY-ASYNC <0|1>", "    Force freeClient on primary to use async path.",
+                           NULL}},
     {NULL, 0, 0, NULL, NULL}};

@@ -114,8 +114,8 @@ static void run_crash_and_recover(struct call *call) {
 const struct debug_subcommand restart_debug_subcommands[] = {
     {"crash-and-recover", 0, -1, run_crash_and_recover,
      HELP("CRASH-AND-RECOVER [<milliseconds>]",
-          "    End at once, saving nothing, and start again after <milliseconds> (default 0).")},
+          "    Hard crash and restart after a <milliseconds> delay (default 0).")},
     {"restart", 0, -1, run_restart,
-     HELP("RESTART [<milliseconds>]", "    Save the configuration and the data as SHUTDOWN does, and start again after",
-          "    <milliseconds> (default 0).")},
+     HELP("RESTART [<milliseconds>]",
+          "    Graceful restart: save config, db, restart after a <milliseconds> delay (default 0).")},
     {NULL, 0, 0, NULL, NULL}};
