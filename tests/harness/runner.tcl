@@ -198,8 +198,9 @@ proc start_next {} {
         set id [incr ::job_n]
         set dir [file join $::run u$id]
         file mkdir $dir
-        set options [list server $o(server) ours $o(ours) rdma $o(rdma) tls $o(tls) io_threads $o(io_threads) slots \
-            $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
+        set options [list suite $o(suite) server $o(server) ours $o(ours) rdma $o(rdma) tls $o(tls) \
+            io_threads $o(io_threads) slots $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) \
+            valgrind $o(valgrind) \
             durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
             seed [expr {$o(seed) + $loop - 1}]]
         set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file \

@@ -116,7 +116,8 @@ proc server_start {options} {
                 dict set settings $k [file join $certificates $v]
             }
             dict set settings tls-port $tls_port
-            if {$rdma} {dict set settings tls-rdma yes}
+            # Peers of the transport's suites speak clear text as well: they break the transport's rules, not TLS's.
+            if {$rdma} {dict set settings tls-rdma [expr {$::opt(suite) eq "rdma" ? "optional" : "yes"}]}
             set ::server($id,tls_port) $tls_port
         }
         if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}
@@ -213,6 +214,13 @@ proc certificates {} {
         exec [file join $::root tests harness make-certificates] $dir
     }
     return $dir
+}
+
+# The options with which a tool connects to a server that start_server has given TLS; none without --tls.
+proc tls_tool_options {} {
+    if {!$::opt(tls)} {return {}}
+    set c [certificates]
+    return [list --tls --cacert $c/ca.crt --cert $c/client.crt --key $c/client.key]
 }
 
 # One proxy for each server: Tcl has neither RDMA nor TLS, so clients connect to the proxy over TCP, and it opens an
@@ -537,6 +545,7 @@ proc unmet_need {needs} {
             ours {if {[server_is_ours] != $value}\
                 {return [expr {$value ? "only for our server" : "only for a genuine server"}]}}
             file {if {![file exists $value]} {return "no $value"}}
+            clear {if {$::opt(tls)} {return $value}}
             device {if {![software_device]} {return "only on the software device"}}
             true {if {![uplevel 2 [list expr $value]]} {return "not the case: $value"}}
             default {error "unknown need $kind"}

@@ -24,8 +24,8 @@ start_server {overrides {loglevel verbose}} {
                     immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
                 poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word \
                     poll_end_unasked}} {
-                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}}\
-                    [log_text $from]] >= [scaled 5]}
+                set line {Error (?:on the connection of|accepting) a client(?: connection)?: [^\n]{8}}
+                wait_for_condition 5000 {[regexp -all $line [log_text $from]] >= [scaled 5]}
             }
             if {[string match lawful* $kind]} {
                 assert_not_match "*protocol violation*" [log_text $from]

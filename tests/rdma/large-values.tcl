@@ -19,7 +19,7 @@ start_server {} {
         }
     }
 
-    test "large values are not copied, small ones are" {
+    test "large values are not copied, small ones are" -needs {clear "TLS encrypts values, which copies them"} {
         r set k [value 200000]
         set before [info_field rdma rdma_zero_copy_bytes]
         r get k
@@ -89,7 +89,7 @@ start_server {} {
         wait_for_condition 5000 {[info_field memory used_memory] - $before < 500000}
     }
 
-    test "rdma-zero-copy-min may be changed at any time" {
+    test "rdma-zero-copy-min may be changed at any time" -needs {clear "TLS encrypts values, which copies them"} {
         foreach {min grows} {0 0 8kb 1 1mb 0 4kb 1} {
             r config set rdma-zero-copy-min $min
             r set k [value 100000 $min]
@@ -106,7 +106,8 @@ start_server {overrides {rdma-zero-copy-min 2kb save ""}} {
 
     # Large values are sent from where they lie, small ones move; together they are more than the peer's buffer takes.
     proc some_value {i} {value [expr {($i / 4 % 2 ? 3000 : 1000) + $i % 50}] $i}
-    test "values that are under way stay in place while others are defragmented" -needs {ours 1 true $supported} {
+    test "values that are under way stay in place while others are defragmented" \
+        -needs {ours 1 true $supported clear "TLS encrypts values, which copies them"} {
         set other [new_client]
         set count 3000
         for {set i 0} {$i < $count} {incr i} {r -send set k:$i [some_value $i]}
@@ -153,7 +154,8 @@ start_server {overrides {rdma-max-registered-memory 24mb}} {
 
 # Each thread registers the memory of the values that it sends; the bytes are pinned once.
 start_server {overrides {io-threads 4}} {
-    test "memory of values counts once, however many threads send them" {
+    test "memory of values counts once, however many threads send them" \
+        -needs {clear "TLS encrypts values, which copies them"} {
         r set k [value 3000000]
         wait_for_condition 5000 {[string length [r get k]] && [info_field rdma rdma_zero_copy_sends] > 0}
         set values [info_field rdma rdma_registered_value_bytes]

@@ -201,7 +201,7 @@ start_server [list overrides $rdma] {
     start_server [list overrides $rdma] {
         fill 2000 5000
         test "replicas that acknowledge what they were not offered are closed, and others go on fetching" \
-            -needs $::on_software_device {
+            -needs [list {*}$::on_software_device clear "the replica of this test fetches in clear text"] {
             use_tcp
             begin_held_pull
             set before [snapshots]

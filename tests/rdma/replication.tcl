@@ -464,7 +464,8 @@ start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0}] {
 start_server [list overrides $rdma] {
     fill 100 1000
     foreach {what number} {"was not offered" 1000000 "is negative" -1 "is none" 0} {
-        test "a replica that acknowledges a chunk which $what is disconnected" -needs $::on_software_device {
+        test "a replica that acknowledges a chunk which $what is disconnected" \
+            -needs [list {*}$::on_software_device clear "the replica of this test fetches in clear text"] {
             set c [replica_pull]
             $c replconf pulled $number
             assert_closed $c
@@ -474,7 +475,8 @@ start_server [list overrides $rdma] {
     }
 
     foreach end {acknowledges "is given up"} {
-        test "behind +END nothing but the stream follows, until a slow replica $end" -needs $::on_software_device {
+        test "behind +END nothing but the stream follows, until a slow replica $end" \
+            -needs [list {*}$::on_software_device clear "the replica of this test fetches in clear text"] {
             if {$end ne "acknowledges"} {r config set repl-timeout 2}
             set c [replica_pull]
             while {![regexp {^\+END (\d+) } [replica_line $c] -> chunks]} {}

@@ -43,8 +43,9 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
     test "CLIENT LIST ends with the transport's fields, in their order" -needs {true {$::opt(io_threads) <= 1}} {
         set c [new_client]
         set line [$c client info]
-        assert_regexp { tot-cmds=\d+ transport=rdma device=\w+ qp=\d+ rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+\
-            rdma-features=\S+\s*$} $line
+        assert_regexp { tot-cmds=\d+ transport=rdma(?:-tls)? device=\w+ qp=\d+\
+            rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+\
+            rdma-features=\S+(?: tls=\S+ cipher=\S+)?\s*$} $line
         set f [client_fields $line]
         assert_morethan [dict get $f qp] 0
         assert {[dict get $f rx-free] <= [dict get $f rx] && [dict get $f tx-free] <= [dict get $f tx] &&\

@@ -3,7 +3,8 @@
 
 proc tool_of_ours {name} {return [file join $::root src $name]}
 proc over_rdma {name args} {
-    run -timeout 50 {*}$::opt(launcher) [tool_of_ours $name] --rdma -h $::opt(rdma_host) -p [srv port] {*}$args
+    run -timeout 50 {*}$::opt(launcher) [tool_of_ours $name] --rdma {*}[tls_tool_options] -h $::opt(rdma_host) \
+        -p [srv port] {*}$args
 }
 set cli [tool_of_ours valkey-cli]
 set bench [tool_of_ours valkey-benchmark]
@@ -23,7 +24,8 @@ start_server {} {
     test "valkey-cli --rdma takes commands from standard input" -needs [list file $cli] {
         set in ""
         for {set i 0} {$i < 500} {incr i} {append in "set in:$i $i\n"}
-        set got [run -stdin $in {*}$::opt(launcher) $::cli --rdma -h $::opt(rdma_host) -p [srv port]]
+        set got [run -stdin $in {*}$::opt(launcher) $::cli --rdma {*}[tls_tool_options] -h $::opt(rdma_host) \
+            -p [srv port]]
         assert_equal 0 [dict get $got code]
         assert_equal 499 [r get in:499]
     }
@@ -137,8 +139,8 @@ start_server {} {
     }
 
     test "two benchmarks and a client at the same time" -needs [list file $bench] {
-        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n [scaled 30000 600] \
-            -c [scaled 10 4] -P 4 -t set]
+        set a [spawn {*}$::opt(launcher) $::bench --rdma {*}[tls_tool_options] -h $::opt(rdma_host) -p [srv port] -q \
+            -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t set]
         set b [spawn $::bench -h 127.0.0.1 -p [srv port] -q -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t get]
         for {set i 0} {$i < [scaled 200 50]} {incr i} {assert_equal PONG [r ping]}
         assert_equal 0 [dict get [spawn_wait $a 40000] code]
@@ -146,8 +148,8 @@ start_server {} {
     }
 
     test "valkey-benchmark killed in the middle harms nobody" -needs [list file $bench] {
-        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n 100000000 -c 30 \
-            -P 16 -d 1000 -t set,get]
+        set a [spawn {*}$::opt(launcher) $::bench --rdma {*}[tls_tool_options] -h $::opt(rdma_host) -p [srv port] -q \
+            -n 100000000 -c 30 -P 16 -d 1000 -t set,get]
         wait_for_condition 10000 {[info_field clients connected_clients] > 30}
         after 100
         kill_process KILL [spawn_pid $a]
