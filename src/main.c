@@ -217,20 +217,20 @@ int main(int argc, char **argv) {
     process_setup();
     process_adjust_open_files();
     process_background_start();
-    server_start();
     log_notice("monotonic clock: %s", ticks_describe());
     banner();
-    log_debug("Registering a new scripting engine: LUA");
+    server_start();
+    if (!is_sentinel) log_debug("Registering a new scripting engine: LUA");
     if (script_hooks) log_notice("Static Module '%s' successfully loaded", SCRIPT_MODULE);
     if (!listeners_start()) exit(1);
     process_write_pid_file();
     process_title();
-    log_notice("Server initialized");
     if (!is_sentinel) {
+        log_notice("Server initialized");
         loading_at_start();
         repl_history_loaded();
+        listeners_log_ready();
     }
-    listeners_log_ready();
     process_notify_ready();
     server_run();
     return 0;

@@ -149,7 +149,7 @@ static void monitor_run(struct call *call) {
         return;
     }
     sentinel_monitored(this_sentinel, group);
-    sentinel_file_save(true);
+    sentinel_file_flush();
     reply_ok(call->reply);
 }
 static void remove_run(struct call *call) {
@@ -160,7 +160,7 @@ static void remove_run(struct call *call) {
              group->address.port);
     sentinel_effects.event(NULL, LOG_LEVEL_WARNING, "-monitor", text, group);
     sentinel_remove(this_sentinel, group, sentinel_now());
-    sentinel_file_save(true);
+    sentinel_file_flush();
     reply_ok(call->reply);
 }
 static void reset_run(struct call *call) {

@@ -442,11 +442,13 @@ static void written(void *context, const struct file_written *done) {
     last_error = done->error;
     done_ticket = done->ticket;
     if (unsafe_ticket && done->ticket >= unsafe_ticket) unsafe_ticket = 0;
-    if (done->error)
+    if (done->error) {
         log_warning("WARNING: Sentinel was not able to save the new configuration on disk!!!: %s",
                     strerror(-done->error));
-    else
+    } else {
+        log_debug("Rewritten config file (%s) successfully", done->path);
         log_notice("Sentinel new configuration saved on disk");
+    }
 }
 
 static void submit(bool durable) {

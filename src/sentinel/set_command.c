@@ -148,7 +148,7 @@ void sentinel_set_run(struct call *call) {
         else
             announce_set(group, "%.*s %.*s", (int)option.len, option.data, (int)value.len, value.data);
     }
-    if (changed) sentinel_file_save(false);
+    if (changed) sentinel_file_flush();
     if (credentials) sentinel_reconnect_servers(this_sentinel, group); /* connections authenticate when they open */
     struct slice option = at < call->argc ? call->argv[at] : bad;
     int option_len = (int)(option.len > 128 ? 128 : option.len), bad_len = (int)(bad.len > 128 ? 128 : bad.len);
@@ -272,7 +272,7 @@ static void config_set(struct call *call) {
     for (int i = 3; i + 1 < call->argc; i += 2) parameter_set(parameter_of(call->argv[i]), call->argv[i + 1]);
     /* Other Sentinels and servers must be told the new user, password and address. */
     if (seen[SENTINEL_USER] || seen[SENTINEL_PASS]) sentinel_reconnect(this_sentinel, INSTANCE_SENTINEL);
-    sentinel_file_save(true);
+    sentinel_file_flush();
     reply_ok(call->reply);
 }
 static void config_get(struct call *call) {

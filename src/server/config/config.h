@@ -40,7 +40,8 @@ enum config_flag {
     CONFIG_DENY_LOADING = 128,
     CONFIG_VOLATILE = 256,   /* apply even if the value did not change */
     CONFIG_DEPRECATED = 512, /* accepted without effect */
-    CONFIG_UNSIGNED = 1024   /* CONFIG_MEMORY: the value is a uint64_t, without limits */
+    CONFIG_UNSIGNED = 1024,  /* CONFIG_MEMORY: the value is a uint64_t, without limits */
+    CONFIG_WRITTEN = 2048    /* CONFIG REWRITE adds it even if it has its default */
 };
 struct config_name {
     const char *name;

@@ -9,6 +9,7 @@
  * the old or the new file. Included files are not changed. If an included file sets an option to a value other than the
  * default, the value is appended; since it comes later, it wins. */
 #include "lib/system/file.h"
+#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"
@@ -93,7 +94,7 @@ void config_rewrite_content(struct slice old, bool all, struct output *out) {
         struct config_state *state = entry->state;
         if (entry->name != state->option->name || state->pass == current_pass) continue;
         bool obsolete = state->option->flags & CONFIG_DEPRECATED;
-        if ((!all || obsolete) && config_state_is_default(state)) continue;
+        if ((!all || obsolete) && !(state->option->flags & CONFIG_WRITTEN) && config_state_is_default(state)) continue;
         struct memory_output lines;
         memory_output_init(&lines);
         config_state_lines(state, entry->name, &lines.out);
@@ -125,5 +126,6 @@ int config_rewrite(bool all) {
     }
     memory_output_free(&old);
     memory_output_free(&new);
+    if (!result) log_debug("Rewritten config file (%s) successfully", path);
     return result;
 }

@@ -144,7 +144,7 @@ const struct config_option config_options_server[] = {
 
     {.name = "dir",
      .type = CONFIG_CUSTOM,
-     .flags = CONFIG_PROTECTED | CONFIG_DENY_LOADING,
+     .flags = CONFIG_PROTECTED | CONFIG_DENY_LOADING | CONFIG_WRITTEN,
      .set = set_directory,
      .get = get_directory},
     {.name = "locale-collate",
