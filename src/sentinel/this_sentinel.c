@@ -44,7 +44,7 @@ static bool resolve(void *context, const char *host, bool names, char ip[static 
     struct addrinfo *found;
     struct address address;
     if (address_resolve(host, 0, names ? 0 : AI_NUMERICHOST, &found)) {
-        if (names) log_warning("Failed to resolve hostname '%s'", host);
+        log_warning("Failed to resolve hostname '%s'", host);
         return false;
     }
     bool ok = address_from(found->ai_addr, &address) && strlen(address.host) < SENTINEL_IP_MAX;

@@ -333,7 +333,7 @@ const char *sentinel_monitor(struct sentinel *s, struct slice name, struct slice
     if (quorum <= 0 || quorum > INT32_MAX) return "Quorum must be 1 or greater.";
     if (name.len >= SENTINEL_NAME_MAX || memchr(name.data, 0, name.len)) return "Invalid master name.";
     /* Valkey accepts port 0: a group that is never connected. */
-    const char *reason = set_address(s, &address, host, port ? port : 1, true);
+    const char *reason = set_address(s, &address, host, port ? port : 1, !now_ms);
     if (reason) return reason;
     address.port = (int)port;
     if (sentinel_find_group(s, name)) return "Duplicate master name.";
