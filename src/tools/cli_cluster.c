@@ -328,7 +328,7 @@ int mode_cluster(struct cli *cli) {
         return wrong_arguments();
     if (k == HELP) {
         help_print();
-        return 0;
+        return 1; /* as Valkey's */
     }
     if (k == CREATE) {
         result = cluster_create(&c, o->args_count, o->args);
