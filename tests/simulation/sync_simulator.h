@@ -323,10 +323,11 @@ static void disk_step(struct node *node) {
     if (!done) return;
     node->durable = node->tickets[done - 1].state;
     node->has_file = true;
+    if (!runs(node)) return; /* a frozen server hears of it later */
     uint64_t ticket = node->tickets[done - 1].ticket;
     memmove(node->tickets, node->tickets + done, (node->ticket_count - done) * sizeof *node->tickets);
     node->ticket_count -= done;
-    if (runs(node)) sync_who_saved(&node->who, ticket, world.now);
+    sync_who_saved(&node->who, ticket, world.now);
 }
 
 static bool is_prefix(const struct node *a, const struct node *b) {
