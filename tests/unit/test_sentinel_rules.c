@@ -314,6 +314,18 @@ static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
     hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.8,6379,6"); /* not newer */
     assert_string_equal(group->address.ip, "10.0.0.7");
 }
+static void the_new_primary_has_its_own_rdma_port(void **state) {
+    add("10.0.0.7", "role:slave\r\nlistener0:name=rdma,bind=x,port=7777\r\n");
+    answer(group, REQUEST_PING, "PONG");
+    answer(group, REQUEST_INFO, "role:master\r\nlistener0:name=rdma,bind=x,port=1111\r\n");
+    assert_int_equal(group->reported.rdma_port, 1111);
+    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.7,6379,5");
+    assert_string_equal(group->address.ip, "10.0.0.7");
+    assert_int_equal(group->reported.rdma_port, 7777);
+    hello("10.0.1.1,26379," OTHER ",6,g,10.0.0.9,6379,6"); /* it has reported nothing yet */
+    assert_string_equal(group->address.ip, "10.0.0.9");
+    assert_int_equal(group->reported.rdma_port, 0);
+}
 static void a_sentinel_whose_address_another_takes_is_forgotten(void **state) {
     struct instance *second;
     assert_null(sentinel_monitor(s, SLICE("h"), SLICE("10.0.0.2"), 6379, 2, &second, now));
@@ -451,6 +463,7 @@ int main(void) {
         TEST(a_stopped_process_finds_nobody_down),
         TEST(malformed_hello_messages_change_nothing),
         TEST(a_hello_brings_sentinels_epochs_and_the_primary),
+        TEST(the_new_primary_has_its_own_rdma_port),
         TEST(a_sentinel_whose_address_another_takes_is_forgotten),
         TEST(a_vote_is_given_once),
         TEST(a_stray_primary_is_converted_when_the_primary_has_answered),

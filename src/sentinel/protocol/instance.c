@@ -383,6 +383,11 @@ void group_reset(struct sentinel *s, struct instance *group, bool keep_sentinels
 void group_change_primary(struct sentinel *s, struct instance *group, const struct sentinel_address *address) {
     struct sentinel_address now = *address, old = group->address;
     struct instance_list replicas = group->replicas;
+    /* What the old primary has reported, as its RDMA port, is not true of the new one. */
+    server_info_init(&group->reported);
+    each_instance(&replicas, replica) {
+        if (sentinel_address_equal(s, &replica->address, &now)) group->reported = replica->reported;
+    }
     group->replicas = (struct instance_list){NULL, 0, 0};
     group_reset(s, group, true);
     group->address = now;
