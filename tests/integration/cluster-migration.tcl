@@ -323,6 +323,63 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 debug slotmigration prevent-pause 0
     }
 
+    test "a migration that is granted can be cancelled, and its writes go on when the target has refused" {
+        n 1 debug slotmigration prevent-failover 1
+        migrate 0 1 5 6
+        migration_is 0 failover-granted
+        assert_equal slot_migration_in_progress [dict get [node_info 0 clients] paused_reason]
+        assert_equal OK [n 0 cluster cancelslotmigrations]
+        assert_equal {cancelled {}} [list [dict get [migration 0] state] [dict get [migration 0] message]]
+        assert_error "ERR No migrations ongoing" {n 0 cluster cancelslotmigrations}
+        assert_equal slot_migration_in_progress [dict get [node_info 0 clients] paused_reason]
+        n 0 set [key_in 5 string] written
+        assert_equal none [dict get [node_info 0 clients] paused_reason]
+        assert_equal cancelled [dict get [migration 0] state]
+        migration_is 1 failed
+        n 1 debug slotmigration prevent-failover 0
+        assert_equal written [n 0 get [key_in 5 string]]
+        n 0 set [key_in 5 string] hello
+    }
+
+    test "a slot that is deleted and added again goes on to migrate" {
+        migrate_and_wait 5 6
+        assert_match "*flags=E*cmd=cluster|syncslots*" [n 0 client list]
+        n 0 cluster delslots 5
+        assert_equal waiting-to-pause [dict get [migration 0] state]
+        n 0 cluster addslots 5
+        assert_error "ERR I am already migrating slot 5." {migrate 0 1 5 6}
+        assert_equal waiting-to-pause [dict get [migration 0] state]
+        n 0 cluster cancelslotmigrations
+        migration_is 1 failed
+        n 0 debug slotmigration prevent-pause 0
+        wait_for_cluster_state ok
+    }
+
+    test "a target whose keyspace events are wanted gets commands, not chunks" {
+        set offset [log_size [node_level 0]]
+        n 1 config set notify-keyspace-events KEA
+        set events [new_client -level [node_level 1]]
+        $events psubscribe __keyevent@0__:*
+        migrate_and_wait 5 6
+        set got {}
+        while {[llength [lsort -unique $got]] < 14} {
+            set event [$events read]
+            lappend got [list [string range [lindex $event 3] [string length [slot_tag 5]] end] \
+                [lindex [split [lindex $event 2] :] 1]]
+        }
+        set expected {
+            {expiring hexpire} {expiring hset} {hash hset} {ints sadd} {large set} {list rpush} {number expire}
+            {number set} {set sadd} {stream xadd} {stream xgroup-create} {stream xsetid} {string set} {zset zadd}
+        }
+        assert_equal [lsort $expected] [lsort -unique $got]
+        $events close
+        n 1 config set notify-keyspace-events ""
+        assert_not_match "*snapshot in chunks*" [log_text $offset [node_level 0]]
+        n 0 cluster cancelslotmigrations
+        migration_is 1 failed
+        n 0 debug slotmigration prevent-pause 0
+    }
+
     test "a target without memory fails the migration, evicts only what is its own, and loses no key" {
         n 0 debug populate 12000 [key_in 44 p] 1000
         for {set i 0} {$i < 500} {incr i} {n 1 set [key_in 16001 own$i] [string repeat x 1000]}
@@ -397,6 +454,11 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         wait_for_condition 20000 {[is_primary 3]}
         wait_for_condition 20000 {[dict get [migration 3] state] eq "failed"}
         assert_equal "A failover occurred during slot import" [dict get [migration 3] message]
+        migration_is 1 failed
+        assert_equal "A failover occurred during slot import" [dict get [migration 1] message]
+        assert {![dict exists [migration 1] source_node]}
+        set text "*source_node_id: [node_id 0], *state transition: waiting-for-paused -> occurring-on-primary*"
+        assert_match $text [log_text 0 [node_level 1]]
         migration_is 0 failed
         n 0 debug slotmigration prevent-pause 0
         wait_for_cluster_agreement

@@ -210,16 +210,14 @@ void migration_getslotmigrations_run(struct call *call) {
     list_each(&jobs, link) job_describe(job_of(link), call->reply);
 }
 
-/* A job whose target may have taken the slots cannot be cancelled. */
 void migration_cancelslotmigrations_run(struct call *call) {
     bool any = false;
     if (cluster_is_disabled(call)) return;
     list_each(&jobs, link) {
         struct job *job = job_of(link);
-        if (job->is_import || job_is_over(job)) continue;
+        if (job->is_import || job_is_over(job) || job->cancelled) continue;
         any = true;
-        if (job->state == JOB_EXPORT_GRANTED) continue;
-        job_end(job, JOB_CANCELLED, "");
+        export_cancel(job);
     }
     if (!any) {
         reply_error(call->reply, "ERR No migrations ongoing");

@@ -32,6 +32,7 @@ enum {
     ANSWER_MAX = 16 * 1024, /* bytes of a reply of the handshake */
     IN_LIMIT = 64 * 1024,
     GRANTED_PAUSE_MS = 2000,   /* the writes are held at least this long when the target may take the slots */
+    ON_THE_WAY_MS = 1000,      /* a message that is read later was sent after the link broke */
     RDMA_TIMEOUT_MS = 5000,    /* of a connect */
     CAPABILITY_WAIT_MS = 1000, /* the snapshot is sent as commands without an answer */
     KEYS_ON_STACK = 16
@@ -187,6 +188,8 @@ static void read_requests(struct job *job) {
             return;
         }
         client->active_ms = clock_ms();
+        struct command *parent, *command = command_lookup(client->reader.argc, client->reader.argv, &parent);
+        if (command) client->current = command;
         received(job, client->reader.argc, client->reader.argv);
         conn_consume(conn, client->reader.size);
         request_done(&client->reader);
@@ -385,14 +388,33 @@ static void resume_writes(const struct job *job) {
     clients_unpause(PAUSE_SLOT_MIGRATION);
 }
 
-void export_end(struct job *job) {
-    bool paused = job->state == JOB_FAILOVER_PAUSED || job->state == JOB_EXPORT_GRANTED;
+static void forget_stream(struct job *job) {
     snapshot_cancel(job);
     stream_end(job);
     if (job->pull_key) pull_key_forget(job->pull_key);
     mem_free(job->pull_key);
     job->pull_key = NULL;
-    if (paused) resume_writes(job);
+}
+
+void export_end(struct job *job, enum job_state state) {
+    forget_stream(job);
+    if (state == JOB_FAILOVER_PAUSED || state == JOB_EXPORT_GRANTED) resume_writes(job);
+}
+
+/* A target that was granted the slots may have taken them: this job is over for whoever asks, but goes on to hold the
+ * writes. */
+void export_cancel(struct job *job) {
+    if (job->state != JOB_EXPORT_GRANTED) {
+        job_end(job, JOB_CANCELLED, "");
+        return;
+    }
+    if (job->failing) return; /* it is known how it ended */
+    job_detach(job);
+    job_finished(job, JOB_CANCELLED, "");
+    job->state = JOB_EXPORT_GRANTED;
+    job->cancelled = true;
+    job->unknown_ms = cluster_now();
+    forget_stream(job);
 }
 
 static void begin_snapshot(struct job *job) {
@@ -463,11 +485,13 @@ static void check_owners(struct job *job) {
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(&job->slots, slot)) continue;
         const struct cluster_node *owner = slots->owner[slot];
-        ours &= owner == myself;
+        ours &= owner == myself || (!owner && target); /* DELSLOTS: it may be added again. RESET forgets the target */
         theirs &= owner && target && (owner == target || nodes_share_shard(owner, target));
     }
     if (ours) return;
-    if (theirs && job->state == JOB_EXPORT_GRANTED) {
+    if (job->cancelled) {
+        job_fail_later(job, "");
+    } else if (theirs && job->state == JOB_EXPORT_GRANTED) {
         log_notice("Slot migration %s slots are now owned by target node.", job_text(job));
         job->failing_as = JOB_SUCCESS;
         job_fail_later(job, "");
@@ -513,6 +537,7 @@ static bool target_has_refused(struct job *job) {
     int64_t least = timeout;
     if (node_is_primary(target) && !node_failed(target)) {
         speaker = target;
+        if (!sync_on) least = ON_THE_WAY_MS;
     } else { /* a successor makes up its mind first: import.c */
         least = 2 * config_number("cluster-manual-failover-timeout") + 4 * timeout;
         for (size_t i = 0; i < this_cluster->nodes.count; i++) {
@@ -536,7 +561,10 @@ void export_tick(struct job *job) {
         return;
     }
     if (job->state == JOB_EXPORT_GRANTED) {
-        if (!clients_paused_for(PAUSE_SLOT_MIGRATION)) {
+        bool paused = clients_paused_for(PAUSE_SLOT_MIGRATION);
+        if (job->cancelled && (!paused || target_has_refused(job))) {
+            job_fail_later(job, "");
+        } else if (!paused) {
             log_warning("Write loss risk! During slot migration %s, new owner did not broadcast ownership before we "
                         "unpaused ourselves. Any writes we have recorded since unpausing may be lost!",
                         job_text(job));

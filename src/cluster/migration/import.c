@@ -15,6 +15,7 @@
 #include "repl/sync/sync.h"
 #include "server/command/propagate.h"
 #include "server/config/config_engine.h"
+#include "server/notify.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
@@ -121,6 +122,10 @@ static void take_slots_if_certain(struct job *job) {
 /* CAPA slot-chunks [slot-pull [key]] */
 static void capabilities(const struct call *call, struct job *job) {
     if (call->argc < 4 || !slice_is(call->argv[3], CHUNK_CAPABILITY)) return;
+    if (notify_wanted) { /* keys of chunks cause no keyspace events; the commands do */
+        job_send_words(job, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE("none")});
+        return;
+    }
     bool asked = call->argc > 4 && slice_is(call->argv[4], PULL_CAPABILITY_SLOTS);
     if (asked && slot_fetch_open(job, call->argc > 5 ? call->argv[5] : SLICE("")))
         job_send_words(job, 5,
@@ -258,9 +263,13 @@ void import_step(struct job *job) {
         job_fail_later(job, restarted ? "Process restarted" : "A failover occurred during slot import");
         return;
     }
-    if (role_is_replica() || !node_is_primary(this_cluster->myself))
-        job_fail_later(job, "A failover occurred during slot import");
-    else if (sync_stands())
+    if (role_is_replica()) {
+        job_detach(job);
+        job->is_tracked = true;
+        job_set_state(job, JOB_ON_PRIMARY);
+        return;
+    }
+    if (!node_is_primary(this_cluster->myself) || sync_stands())
         job_fail_later(job, "A failover occurred during slot import");
     else
         check_owners(job);

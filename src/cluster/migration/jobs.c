@@ -95,7 +95,8 @@ struct job *job_find(struct slice name) {
 struct job *job_with_slot(unsigned slot, bool is_import) {
     list_each(&jobs, link) {
         struct job *job = job_of(link);
-        if (!job_is_over(job) && job->is_import == is_import && slot_bitmap_has(&job->slots, slot)) return job;
+        if (!job_is_over(job) && !job->cancelled && job->is_import == is_import && slot_bitmap_has(&job->slots, slot))
+            return job;
     }
     return NULL;
 }
@@ -127,7 +128,8 @@ const char *job_text(const struct job *job) {
     char peer[NODE_ID_LEN + 1] = "unknown";
     if (!text.out.ops) memory_output_init(&text);
     memory_output_clear(&text);
-    if (!job->is_tracked) memcpy(peer, job->is_import ? job->source.text : job->target.text, NODE_ID_LEN);
+    const struct node_id *id = job->is_import ? &job->source : &job->target;
+    if (id->text[0]) memcpy(peer, id->text, NODE_ID_LEN);
     char head[200];
     int len = snprintf(head, sizeof head, "{name: %s, operation: %s, %s_node_id: %s, slots: ", job->name,
                        job->is_import ? "import" : "export", job->is_import ? "source" : "target", peer);
@@ -162,7 +164,7 @@ void job_describe(const struct job *job, struct reply *reply) {
     reply_number(reply, "create_time", job->created_s);
     reply_number(reply, "last_update_time", job->updated_s);
     reply_number(reply, "last_ack_time", job->acked_s);
-    reply_text(reply, "state", slice_of(job_state_name(job->state)));
+    reply_text(reply, "state", slice_of(job_state_name(job->cancelled ? JOB_CANCELLED : job->state)));
     reply_text(reply, "message", slice_of(job->message));
     reply_number(reply, "cow_size", (int64_t)job->copied);
     reply_number(reply, "remaining_repl_size", job->is_import ? 0 : (int64_t)job_output(job));
@@ -182,19 +184,25 @@ void job_heard(struct job *job) {
     job->heard_ms = monotonic_ms();
 }
 
-void job_end(struct job *job, enum job_state state, const char *message) {
-    job->failing = NULL;
-    job_detach(job);
-    if (job->is_import)
-        import_end(job, state, message);
-    else
-        export_end(job);
-    if (!job_is_over(job)) jobs_active--;
+void job_finished(struct job *job, enum job_state state, const char *message) {
     job_set_state(job, state);
     mem_free(job->message);
     job->message = mem_strndup(message, strlen(message));
     LOG(state == JOB_FAILED ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE,
         "Slot migration %s finished. State: %s, Message: %s", job_text(job), job_state_name(state), message);
+}
+
+void job_end(struct job *job, enum job_state state, const char *message) {
+    enum job_state before = job->state;
+    job->failing = NULL;
+    job_detach(job);
+    if (job->is_import) import_end(job, state, message);
+    if (!job_is_over(job)) jobs_active--;
+    if (job->cancelled)
+        job->state = JOB_CANCELLED; /* as it was shown all the time */
+    else
+        job_finished(job, state, message);
+    if (!job->is_import) export_end(job, before);
     jobs_trim();
 }
 

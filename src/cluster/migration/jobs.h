@@ -66,6 +66,7 @@ struct job {
     int stream_db;                /* selected in the stream; -1: none */
     bool pause_requested, failover_requested;
     int64_t paused_until_ms;   /* wall clock */
+    bool cancelled;            /* it was granted: its clients' writes are held until the outcome is known */
     bool asked_pull;           /* the target was asked whether it fetches chunks */
     bool chunks, pull;         /* the target takes chunks; and fetches them by RDMA READ (pull.h) */
     bool tcp_only;             /* an RDMA connection to the target could not be made */
@@ -89,6 +90,7 @@ struct job *job_with_slot(unsigned slot, bool is_import); /* in progress */
 const char *job_state_name(enum job_state state);
 const char *job_text(const struct job *job);               /* "{name: ...}", for the log; valid until the next call */
 void job_set_state(struct job *job, enum job_state state); /* logs */
+void job_finished(struct job *job, enum job_state state, const char *message); /* sets and logs how it ended */
 void job_heard(struct job *job);
 /* Ends the job now; not from a callback of the store or of the cluster's machine. `message` may be "". */
 void job_end(struct job *job, enum job_state state, const char *message);
@@ -114,7 +116,9 @@ void jobs_count_imported(uint64_t bytes);  /* that were fetched */
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
 void export_step(struct job *job); /* at the end of each turn */
 void export_tick(struct job *job);
-void export_end(struct job *job); /* releases what only an export has */
+/* Releases what only an export has; `state`: the one it ended in. */
+void export_end(struct job *job, enum job_state state);
+void export_cancel(struct job *job); /* CANCELSLOTMIGRATIONS */
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */

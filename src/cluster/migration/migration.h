@@ -26,25 +26,26 @@
  *
  * Between our nodes the snapshot travels as fragments of an RDB file in place of commands. Before the snapshot the
  * source sends SYNCSLOTS CAPA slot-chunks to a node that says on the cluster bus that it knows it
- * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same. Then SYNCSLOTS CHUNK job bytes brings some keys at a
- * time (formats/rdb_fragment.h); values too large for a chunk still come as commands. The target passes the chunk on to
- * its replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of
- * Valkey see none of this.
+ * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same, or, if somebody wants the keyspace events of the
+ * commands, with none. Then SYNCSLOTS CHUNK job bytes brings some keys at a time (formats/rdb_fragment.h); values
+ * too large for a chunk still come as commands. The target passes the chunk on to its replicas if all of them have
+ * announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey see none of this.
  *
  * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
  * requests the failover when its shard has committed all keys, and takes the slots only while it leads its shard for
  * certain. The source grants only while it leads for certain. Then it holds its writes until it knows the outcome,
  * however long that takes: from the claim of the target or of its successor, or because one of them speaks later
- * without a claim. The successor of a target completes a job if the source gave up the slots, and otherwise ends it
- * after the source can no longer grant. CANCELSLOTMIGRATIONS on the source stops waiting; then both may have taken
- * writes.
+ * without a claim. CANCELSLOTMIGRATIONS does not shorten that, although the job is shown as cancelled at once. The
+ * successor of a target completes a job if the source gave up the slots, and otherwise ends it after the source can no
+ * longer grant.
  *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
  * job before the last step leaves the slots with the source; the target deletes the keys.
  *
  * The replicas of the target and its append-only file get ESTABLISH at the beginning, which hides the slots there, too,
  * and FINISH at the end, which shows the keys or deletes them. RDB files carry the jobs that are in progress. A server
- * that finds such a job in its files, or in the stream of its primary, tracks it.
+ * that finds such a job in its files, or in the stream of its primary, tracks it. So does a target that becomes a
+ * replica: its new primary, which has the job from the stream, ends it.
  *
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end

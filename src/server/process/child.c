@@ -347,7 +347,8 @@ size_t child_sessions(void) {
 }
 
 static void kill_process(const struct child_process *process) {
-    log_notice("Killing running %s child: %d", process->job->log_name, (int)process->pid);
+    const char *name = process->job->kind == CHILD_SLOTS ? "slot migration" : process->job->log_name;
+    log_notice("Killing running %s child: %d", name, (int)process->pid);
     kill(process->pid, CHILD_KILL_SIGNAL);
     kill(process->pid, SIGCONT); /* a stopped process acts on the signal only when it continues */
 }
