@@ -127,6 +127,7 @@ static const char help[] =
     "  --cluster-from-askpass  ask for it.\n"
     "  --cluster-replica  add-node: the new node is a replica,\n"
     "  --cluster-primary-id <id>  of this primary (default: the one with the fewest replicas).\n"
+    "  --cluster-primaries-id <id>  The same.\n"
     "  --cluster-only-primaries  call: call no replicas.\n"
     "  --cluster-only-replicas  call: call no primaries.\n"
     "  --cluster-search-multiple-owners  check, fix: look for slots with several owners, too.\n"
