@@ -48,9 +48,9 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             $c multi
             $c ping
             r replicaof $host $port
+            wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]} ;# and not loading
             assert_equal PONG [$c exec]
             $c -close
-            wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]}
         }
 
         test "clients that wait when the role changes: redirected, ended, or left alone" {
