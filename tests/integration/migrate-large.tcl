@@ -19,7 +19,7 @@ start_server {} {
             r -1 flushall
         }
         proc large {key {bytes 2000000}} {r set $key [string repeat [noise 1000] [expr {$bytes / 1000}]]}
-        # The target stands still while the body runs.
+        # SIGSTOP holds the target while the body runs.
         proc while_stopped {body} {
             exec kill -STOP [srv -1 pid]
             try {uplevel 1 $body} finally {exec kill -CONT [srv -1 pid]}

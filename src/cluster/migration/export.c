@@ -401,8 +401,8 @@ void export_end(struct job *job, enum job_state state) {
     if (state == JOB_FAILOVER_PAUSED || state == JOB_EXPORT_GRANTED) resume_writes(job);
 }
 
-/* A target that was granted the slots may have taken them: this job is over for whoever asks, but goes on to hold the
- * writes. */
+/* A target that was granted the slots may have taken them. Clients then see the job as cancelled, but it goes on to
+ * hold the writes. */
 void export_cancel(struct job *job) {
     if (job->state != JOB_EXPORT_GRANTED) {
         job_end(job, JOB_CANCELLED, "");

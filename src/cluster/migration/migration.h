@@ -26,10 +26,11 @@
  *
  * Between our nodes the snapshot travels as fragments of an RDB file in place of commands. Before the snapshot the
  * source sends SYNCSLOTS CAPA slot-chunks to a node that says on the cluster bus that it knows it
- * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same, or, if somebody wants the keyspace events of the
- * commands, with none. Then SYNCSLOTS CHUNK job bytes brings some keys at a time (formats/rdb_fragment.h); values
- * too large for a chunk still come as commands. The target passes the chunk on to its replicas if all of them have
- * announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey see none of this.
+ * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same, or with none while notify-keyspace-events is set
+ * there: only commands cause the events. Then SYNCSLOTS CHUNK job bytes brings some keys at a time
+ * (formats/rdb_fragment.h); values too large for a chunk still come as commands. The target passes the chunk on to its
+ * replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey
+ * see none of this.
  *
  * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
  * requests the failover when its shard has committed all keys, and takes the slots only while it leads its shard for
