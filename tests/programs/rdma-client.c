@@ -5,6 +5,8 @@
  *   rdma-client load HOST PORT THREADS CONNECTIONS SECONDS TIMEOUT_MS
  *                                        requests from threads that block and from one that polls. Prints "running"
  * when all are connected. Ends with "ended ERRNO TEXT" for each connection that was lost. Exits 3 if a reply is wrong
+ *   rdma-client removal HOST PORT
+ *                                        the device is removed with the third connection; prints the error's text
  *   rdma-client bench HOST PORT CONNECTIONS REQUESTS
  *                                        PING from one thread; prints requests per second */
 #include "client/valkeyrdma.h"
@@ -421,6 +423,44 @@ static const struct {
               {"large", check_large},       {"limits", check_limits},   {"descriptor", check_descriptor},
               {"threads", check_threads},   {"signals", check_signals}, {"fork", check_fork}};
 
+/* --- Removal --- */
+
+/* The device is removed when the third connection is established (SOFTRDMA_FAULTS), and is there again at once. */
+static int removal(void) {
+    char error[VALKEYRDMA_ERROR_MAX], byte;
+    struct valkeyrdma_context *context = valkeyrdma_context_new(error, sizeof error);
+    CHECK(context);
+    struct valkeyrdma *blocking = open_in(NULL), *polled = open_in(context), *seen = NULL;
+    for (int i = 0; i < 2; i++) {
+        send_all(blocking, "PING\r\n");
+        expect(blocking, "+PONG\r\n");
+        send_all(polled, "PING\r\n");
+        expect(polled, "+PONG\r\n");
+    }
+    while (valkeyrdma_context_next(context)) continue;
+    struct valkeyrdma *third = valkeyrdma_connect(NULL, host, port, NULL, 10000, error, sizeof error);
+    CHECK(valkeyrdma_recv(blocking, &byte, 1, 10000) == -ENODEV);
+    for (double until = now() + 10; !seen && now() < until; seen = valkeyrdma_context_next(context)) {
+        struct pollfd descriptor = {.fd = valkeyrdma_context_fd(context), .events = POLLIN};
+        if (valkeyrdma_context_process(context) == 0) poll(&descriptor, 1, 1000);
+    }
+    CHECK(seen == polled && (valkeyrdma_state(polled) & VALKEYRDMA_ENDED));
+    CHECK(valkeyrdma_recv(polled, &byte, 1, 0) == -ENODEV);
+    CHECK(valkeyrdma_send(polled, "PING\r\n", 6, 10000) == -ENODEV);
+    CHECK(valkeyrdma_error(blocking) == -ENODEV && valkeyrdma_error(polled) == -ENODEV);
+    CHECK(strcmp(valkeyrdma_error_text(blocking), valkeyrdma_error_text(polled)) == 0);
+    printf("%s\n", valkeyrdma_error_text(polled));
+    valkeyrdma_close(third);
+    valkeyrdma_close(blocking);
+    valkeyrdma_close(polled);
+    struct valkeyrdma *anew = open_in(context);
+    send_all(anew, "PING\r\n");
+    expect(anew, "+PONG\r\n");
+    valkeyrdma_close(anew);
+    valkeyrdma_context_free(context);
+    return 0;
+}
+
 /* --- Load --- */
 
 static double deadline;
@@ -544,6 +584,7 @@ int main(int argc, char **argv) {
         patience_ms = atoi(argv[7]);
         return load(atoi(argv[4]), atoi(argv[5]), atof(argv[6]));
     }
+    if (strcmp(argv[1], "removal") == 0) return removal();
     if (strcmp(argv[1], "bench") == 0 && argc == 6) return bench(atoi(argv[4]), atoi(argv[5]));
     bool found = false;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {

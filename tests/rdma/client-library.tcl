@@ -160,6 +160,7 @@ foreach {what rule} {
     "the device of the client fails" send:error=REM_ACCESS_ERR,from=%
     "messages of the client are lost" send:drop,from=%
     "the client's device takes no requests" post_send:fail=EIO,from=%
+    "the client's device is removed" event:remove,op=RDMA_CM_EVENT_CONNECT_RESPONSE,nth=9
 } {
     test "connections get an error when $what" -needs $::on_software_device -timeout 300 {
         lassign [own_server] process port
@@ -185,6 +186,18 @@ test "waits end at their timeout while the server is frozen, and continue after 
         kill_process CONT [spawn_pid $process]
         assert_equal "0 3" [list [dict get $got code] [llength [ends_of $got]]] [dict get $got out]
         foreach end [ends_of $got] {assert_match "ended 110*" $end}
+    }
+    assert_equal 1 [answers $port]
+}
+
+test "the removal of the client's device is said by its connections; new ones can be made" \
+    -needs $::on_software_device {
+    lassign [own_server] process port
+    for {set round 0} {$round < $::rounds} {incr round} {
+        set got [run -timeout 60 env SOFTRDMA_FAULTS=event:remove,op=RDMA_CM_EVENT_CONNECT_RESPONSE,nth=3 \
+            {*}$::opt(launcher) $::client removal $::opt(rdma_host) $port]
+        assert_equal "0 {the RDMA device was removed}" [list [dict get $got code] [string trim [dict get $got out]]] \
+            [dict get $got err]
     }
     assert_equal 1 [answers $port]
 }
