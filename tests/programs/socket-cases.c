@@ -827,6 +827,31 @@ static void peer_closes(void) {
     close(fd);
 }
 
+/* By name only, and with SOFTRDMA_FAULTS: the device is removed when the third connection is made, and there again at
+ * once. The program sees connections that the peer has reset. */
+static void device_removed(void) {
+    char byte;
+    int error = 0, first = opened(), second = opened(), set = epoll_create1(0);
+    socklen_t len = sizeof error;
+    struct epoll_event e = {0};
+    EXPECT(put(first, "PING\r\n") && got(first, "+PONG\r\n"));
+    EXPECT(put(second, "PING\r\n") && got(second, "+PONG\r\n"));
+    EXPECT(control(set, EPOLL_CTL_ADD, second, EPOLLIN, 7) == 0);
+    close(opened());
+    EXPECT(read(first, &byte, 1) < 0 && errno == ECONNRESET);
+    EXPECT(read(first, &byte, 1) == 0);
+    EXPECT(send(first, "x", 1, MSG_NOSIGNAL) < 0 && (errno == EPIPE || errno == ECONNRESET));
+    EXPECT(epoll_wait(set, &e, 1, 10000) == 1 && e.data.u64 == 7 && (e.events & EPOLLERR) && (e.events & EPOLLHUP));
+    EXPECT(getsockopt(second, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNRESET);
+    EXPECT(read(second, &byte, 1) == 0);
+    close(set);
+    close(first);
+    close(second);
+    first = opened();
+    EXPECT(put(first, "PING\r\n") && got(first, "+PONG\r\n"));
+    close(first);
+}
+
 static void many(void) {
     enum { COUNT = 60 };
     int fds[COUNT], set = epoll_create1(0), left = COUNT;
@@ -890,6 +915,7 @@ static const struct {
     CASE(half_close),
     CASE(peer_closes),
     CASE(many),
+    CASE(device_removed),
 };
 
 int main(int argc, char **argv) {
@@ -905,7 +931,7 @@ int main(int argc, char **argv) {
     }
     closed_port = atoi(argv[2]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bool wanted = argc == 3;
+        bool wanted = argc == 3 && cases[i].run != device_removed;
         for (int a = 3; a < argc; a++) wanted = wanted || !strcmp(argv[a], cases[i].name);
         if (!wanted) continue;
         wrong = 0;

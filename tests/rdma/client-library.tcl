@@ -1,6 +1,6 @@
 # libvalkeyrdma: the checks of tests/programs/rdma-client, what the library needs and exports, and what its users see
 # when servers and devices fail. CLIENT_ROUNDS: how often each failure is tried.
-# seconds: 15
+# seconds: 20
 
 set rounds [expr {[info exists env(CLIENT_ROUNDS)] ? $env(CLIENT_ROUNDS) : 4}]
 set client [file join $root tests programs rdma-client]

@@ -32,6 +32,14 @@ start_server {} {
         assert_match "*passed, 0 failed*" [dict get $got out]
     }
 
+    test "a program sees ECONNRESET when the device is removed, and connects anew" \
+        -needs [list {*}$needs {*}$::on_software_device] {
+        set got [run -timeout 60 env SOFTRDMA_FAULTS=event:remove,op=RDMA_CM_EVENT_CONNECT_RESPONSE,nth=3 \
+            {*}$::opt(launcher) $::runner --require {*}[map [srv port]] $::cases [srv port] 1 device_removed]
+        assert_equal "1 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
+        assert_equal 1 [answers [srv port]]
+    }
+
     test "a program's connection is RDMA, and the status file says so" -needs $needs {
         set file [file join [srv dir] status]
         set got [mapped --status $file $::client -p [srv port] client info]

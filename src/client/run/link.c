@@ -144,7 +144,7 @@ short link_events(const struct link *link) {
         if (link_readable(link)) events |= POLLIN;
         if (link->ended || (link->conn && space(link) > 0)) events |= POLLOUT;
         if (link->no_read && link->no_write) events |= POLLHUP | POLLOUT;
-        if (link->ended && link->no_write) events |= POLLHUP | POLLOUT;
+        if (link->ended && (link->no_write || link->reset)) events |= POLLHUP | POLLOUT;
     } else
         events = POLLIN | POLLOUT | POLLHUP | POLLRDHUP;
     if (link->error) events |= POLLERR | POLLIN | POLLOUT;
@@ -266,6 +266,7 @@ static void on_closed(struct connection *conn) {
         return;
     }
     link->ended = true;
+    link->reset = conn->error != 0;
     if (!link->error) link->error = error_like_tcp(conn->error);
     if (!conn->in_len) close_connection(link);
     changed(link);

@@ -136,6 +136,7 @@ struct link {
     int error;              /* errno to report once: SO_ERROR, or the next read or write */
     char *reason;           /* LINK_FAILED */
     bool ended;             /* the peer has ended its direction: reads return 0 after the bytes that are there */
+    bool reset;             /* with an error, and thus both directions: unlike `error` it is not taken */
     bool no_read, no_write; /* shut down by the program */
     bool nonblocking;       /* O_NONBLOCK of the open file description */
     bool awaited;           /* a thread waits in connect() */
