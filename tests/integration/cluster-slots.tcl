@@ -120,7 +120,7 @@ start_cluster {primaries 2 replicas 1} {
         set c [new_client -port [node 1 port]]
         $c -send xreadgroup group group consumer block 0 streams "{y}stream" >
         wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 1}
-        assert_equal OK [n 1 migrate 127.0.0.1 $port(0) "{y}stream" 0 5000]
+        assert_equal OK [n 1 migrate 127.0.0.1 [node_base_port 0] "{y}stream" 0 5000]
         assert_equal "-ASK $slot 127.0.0.1:[node 0 port]" [$c -readline]
         $c -close
         n 0 asking
@@ -135,7 +135,7 @@ start_cluster {primaries 2 replicas 1} {
         set c [new_client -port [node 1 port]]
         set writer [new_client -port [node 1 port]]
         node_pause 0
-        $c -send migrate 127.0.0.1 $port(0) "{y}large" 0 20000
+        $c -send migrate 127.0.0.1 [node_base_port 0] "{y}large" 0 20000
         wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 1}
         $writer -send append "{y}large" x
         assert_equal 1000000 [n 1 strlen "{y}large"]
@@ -183,7 +183,7 @@ start_cluster {primaries 2 replicas 1} {
         for {set i 0} {$i < 200} {incr i} {cluster_write $slot "{y}$i" $i}
         set written 200
         while {[llength [set keys [n 1 cluster getkeysinslot $slot 7]]]} {
-            assert_equal OK [n 1 migrate 127.0.0.1 $port(0) "" 0 10000 replace keys {*}$keys]
+            assert_equal OK [n 1 migrate 127.0.0.1 [node_base_port 0] "" 0 10000 replace keys {*}$keys]
             for {set i 0} {$i < 10} {incr i} {
                 cluster_write $slot "{y}$written" $written
                 cluster_write $slot "{y}[expr {$written % 50}]" again$written
