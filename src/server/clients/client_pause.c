@@ -96,12 +96,14 @@ static void pauses_apply(void) {
 
 /* A pause has ended: dispatch asks the filters again about the requests of these clients, later. */
 static void release_all(void) {
+    bool any = paused.len > 0;
     pauses_apply();
     while (paused.len) {
         struct client *client = container_of(list_first(&paused), struct client, pause_link);
         client_pause_forget(client);
         client_release(client);
     }
+    if (any) client_releases_go_first();
 }
 
 void clients_postponed_again(void) {

@@ -29,6 +29,8 @@ void client_call_ends(struct client *client, const struct call_start *start, int
 enum { CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY | CLIENT_PROTECTED };
 void client_turn(struct client *client); /* executes the requests in its input */
 void client_turn_forget(struct client *client);
+/* The clients released just now execute before the reply of the request that released them is sent. */
+void client_releases_go_first(void);
 void client_skip_end(struct client *client);       /* the reply that CLIENT REPLY SKIP omits has been written */
 void client_turns_detach(void);                    /* in a forked child: no client has a turn any more */
 void client_produced_start(struct client *client); /* the client's connection or its position has changed */

@@ -32,6 +32,10 @@ enum {
 static struct list turns = LIST_INIT(turns);
 static struct event_timer turns_timer;
 
+/* Clients were released that execute their requests before the reply of what released them is sent: whoever has seen
+ * that reply must not overtake them. */
+static bool turns_go_first;
+
 static uint64_t turns_run(struct event_timer *timer);
 
 static void turn_queue(struct client *client) {
@@ -46,6 +50,7 @@ void client_turn_forget(struct client *client) {
 
 void client_turns_detach(void) {
     list_init(&turns);
+    turns_go_first = false;
 }
 
 void client_hold(struct client *client) {
@@ -54,6 +59,10 @@ void client_hold(struct client *client) {
 
 void client_release(struct client *client) {
     if (--client->holds == 0 && !(client->flags & CLIENT_CLOSING) && client->conn) turn_queue(client);
+}
+
+void client_releases_go_first(void) {
+    turns_go_first = turns.len > 0;
 }
 
 /* CLIENT REPLY SKIP: the next request gets no reply. */
@@ -345,6 +354,10 @@ bool client_free_if_peer_gone(struct client *client) {
     return true;
 }
 
+static bool can_execute(const struct client *client) {
+    return !(client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len);
+}
+
 static void turn_finish(struct client *client, enum turn_end end) {
     struct connection *conn = client->conn;
     if (client->flags & CLIENT_CLOSING) return;
@@ -359,7 +372,11 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (over) turn_queue(client);
     if (end == TURN_HELD) client->held = true;
     if (client->flags & CLIENT_CLOSE_AFTER_REPLY) conn_set_reading(conn, false);
-    if (!client_free_if_peer_gone(client)) client_flush(client);
+    if (client_free_if_peer_gone(client)) return;
+    if (__builtin_expect(turns_go_first, 0) && can_execute(client))
+        turn_queue(client); /* it has nothing to execute then, and is flushed */
+    else
+        client_flush(client);
 }
 
 /* Input has arrived for a client that executes nothing now. The server continues to receive, because the end of the
@@ -370,7 +387,7 @@ static __attribute__((noinline)) void input_waits(struct client *client) {
 }
 
 void client_turn(struct client *client) {
-    if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) {
+    if (!can_execute(client)) {
         input_waits(client);
         return;
     }
@@ -385,7 +402,10 @@ void client_turn(struct client *client) {
 /* Resumes a client that was held, first with the request in its reader. The input may have moved since: the request is
  * parsed again, unless parts of it have left the input (large arguments). */
 static void turn_resume(struct client *client) {
-    if (client->holds) return; /* held again since it was queued: its release queues it again */
+    if (client->holds) { /* held again since it was queued: its release queues it again */
+        client_flush(client);
+        return;
+    }
     if (client->resume) {
         client->resume(client);
         return;
@@ -415,6 +435,7 @@ static void turn_resume(struct client *client) {
 }
 
 static uint64_t turns_run(struct event_timer *timer) {
+    turns_go_first = false;
     for (size_t left = turns.len; left > 0 && turns.len > 0; left--) {
         struct client *client = container_of(list_first(&turns), struct client, turn_link);
         list_remove(&turns, &client->turn_link);
