@@ -303,7 +303,7 @@ foreach mode {yes optional} {
     }
 }
 
-start_rdma_tls {tls-auth-clients no tls-handshake-timeout-ms 60000} {
+start_rdma_tls {tls-auth-clients no tls-handshake-timeout-ms 60000 loglevel verbose} {
     test "silent peers are closed after tls-handshake-timeout-ms" {
         set port [plain_proxy_start]
         r config set tls-handshake-timeout-ms 100
@@ -331,6 +331,45 @@ start_rdma_tls {tls-auth-clients no tls-handshake-timeout-ms 60000} {
         assert_not_equal 0 [lindex [tls_cli "" ping] 0]
         foreach fd $held {close $fd}
         wait_for_condition 10000 {[info_field tls tls_handshakes_pending] == 0}
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+
+    test "1,024 handshakes are held, and a further one takes the place of the oldest silent one" \
+        -needs $::on_software_device {
+        set from [log_size]
+        lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [rdma_port] \
+            --hold silent --cases 1024] pid chan
+        wait_for_condition 30000 {[info_field tls tls_handshakes_pending] == 1024}
+        # The last one may have come in this second, the first one has not.
+        wait_for_condition 10000 {[tls_cli "" ping] eq {0 PONG}}
+        wait_for_log "replaced by another handshake, because too many are in progress" $from
+        assert_equal 1023 [info_field tls tls_handshakes_pending]
+        set from [log_size]
+        assert_equal {0 PONG} [tls_cli "" ping] ;# a handshake that has ended has made room
+        assert {![log_has "too many" $from]}
+        assert_equal 1023 [info_field tls tls_handshakes_pending]
+        kill_process KILL $pid
+        wait_for_condition 20000 {[info_field tls tls_handshakes_pending] == 0}
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+
+    test "a handshake beyond the limit is refused with its reason while all others are young" {
+        r debug rdma tls-handshakes 3
+        at_test_end {r debug rdma tls-handshakes 1024}
+        assert_equal "-ERR value is not an integer or out of range" [r -typed debug rdma tls-handshakes 0]
+        set port [plain_proxy_start]
+        set from [log_size]
+        # Until four of them come within a second.
+        wait_for_condition 20000 {
+            [apply {{port from} {
+                set fds {}
+                for {set i 0} {$i < 4} {incr i} {lappend fds [socket 127.0.0.1 $port]}
+                wait_for_condition 10000 {[info_field tls tls_handshakes_pending] == 3}
+                foreach fd $fds {close $fd}
+                wait_for_condition 10000 {[info_field tls tls_handshakes_pending] == 0}
+                log_has "refused, because too many handshakes are in progress (addr=" $from
+            }} $port $from]
+        }
         assert_equal {0 PONG} [tls_cli "" ping]
     }
 

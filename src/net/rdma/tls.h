@@ -40,9 +40,9 @@
  *
  * Handshakes (tls_handshake.c)
  *   One step of one handshake runs in each turn of a loop, so that other connections get their turn during a flood.
- *   At most HANDSHAKES_MAX of a loop are in progress. A further one replaces the oldest that waits for its peer, if
- * that is older than a second, or else is closed. Each ends after socket_settings.handshake_timeout_ms. They count in
- * socket_stats.
+ *   At most rdma_tls_handshakes_max of a loop are in progress. A further one replaces the oldest that waits for its
+ *   peer, if that is older than a second, or else is closed; both are logged. Each ends after
+ *   socket_settings.handshake_timeout_ms. They count in socket_stats.
  *
  * End of the stream, names, errors: as in net/tls.h. */
 #ifndef NET_RDMA_TLS_H
@@ -50,4 +50,6 @@
 #include "net/connection.h"
 
 extern const struct transport transport_rdma_tls;
+/* 1024; tests lower it. */
+extern _Atomic uint32_t rdma_tls_handshakes_max;
 #endif

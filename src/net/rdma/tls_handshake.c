@@ -10,12 +10,13 @@
 #include <string.h>
 
 enum {
-    HANDSHAKES_MAX = 1024, /* of accepted connections of a loop, in progress */
     HANDSHAKE_LEAST_US = 1000 * 1000,
     CONNECT_MS = 10 * 1000,
     FIRST_BYTE = 0x16, /* of a TLS handshake record */
     SECOND_BYTE = 0x03,
 };
+
+_Atomic uint32_t rdma_tls_handshakes_max = 1024;
 
 struct tls_listener {
     struct listener listener; /* must be first */
@@ -42,18 +43,23 @@ void rdma_tls_arrival_drop(struct rdma_tls *t) {
     rdma_tls_finish(t);
 }
 
-static void arrival_fail(struct rdma_tls *t, int error) {
+/* Counts and logs: at most once a second, and always at loglevel verbose, because peers must not fill the log. */
+static void failed(const struct connection *conn, const char *reason) {
     static _Thread_local uint64_t last_logged_us;
     char peer[128], own[128];
-    t->conn.error = error;
-    conn_format_address(&t->conn, true, peer);
-    conn_format_address(&t->conn, false, own);
+    conn_format_address(conn, true, peer);
+    conn_format_address(conn, false, own);
     uint64_t now = clock_mono();
-    bool loud = now - last_logged_us > 1000000 || last_logged_us == 0; /* peers must not fill the log */
+    bool loud = now - last_logged_us > 1000000 || last_logged_us == 0;
     if (loud) last_logged_us = now;
     LOG(loud ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE,
-        "Error accepting a client connection: %s (addr=%s laddr=%s, RDMA)", conn_error_text(&t->conn), peer, own);
+        "Error accepting a client connection: %s (addr=%s laddr=%s, RDMA)", reason, peer, own);
     atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
+}
+
+static void arrival_fail(struct rdma_tls *t, int error) {
+    t->conn.error = error;
+    failed(&t->conn, conn_error_text(&t->conn));
     rdma_tls_arrival_drop(t);
 }
 
@@ -181,8 +187,9 @@ static bool make_place(struct tls_pool *pool) {
 static void arrival_begin(struct connection *raw, struct tls_listener *listener, void (*arrived)(struct connection *),
                           bool allows_clear) {
     struct tls_pool *pool = rdma_tls_pool_of(raw->loop);
-    if (pool->handshakes.len >= HANDSHAKES_MAX && !make_place(pool)) {
-        atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
+    if (pool->handshakes.len >= atomic_load_explicit(&rdma_tls_handshakes_max, memory_order_relaxed) &&
+        !make_place(pool)) {
+        failed(raw, "refused, because too many handshakes are in progress");
         conn_close(raw);
         return;
     }

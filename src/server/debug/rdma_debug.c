@@ -3,7 +3,9 @@
  * The counts of objects are gauges: a test reads them before and after an operation and expects them to be equal. */
 #include "server/debug/rdma_debug.h"
 #ifdef USE_RDMA
+#include "lib/text/number.h"
 #include "net/rdma/rdma.h"
+#include "net/rdma/tls.h"
 #include "server/server.h"
 
 struct rdma_debug {
@@ -42,6 +44,18 @@ static void run_trim(struct call *call) {
     reply_ok(call->reply);
 }
 
+#ifdef USE_TLS
+static void run_tls_handshakes(struct call *call) {
+    uint64_t most;
+    if (!parse_uint64(call->argv[3], &most) || most == 0 || most > UINT32_MAX) {
+        reply_error(call->reply, "ERR value is not an integer or out of range");
+        return;
+    }
+    rdma_tls_handshakes_max = (uint32_t)most;
+    reply_ok(call->reply);
+}
+#endif
+
 #ifdef ABLATION
 /* Turns a technique off, to measure what it gains. */
 static void run_technique(struct call *call) {
@@ -73,6 +87,9 @@ static void run_technique(struct call *call) {
 static const struct rdma_debug table[] = {
     {"resources", 0, 0, run_resources},
     {"trim", 0, 0, run_trim},
+#ifdef USE_TLS
+    {"tls-handshakes", 1, 1, run_tls_handshakes},
+#endif
 #ifdef ABLATION
     {"technique", 2, 2, run_technique},
 #endif
@@ -94,6 +111,10 @@ static const char *const help[] = {
     "    Count what the RDMA transport holds now: a map of names and numbers.",
     "RDMA TRIM",
     "    Give registered memory that is kept for later back to the system.",
+#ifdef USE_TLS
+    "RDMA TLS-HANDSHAKES <count>",
+    "    At most this many handshakes of a thread are in progress over RDMA (1024 at the start).",
+#endif
 #ifdef ABLATION
     "RDMA TECHNIQUE <name> <yes|no>",
     "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
