@@ -65,6 +65,10 @@ static void stopped(struct client *client, const struct command *command, size_t
     if (slot >= 0) costs[slot].bytes_in += size;
 }
 
+static void wait_ended(int slot, uint64_t ticks) {
+    if (slot >= 0) costs[slot].ticks += ticks;
+}
+
 static void count_stream(const struct call *call, uint64_t ticks) {
     bool executes = call->command->spec->flags & CMD_RUNS_QUEUED;
     int slot = executes ? own_slot : redirect_slot(call->command, call->argc, call->argv);
@@ -147,12 +151,14 @@ void slot_stats_configure(void) {
         call_unlisten(&call_listener);
         propagate_unlisten(&propagation_listener);
         dispatch_stopped = NULL;
+        blocking_ended = NULL;
     } else {
         costs = mem_calloc(HASH_SLOTS, sizeof(*costs));
         call_watched = false;
         call_listen(&call_listener);
         propagate_listen(&propagation_listener);
         dispatch_stopped = stopped;
+        blocking_ended = wait_ended;
     }
 }
 

@@ -271,6 +271,11 @@ start_cluster {primaries 2 replicas 1} {
         set got [lindex [n 0 cluster slot-stats orderby network-bytes-in limit 1] 0]
         assert_equal $slot [lindex $got 0]
         assert_equal 69 [dict get [lindex $got 1] network-bytes-in]
+        n 0 config resetstat
+        for {set i 0} {$i < 5} {incr i} {n 0 blpop "{y}missing" 0.01}
+        set got [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1]
+        assert {[dict get $got cpu-usec] > 0} ;# of waits that timed out
+        assert_equal 0 [dict get $got network-bytes-in]
         assert_equal "-ERR Unrecognized sort metric for ORDERBY." [n 0 -typed cluster slot-stats orderby foo]
         n 0 config set cluster-slot-stats-enabled no
         assert_equal key-count [lindex [lindex [lindex [n 0 cluster slot-stats slotsrange $slot $slot] 0] 1] 0]

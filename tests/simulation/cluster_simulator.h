@@ -697,14 +697,18 @@ static inline void sim_freeze(struct sim_machine *machine, int64_t ms) {
     machine->frozen_until_ms = machine->sim->now_ms + ms;
 }
 
-/* Whether a machine (-1: any) has logged a line with this text. */
-static inline bool sim_said(const struct sim *sim, int machine, const char *text) {
+/* How many lines with this text a machine (-1: any) has logged. */
+static inline unsigned sim_said_times(const struct sim *sim, int machine, const char *text) {
+    unsigned times = 0;
     size_t from = sim->history_count > SIM_HISTORY ? sim->history_count - SIM_HISTORY : 0;
     for (size_t i = from; i < sim->history_count; i++) {
         const char *line = sim->history[i % SIM_HISTORY];
-        if ((machine < 0 || atoi(line + 10) == machine) && strstr(line, text)) return true;
+        times += (machine < 0 || atoi(line + 10) == machine) && strstr(line, text);
     }
-    return false;
+    return times;
+}
+static inline bool sim_said(const struct sim *sim, int machine, const char *text) {
+    return sim_said_times(sim, machine, text) > 0;
 }
 
 /* All machines that run have one view: members, roles, owners, no failures, state ok. Returns why not, or NULL. */

@@ -105,6 +105,40 @@ static void forced_failover_and_takeover_need_no_primary(void **state) {
     sim_free(&sim);
 }
 
+static void each_second_of_an_election_tells_the_votes(void **state) {
+    static const char reset[] = "received a new manual failover. Resetting the election.";
+    build(6, 3);
+    for (unsigned i = 0; i < 3; i++) sim_crash(&sim.machines[i]);
+    sim_run(&sim, 200);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_FORCE, "test", time_at(3)));
+    sim_run(&sim, 3500);
+    assert_false(sim_said(&sim, 3, reset));
+    assert_int_equal(sim_said_times(&sim, 3, "Needed quorum: 2. Number of votes received so far: 0"), 4);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_FORCE, "test", time_at(3)));
+    assert_int_equal(sim_said_times(&sim, 3, reset), 1);
+    sim_run(&sim, 500);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_TAKEOVER, "test", time_at(3)));
+    assert_int_equal(sim_said_times(&sim, 3, reset), 1);
+    sim_free(&sim);
+}
+
+static void each_failure_of_the_cluster_is_logged_once(void **state) {
+    static const char down[] = "Cluster is currently down: At least one hash slot";
+    struct slot_bitmap slot = {{0}};
+    build(3, 3);
+    unsigned owned = 0;
+    while (cluster_at(0)->slots.owner[owned] != cluster_at(0)->myself) owned++;
+    slot_bitmap_set(&slot, owned);
+    for (unsigned times = 1; times <= 2; times++) {
+        assert_null(cluster_delete_slots(cluster_at(0), &slot, time_at(0)));
+        sim_run(&sim, times == 1 ? 500 : 15000);
+        assert_int_equal(sim_said_times(&sim, 0, down), times);
+        assert_null(cluster_add_slots(cluster_at(0), &slot, time_at(0)));
+        sim_run(&sim, 500);
+    }
+    sim_free(&sim);
+}
+
 /* A replica that did not hear that its primary has lost a slot keeps the keys until it leads. */
 static void a_new_primary_deletes_keys_of_slots_that_others_serve(void **state) {
     build(6, 3);
@@ -683,6 +717,8 @@ int main(void) {
         cmocka_unit_test(manual_failover_waits_for_the_first_copy),
         cmocka_unit_test(manual_failover_gives_up),
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
+        cmocka_unit_test(each_second_of_an_election_tells_the_votes),
+        cmocka_unit_test(each_failure_of_the_cluster_is_logged_once),
         cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
         cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),

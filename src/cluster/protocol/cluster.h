@@ -172,7 +172,6 @@ struct cluster {
     int64_t minority_since_ms; /* last time that a majority was out of reach; 0: never */
     bool safe_to_vote;
     unsigned down_reason_logged;
-    int64_t down_logged_ms;
     int64_t news_ms; /* last time that a node was added, or its address changed */
     uint64_t ticks, stamp;
     unsigned pfail_count;      /* at the last tick */

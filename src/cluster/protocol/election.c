@@ -13,7 +13,7 @@
 #include "cluster/protocol/machine.h"
 #include <stdio.h>
 
-enum { OFFSET_UNKNOWN_DELAY_MS = 500, WAIT_LOG_MS = 10000 };
+enum { OFFSET_UNKNOWN_DELAY_MS = 500, WAIT_LOG_MS = 10000, VOTES_LOG_MS = 1000 };
 
 static int64_t election_timeout(const struct cluster *cluster) {
     return max_i64(2 * cluster->settings.node_timeout_ms, 2000);
@@ -74,7 +74,9 @@ static unsigned votes_needed(struct cluster *cluster) {
 
 static void log_wait(struct cluster *cluster, enum election_wait reason) {
     struct election *election = &cluster->election;
-    if (reason == election->logged && cluster->now_ms - election->logged_ms < WAIT_LOG_MS) return;
+    bool counts = reason == WAIT_VOTES || reason == WAIT_EXPIRED;
+    int64_t interval = counts ? VOTES_LOG_MS : WAIT_LOG_MS;
+    if (reason == election->logged && cluster->now_ms - election->logged_ms < interval) return;
     election->logged = reason;
     election->logged_ms = cluster->now_ms;
     static const char *const texts[] = {[WAIT_DATA_AGE] =
@@ -85,7 +87,7 @@ static void log_wait(struct cluster *cluster, enum election_wait reason) {
                                         [WAIT_VOTES] = "Waiting for votes, but majority still not reached.",
                                         [WAIT_SHARD] = "Waiting for the servers of this shard to elect this one."};
     say_notice(cluster, "Currently unable to failover: %s", texts[reason]);
-    if (reason == WAIT_VOTES || reason == WAIT_EXPIRED)
+    if (counts)
         say_notice(cluster, "Needed quorum: %u. Number of votes received so far: %u", votes_needed(cluster),
                    election->votes);
 }

@@ -12,8 +12,7 @@
 enum {
     JOIN_DELAY_MS = 2000, /* before a restarted primary serves or votes: its view may be old */
     REJOIN_DELAY_MIN_MS = 500,
-    REJOIN_DELAY_MAX_MS = 5000,
-    DOWN_LOG_MS = 10000
+    REJOIN_DELAY_MAX_MS = 5000
 };
 enum down_reason { DOWN_NOT = 0, DOWN_SLOTS, DOWN_MINORITY };
 
@@ -129,9 +128,9 @@ static enum down_reason find_down_reason(struct cluster *cluster) {
 }
 
 static void log_down(struct cluster *cluster, enum down_reason reason) {
-    if (reason == cluster->down_reason_logged && cluster->now_ms - cluster->down_logged_ms < DOWN_LOG_MS) return;
+    if (reason == cluster->down_reason_logged) return;
     cluster->down_reason_logged = reason;
-    cluster->down_logged_ms = cluster->now_ms;
+    if (reason == DOWN_NOT) return;
     say_warning(cluster, "Cluster is currently down: %s",
                 reason == DOWN_MINORITY
                     ? "I am part of a minority partition."
@@ -158,5 +157,5 @@ void state_update(struct cluster *cluster) {
         changed_view(cluster);
         cluster->effects->state_changed(cluster->context, ok);
     }
-    if (!ok) log_down(cluster, reason);
+    if (!ok || reason == DOWN_NOT) log_down(cluster, reason);
 }

@@ -203,6 +203,8 @@ static uint64_t time_is_up(struct event_timer *timer) {
 
 static void call_again(struct blocked *blocked);
 
+void (*blocking_ended)(int slot, uint64_t ticks);
+
 bool client_unblock(struct client *client, const char *error) {
     struct blocked *blocked = client_state(client, &client_listener);
     if (!blocked) return false;
@@ -222,6 +224,7 @@ bool client_unblock(struct client *client, const char *error) {
     else
         answer_timeout(&client->reply, blocked->timed_out);
     dispatch_account(client, command, blocked->argc, blocked->argv, blocked->ticks);
+    if (blocking_ended) blocking_ended(blocked->slot, blocked->ticks);
     client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
     return true;

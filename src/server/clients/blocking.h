@@ -43,6 +43,9 @@ int blocking_slot(const struct client *client); /* of the keys it waits for, in 
 /* Calls the command of a waiting client again, for commands that wait for something else than keys. Not within a call
  * of another client. False: the client waits no more, or did not wait. */
 bool blocking_call_again(struct client *client);
+/* Called when a wait in a slot (-1: none) ends without a call, for the ticks that its command ran before. NULL: not
+ * wanted. */
+extern void (*blocking_ended)(int slot, uint64_t ticks);
 size_t blocking_keys(bool unless_present_only);
 uint64_t blocking_visited(void); /* waits visited to serve keys since the start: the cost of serving */
 
