@@ -87,8 +87,11 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_error "ERR Slot migration can only be used on primary nodes." {migrate 2 1 0 1}
         assert_error "ERR No migrations ongoing" {n 0 cluster cancelslotmigrations}
         n 0 cluster setslot 7 migrating $other
-        assert_error "ERR Slots are being manually migrated" {migrate 0 1 7 7}
+        foreach slots {{7 7} {8 8} 8} {assert_error "ERR Slots are being manually migrated" {migrate 0 1 {*}$slots}}
         n 0 cluster setslot 7 stable
+        n 1 cluster setslot 7 importing [node_id 0]
+        assert_error "ERR Slots are being manually imported" {n 1 cluster syncslots establish}
+        n 1 cluster setslot 7 stable
         assert_equal {} [n 0 cluster getslotmigrations]
     }
 
@@ -349,6 +352,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_equal waiting-to-pause [dict get [migration 0] state]
         n 0 cluster addslots 5
         assert_error "ERR I am already migrating slot 5." {migrate 0 1 5 6}
+        assert_error "ERR I am already migrating slot 6." {n 0 cluster migrateslots slotsrange 6 7}
         assert_equal waiting-to-pause [dict get [migration 0] state]
         n 0 cluster cancelslotmigrations
         migration_is 1 failed

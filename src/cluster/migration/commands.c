@@ -89,17 +89,13 @@ static bool is_id(struct slice text, struct node_id *id) {
     return node_id_valid(id);
 }
 
-/* Slots that SETSLOT has opened. */
-static bool any_open(struct call *call, const struct ranges *ranges) {
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
-        bool arrives = slots_importing_from(&this_cluster->slots, slot) != NULL;
-        if (!arrives && !slots_migrating_to(&this_cluster->slots, slot)) continue;
-        reply_error(call->reply,
-                    arrives ? "ERR Slots are being manually imported" : "ERR Slots are being manually migrated");
-        return true;
-    }
-    return false;
+/* Whether SETSLOT has opened slots of this node: any, not only those to move. */
+static bool any_open(struct call *call) {
+    const struct slot_table *slots = &this_cluster->slots;
+    if (!slots->importing_count && !slots->migrating_count) return false;
+    reply_error(call->reply, slots->importing_count ? "ERR Slots are being manually imported"
+                                                    : "ERR Slots are being manually migrated");
+    return true;
 }
 
 /* --- CLUSTER MIGRATESLOTS --- */
@@ -143,16 +139,11 @@ static bool plan_add(struct call *call, struct plan *plan, const struct ranges *
     }
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(&ranges->slots, slot)) continue;
-        if (job_with_slot(slot, false)) {
-            reply_error_format(call->reply, "ERR I am already migrating slot %u.", slot);
-            return false;
-        }
         if (slot_bitmap_has(&plan->slots, slot)) {
             reply_error(call->reply, "ERR Slot ranges in migrations overlap");
             return false;
         }
     }
-    if (any_open(call, ranges)) return false;
     for (size_t i = 0; i < sizeof plan->slots.bytes; i++) plan->slots.bytes[i] |= ranges->slots.bytes[i];
     plan->groups = mem_realloc(plan->groups, (plan->count + 1) * sizeof(*plan->groups));
     struct group *group = &plan->groups[plan->count++];
@@ -160,6 +151,15 @@ static bool plan_add(struct call *call, struct plan *plan, const struct ranges *
     group->list = mem_alloc(ranges->count * sizeof(*group->list));
     memcpy(group->list, ranges->list, ranges->count * sizeof(*group->list));
     return true;
+}
+
+static bool any_exported(struct call *call, const struct ranges *ranges) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&ranges->slots, slot) || !job_with_slot(slot, false)) continue;
+        reply_error_format(call->reply, "ERR I am already migrating slot %u.", slot);
+        return true;
+    }
+    return false;
 }
 
 static bool plan_read(struct call *call, struct plan *plan) {
@@ -170,7 +170,7 @@ static bool plan_read(struct call *call, struct plan *plan) {
             return false;
         }
         const struct cluster_node *owner = ranges_read(call, &at, &ranges);
-        if (!owner) return false;
+        if (!owner || any_exported(call, &ranges)) return false;
         if (at + 1 >= call->argc || !slice_is(call->argv[at], "node")) {
             reply_syntax_error(call->reply);
             return false;
@@ -188,6 +188,7 @@ void migration_migrateslots_run(struct call *call) {
         reply_error(call->reply, "ERR Slot migration can only be used on primary nodes.");
         return;
     }
+    if (any_open(call)) return;
     jobs_settle();
     if (plan_read(call, &plan)) {
         for (size_t i = 0; i < plan.count; i++) {
@@ -316,6 +317,7 @@ static void establish_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
+    if (any_open(call)) return;
     jobs_settle();
     if (!establish_read(call, &request, &ranges)) return;
     const char *refused = establish_refusal(&request, &ranges);
@@ -323,7 +325,6 @@ static void establish_run(struct call *call) {
         reply_error(call->reply, refused);
         return;
     }
-    if (any_open(call, &ranges)) return;
     import_establish(call, nodes_find(&this_cluster->nodes, &request.source), request.name,
                      (const uint16_t(*)[2])ranges.list, ranges.count);
 }
