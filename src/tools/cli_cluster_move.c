@@ -234,15 +234,15 @@ static struct slice field_text(const struct resp_value *job, const char *name) {
     return value && value->text.data ? value->text : SLICE("");
 }
 
-/* The newest job with these slots and this target; shows why it failed. */
-static enum job_state job_look(struct cluster *c, struct cluster_node *source, const struct cluster_node *target,
-                               const char *range) {
-    const struct resp_value *reply = CLUSTER_CALL(source, "CLUSTER", "GETSLOTMIGRATIONS");
+/* The newest job of `asked` with these slots and this peer; shows why it failed. */
+static enum job_state job_look_at(struct cluster *c, struct cluster_node *asked, const char *peer_field,
+                                  const struct cluster_node *peer, const char *range) {
+    const struct resp_value *reply = CLUSTER_CALL(asked, "CLUSTER", "GETSLOTMIGRATIONS");
     if (!reply) return JOB_UNKNOWN;
     for (size_t i = 0; i < reply->count; i++) {
         const struct resp_value *job = &reply->children[i];
         if (!resp_is_aggregate(job) || !slice_is(field_text(job, "slot_ranges"), range) ||
-            !slice_is(field_text(job, "target_node"), target->line.id))
+            !slice_is(field_text(job, peer_field), peer->line.id))
             continue;
         struct slice state = field_text(job, "state");
         if (slice_is(state, "success")) return JOB_SUCCEEDED;
@@ -253,6 +253,16 @@ static enum job_state job_look(struct cluster *c, struct cluster_node *source, c
                     message.len ? (int)message.len : (int)state.len, message.len ? message.data : state.data);
         return JOB_FAILED;
     }
+    return JOB_UNKNOWN;
+}
+
+/* A source without any slot left becomes a replica of the target, and forgets its jobs when it gets the data. */
+static enum job_state job_look(struct cluster *c, struct cluster_node *source, struct cluster_node *target,
+                               const char *range) {
+    enum job_state state = job_look_at(c, source, "target_node", target, range);
+    if (state != JOB_UNKNOWN) return state;
+    state = job_look_at(c, target, "source_node", source, range);
+    if (state != JOB_UNKNOWN) return state;
     cluster_say(c, TONE_ERROR, "\nAtomic slot migration failed: %s does not know about it any more\n", source->name);
     return JOB_UNKNOWN;
 }
@@ -299,8 +309,8 @@ static bool job_start(struct cluster *c, struct cluster_node *source, const stru
 }
 
 /* Waits for the end of the migration. */
-static bool job_wait(struct cluster *c, struct cluster_node *source, const struct cluster_node *target,
-                     const char *ranges, struct cluster_progress *progress, bool show) {
+static bool job_wait(struct cluster *c, struct cluster_node *source, struct cluster_node *target, const char *ranges,
+                     struct cluster_progress *progress, bool show) {
     for (;;) {
         enum job_state state = job_look(c, source, target, ranges);
         if (state != JOB_RUNS) return state == JOB_SUCCEEDED;

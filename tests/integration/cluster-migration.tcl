@@ -483,6 +483,16 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 0 success
         assert_equal 2 [llength [n 0 cluster getslotmigrations]]
     }
+
+    test "valkey-cli asks the target about a migration that its source has forgotten" {
+        n 0 config set cluster-slot-migration-log-max-len 0
+        set out [exec [file join $::root src valkey-cli] {*}[tls_tool_options] --cluster reshard\
+            127.0.0.1:[node 0 port]\
+            --cluster-from [node_id 0] --cluster-to [node_id 3] --cluster-slots 1 --cluster-yes\
+            --cluster-use-atomic-slot-migration]
+        assert_match "*via atomic slot migration*" $out
+        assert_equal {} [n 0 cluster getslotmigrations]
+    }
 }
 
 start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
