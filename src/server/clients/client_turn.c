@@ -32,8 +32,8 @@ enum {
 static struct list turns = LIST_INIT(turns);
 static struct event_timer turns_timer;
 
-/* Clients were released that execute their requests before the reply of what released them is sent: whoever has seen
- * that reply must not overtake them. */
+/* Clients were released that execute their requests before the reply of what released them is sent: a client that has
+ * seen that reply must not overtake them. */
 static bool turns_go_first;
 
 static uint64_t turns_run(struct event_timer *timer);
