@@ -386,11 +386,20 @@ static __attribute__((noinline)) void input_waits(struct client *client) {
     if (!client_free_if_peer_gone(client)) query_limit_passed(client);
 }
 
+/* The turns of other clients have used memory since the last look: no client is seen above maxmemory-clients. Returns
+ * true if this client is closed. */
+static __attribute__((noinline)) bool memory_limit(struct client *client) {
+    client_memory_note(client);
+    clients_evict();
+    return client->flags & CLIENT_CLOSING;
+}
+
 void client_turn(struct client *client) {
     if (!can_execute(client)) {
         input_waits(client);
         return;
     }
+    if (__builtin_expect(client_memory_bounded, 0) && memory_limit(client)) return;
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();

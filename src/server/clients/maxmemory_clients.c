@@ -1,5 +1,5 @@
 /* maxmemory_clients.c: maxmemory-clients: the memory limit for all clients together. Above it the server closes the
- * clients that use most, before the loop waits.
+ * clients that use most, before a client's turn and before the loop waits.
  *
  * While the limit is set, the server updates the memory of each client at the end of its turns and from the cron. It
  * walks all clients to find the largest one only if one must be closed. */
