@@ -79,6 +79,10 @@ static bool slot_arrives(void *context, unsigned slot) {
     return migration_imports(slot);
 }
 
+static bool slot_leaves(void *context, unsigned slot) {
+    return migration_leaves(slot);
+}
+
 /* --- Data --- */
 
 /* All replicas know CLUSTER FLUSHSLOT. */
@@ -246,7 +250,7 @@ static const char *address(const char *node_id, int *port) {
     *port = tls_for_replication() ? node->tls_port : node->port;
     return node->address;
 }
-static const struct sync_host shard_host = {.owns = owns, .elected = elected, .address = address};
+static const struct sync_host shard_host = {.owns = owns, .elected = elected, .leads = migration_leads, .address = address};
 
 void effects_start(void) {
     starting = true;
@@ -300,6 +304,7 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .keys_in_slot = keys_in_slot,
                                              .slot_granted = slot_granted,
                                              .slot_arrives = slot_arrives,
+                                             .slot_leaves = slot_leaves,
                                              .dial = links_dial,
                                              .close = links_close,
                                              .send = links_send,

@@ -149,6 +149,14 @@ static void reset_stats(void) {
     slot_stats_reset();
     links_reset_stats();
 }
+static size_t write_aux(struct rdb_aux *fields) {
+    size_t count = setslot_write_aux(fields);
+    return count + migration_write_aux(fields + count);
+}
+static void read_aux(struct slice name, struct slice value, bool is_copy) {
+    if (is_copy) setslot_read_aux(name, value); /* nodes.conf has them */
+    migration_read_aux(name, value);
+}
 static const struct cluster_hooks hooks = {.connections = connections,
                                            .link_memory = link_memory,
                                            .node_id = node_id,
@@ -156,9 +164,9 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .primary_rdma_port = primary_rdma_port,
                                            .publish = publish_send,
                                            .reset_stats = reset_stats,
-                                           .write_aux = setslot_write_aux,
+                                           .write_aux = write_aux,
                                            .copy_begins = setslot_copy_begins,
-                                           .read_aux = setslot_read_aux,
+                                           .read_aux = read_aux,
                                            .imports = migration_imports_list,
                                            .read_import = migration_read_import,
                                            .load_begins = migration_load_begins,

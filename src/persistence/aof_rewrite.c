@@ -54,13 +54,14 @@ int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool i
     sink_init_fd(&sink, fd);
     sink.checksum = as_rdb && persistence_settings.checksum;
     sink.sync_interval = incremental_fsync ? SYNC_BYTES : 0;
-    struct rdb_aux aux[REPL_AUX_MAX];
+    struct rdb_aux aux[REPL_AUX_MAX + CLUSTER_AUX_MAX];
     struct rdb_save_params params = {.aux = aux,
                                      .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,
                                      .aof_base = true,
                                      .progress = on_progress,
                                      .key_saved = in_child && persistence_settings.key_save_delay ? on_key : NULL,
                                      .context = &in_child};
+    if (cluster_hooks) params.aux_count += cluster_hooks->write_aux(&aux[params.aux_count]);
     if (cluster_hooks) params.import_count = cluster_hooks->imports(&params.imports);
     if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     int error =

@@ -125,6 +125,7 @@ void loading_end(void) {
 static bool log_aux(void *context, struct source *source, struct slice name, struct slice value) {
     struct rdb_load_params *params = context;
     if (params && repl_hooks && repl_hooks->read_aux(name, value)) params->skip_expired = false;
+    if (params && cluster_hooks) cluster_hooks->read_aux(name, value, false);
     if (slice_is(name, "valkey-ver")) {
         log_notice("Loading RDB produced by Valkey version %.*s", (int)value.len, value.data);
     } else if (slice_is(name, "redis-ver")) {

@@ -58,7 +58,7 @@ static enum rdb_access kept_access(void) {
 }
 
 int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
-    struct rdb_aux aux[REPL_AUX_MAX + 1];
+    struct rdb_aux aux[REPL_AUX_MAX + CLUSTER_AUX_MAX];
     struct saving saving = {.sink = sink, .streamed = content->streamed};
     struct rdb_save_params params = {.aux = aux,
                                      .aux_count = repl_hooks ? repl_hooks->write_aux(aux) : 0,

@@ -6,7 +6,7 @@
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 
-enum { CLUSTER_NODE_ID_LEN = 40 };
+enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 2 };
 struct cluster_hooks {
     size_t (*connections)(void);   /* of the cluster bus, when all nodes are linked: they count against maxclients */
     size_t (*link_memory)(void);   /* bytes of these connections */
@@ -16,11 +16,12 @@ struct cluster_hooks {
     /* To the other nodes; this one has `receivers` of it. */
     void (*publish)(struct slice channel, struct slice message, bool shard, size_t receivers);
     void (*reset_stats)(void); /* CONFIG RESETSTAT */
-    /* The AUX fields of RDB files: writes at most one field, whose bytes stay valid, and returns the number. Reads one
-     * of a full copy from the primary; copy_begins() is called before the first. */
-    size_t (*write_aux)(struct rdb_aux *field);
+    /* The AUX fields of RDB files: writes at most CLUSTER_AUX_MAX fields, whose bytes stay valid, and returns the
+     * number. Reads one, of a full copy from the primary or of a file; copy_begins() is called before the first of a
+     * copy. */
+    size_t (*write_aux)(struct rdb_aux *fields);
     void (*copy_begins)(void);
-    void (*read_aux)(struct slice name, struct slice value);
+    void (*read_aux)(struct slice name, struct slice value, bool is_copy);
     /* Migrations of slots to this node that are in progress, for RDB files; the array stays valid. The counterpart is
      * called for each in a file that is loaded, before its keys. */
     size_t (*imports)(const struct rdb_slot_import **list);

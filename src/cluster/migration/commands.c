@@ -230,6 +230,16 @@ void migration_cancelslotmigrations_run(struct call *call) {
 
 /* --- CLUSTER SYNCSLOTS --- */
 
+static bool is_from_primary(const struct call *call) {
+    return client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION);
+}
+
+static bool id_after(const struct call *call, const char *word, struct node_id *id) {
+    for (int at = 3; at + 1 < call->argc; at++)
+        if (slice_is(call->argv[at], word)) return is_id(call->argv[at + 1], id);
+    return false;
+}
+
 struct establish {
     struct node_id source;
     struct slice name;
@@ -284,6 +294,33 @@ static bool establish_read_tracked(struct call *call, struct slice *name, struct
     return false;
 }
 
+/* GRANT NAME job TARGET id SLOTSRANGE a b …: from the stream of a primary, or a file. */
+static void grant_run(struct call *call) {
+    static struct ranges ranges;
+    struct slice name;
+    struct node_id target;
+    if (!is_from_primary(call) || !id_after(call, "target", &target)) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (!establish_read_tracked(call, &name, &ranges)) return;
+    granted_track(name, &target, (const uint16_t(*)[2])ranges.list, ranges.count);
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+}
+
+/* OUTCOME SOURCE id NAME job SLOTSRANGE a b …: from the leader of the source's shard. */
+static void outcome_run(struct call *call) {
+    static struct ranges ranges;
+    struct slice name;
+    struct node_id source;
+    if (!id_after(call, "source", &source)) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (establish_read_tracked(call, &name, &ranges)) import_asked(call, &source, name, &ranges.slots);
+}
+
 static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {
     const struct cluster_node *source = nodes_find(&this_cluster->nodes, &request->source);
     if (!source) return "ERR Target node does not know the source node";
@@ -302,7 +339,7 @@ static const char *establish_refusal(const struct establish *request, const stru
 static void establish_run(struct call *call) {
     static struct ranges ranges;
     struct establish request = {.name = SLICE("")};
-    if (client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION)) {
+    if (is_from_primary(call)) {
         if (!establish_read_tracked(call, &request.name, &ranges)) return;
         import_track(request.name, (const uint16_t(*)[2])ranges.list, ranges.count);
         call_propagate(call, call->argc, call->argv);
@@ -379,11 +416,19 @@ void migration_syncslots_run(struct call *call) {
         finish_run(call);
         return;
     }
+    if (slice_is(name, "grant")) {
+        grant_run(call);
+        return;
+    }
+    if (slice_is(name, "outcome")) {
+        outcome_run(call);
+        return;
+    }
     if (job) {
         import_message(call, job, name);
         return;
     }
-    if (slice_is(name, "chunk") && client_must_be_obeyed(call->client) && !(call->client->flags & CLIENT_MIGRATION)) {
+    if (slice_is(name, "chunk") && is_from_primary(call)) {
         chunk_run(call, NULL);
         return;
     }

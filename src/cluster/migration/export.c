@@ -381,7 +381,7 @@ struct job *export_new(const struct cluster_node *target, const uint16_t (*range
 static void resume_writes(const struct job *job) {
     list_each(&jobs, link) {
         const struct job *other = job_of(link);
-        if (other != job && !other->is_import &&
+        if (other != job && !other->is_import && !other->is_tracked &&
             (other->state == JOB_FAILOVER_PAUSED || other->state == JOB_EXPORT_GRANTED))
             return;
     }
@@ -501,7 +501,19 @@ static void check_owners(struct job *job) {
     }
 }
 
+/* False: not yet. */
+static bool grant_is_recorded(struct job *job) {
+    if (!granted_is_asked(job)) return true; /* a target that cannot be asked: target_has_refused() */
+    if (!job->is_recorded) granted_record(job);
+    if (job->committed_at < 0) job->committed_at = role->position.offset;
+    return sync_has_committed(job->committed_at);
+}
+
 void export_step(struct job *job) {
+    if (job->is_recorded && job->state == JOB_EXPORT_GRANTED) {
+        granted_step(job);
+        return;
+    }
     check_owners(job);
     if (job->failing) return;
     if (job->state == JOB_CONNECTING && !job->conn) dial(job);
@@ -512,10 +524,12 @@ void export_step(struct job *job) {
     if (awaits_grant()) return;
     if (sync_on) {
         /* Not after its writes went on, nor if another node may lead this shard. Afterwards they go on when the outcome
-         * is known: target_has_refused(). */
-        if (clock_wall_us() / 1000 >= job->paused_until_ms || !sync_leads_for_certain()) return;
+         * is known. So do reads: the target may serve newer data. */
+        if (!sync_leads_for_certain() || !grant_is_recorded(job)) return;
+        if (clock_wall_us() / 1000 >= job->paused_until_ms || !clients_paused_for(PAUSE_SLOT_MIGRATION)) return;
         job->paused_until_ms = INT64_MAX;
-        clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, INT64_MAX);
+        job->unknown_ms = 0;
+        clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_DATA, INT64_MAX);
     } else {
         pause_writes(job, GRANTED_PAUSE_MS);
     }
@@ -523,7 +537,7 @@ void export_step(struct job *job) {
     job_send(job, "FAILOVER-GRANTED");
 }
 
-/* With synchronous replication the source goes on only when it is certain that the target did not take the slots (if it
+/* With synchronous replication and a target that does not know SYNCSLOTS OUTCOME, the source goes on only when it is certain that the target did not take the slots (if it
  * did, check_owners() ends the job): it, or a successor of it, speaks on the bus long after the link broke, and does
  * not claim them. */
 static bool target_has_refused(struct job *job) {
@@ -550,10 +564,12 @@ static bool target_has_refused(struct job *job) {
 
 void export_tick(struct job *job) {
     int64_t now = (int64_t)(clock_mono() / 1000);
+    if (job->is_tracked) return;
     if (job->state == JOB_FAILOVER_PAUSED && !clients_paused_for(PAUSE_SLOT_MIGRATION)) {
         job_fail_later(job, "Unpaused before failover completed");
         return;
     }
+    if (job->state == JOB_EXPORT_GRANTED && job->is_recorded) return;
     if (job->state == JOB_EXPORT_GRANTED && sync_on) {
         if (!target_has_refused(job)) return;
         cluster_bump_epoch(this_cluster, cluster_now()); /* above that of a claim that may still come */

@@ -6,6 +6,7 @@
  *
  * The slots are hidden (store/keyspace.h) from ESTABLISH until the job ends. */
 #include "cluster/effects.h"
+#include "cluster/migration/outcome.h"
 #include "cluster/migration/pull.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -255,6 +256,49 @@ static bool successor_completes(struct job *job) {
     return now <= until || (source && source->data_received_ms <= until);
 }
 
+/* --- The question for the outcome: outcome.h --- */
+
+static enum outcome_job job_asked_about(const struct job *job) {
+    if (!job || !job->is_import) return OUTCOME_JOB_UNKNOWN;
+    if (job->state == JOB_SUCCESS) return OUTCOME_JOB_SUCCESS;
+    if (job_is_over(job)) return OUTCOME_JOB_FAILED;
+    if (job->failing) return OUTCOME_JOB_EARLY; /* it is about to end */
+    bool waits = job->is_tracked || job->state == JOB_FAILOVER_REQUESTED || job->state == JOB_IMPORT_GRANTED;
+    return waits ? OUTCOME_JOB_WAITS : OUTCOME_JOB_EARLY;
+}
+
+void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots) {
+    struct job *job = job_find(name);
+    const struct cluster_node *myself = this_cluster->myself, *asker = nodes_find(&this_cluster->nodes, source);
+    struct outcome_facts facts = {.job = job_asked_about(job),
+                                  .certain = node_is_primary(myself) && !role_is_replica() &&
+                                             !server_is_loading() && sync_leads_for_certain(),
+                                  .held = migration_settings.prevent_failover,
+                                  .owns = true};
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(slots, slot)) continue;
+        const struct cluster_node *owner = this_cluster->slots.owner[slot];
+        facts.owns &= owner == myself;
+        facts.with_source |= !owner || (asker && owner != myself && nodes_share_shard(owner, asker));
+        facts.keys |= this_cluster->effects->keys_in_slot(this_cluster->context, slot) != 0;
+    }
+    if (facts.job == OUTCOME_JOB_FAILED) {
+        if (job->asked_at < 0) job->asked_at = role->position.offset;
+        facts.committed = sync_has_committed(job->asked_at);
+    }
+    switch (outcome_decide(&facts)) {
+    case OUTCOME_LATER: reply_error(call->reply, "TRYAGAIN The outcome of this slot migration is not decided"); return;
+    case OUTCOME_REFUSED: reply_status(call->reply, "REFUSED"); return;
+    case OUTCOME_TAKEN: break;
+    case OUTCOME_TAKE:
+        cluster_take_slots(this_cluster, slots, cluster_now());
+        log_notice("Slots of migration %.*s are taken: the source's shard has granted them", (int)name.len, name.data);
+        if (facts.job == OUTCOME_JOB_WAITS) job_end(job, JOB_SUCCESS, "");
+        break;
+    }
+    reply_status(call->reply, "TAKEN");
+}
+
 void import_step(struct job *job) {
     if (job->is_tracked) {
         if (role_is_replica()) restarted = false;
@@ -317,9 +361,8 @@ void import_finish_tracked(struct call *call, struct slice name, enum job_state 
         return;
     }
     char *text = mem_strndup(message.data, message.len);
-    if (!job_is_over(job)) {
-        job_end(job, state, text);
-    }
+    job->is_decided = true;
+    if (!job_is_over(job)) job_end(job, state, text);
     mem_free(text);
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
@@ -362,6 +405,7 @@ void migration_load_begins(void) {
             log_warning("Slot migration %s finished. State: failed, Message: A new RDB is being loaded", job_text(job));
         } else {
             job_end(job, JOB_FAILED, "A new RDB is being loaded");
+            job_detach(job); /* a job that job_end() keeps: the new data set has it, if it is still to be known */
         }
     }
     log_notice("Cleaning slot migration log in anticipation of a load operation.");

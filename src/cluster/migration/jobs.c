@@ -69,7 +69,8 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     job->created_s = job->updated_s = job->acked_s = clock_ms() / 1000;
     job->heard_ms = job->sent_ms = monotonic_ms();
     job->message = mem_strndup("", 0);
-    job->stream_db = job->committed_at = -1;
+    job->stream_db = -1;
+    job->committed_at = job->asked_at = -1;
     job->failing_as = JOB_FAILED;
     list_prepend(&jobs, &job->link);
     jobs_active++;
@@ -195,8 +196,12 @@ void job_finished(struct job *job, enum job_state state, const char *message) {
 void job_end(struct job *job, enum job_state state, const char *message) {
     enum job_state before = job->state;
     job->failing = NULL;
+    if (granted_keeps(job, state)) return;
     job_detach(job);
-    if (job->is_import) import_end(job, state, message);
+    if (job->is_import)
+        import_end(job, state, message);
+    else
+        granted_end(job, state, message);
     if (!job_is_over(job)) jobs_active--;
     if (job->cancelled)
         job->state = JOB_CANCELLED; /* as it was shown all the time */
@@ -311,7 +316,7 @@ static void flushed(struct db *db, size_t keys) {
     if (server_is_loading()) return;
     list_each(&jobs, link) {
         struct job *job = job_of(link);
-        if (!job_is_over(job)) job_fail_later(job, "Data was flushed");
+        if (!job_is_over(job) && (job->is_import || !job->is_tracked)) job_fail_later(job, "Data was flushed");
     }
 }
 static struct store_listener store_listener = {.hooks = {.flushed = flushed}};

@@ -49,6 +49,8 @@ struct job {
     int64_t created_s, updated_s, acked_s;
     int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
     char *message;
+    bool is_recorded;    /* an export: its grant is in the stream (granted.c) */
+    bool is_decided;     /* … and its outcome is known */
     const char *failing; /* the job is to fail with this message at the end of the turn; NULL: it is not */
     enum job_state failing_as;
     struct client *client;            /* of the link; NULL: none (any more) */
@@ -59,6 +61,7 @@ struct job {
     /* With synchronous replication. The target: the stream up to here is to be committed before the request; -1: not
      * known yet. */
     int64_t committed_at;
+    int64_t asked_at;   /* the target: the stream when the outcome of a failed job was first asked for; -1: it was not */
     int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */
@@ -129,6 +132,15 @@ void snapshot_step(void);                                   /* reads on when the
 void export_snapshot_done(struct job *job, bool good);      /* snapshot.c calls it */
 size_t job_output(const struct job *job);                   /* bytes that wait for the peer */
 
+/* granted.c */
+bool granted_is_asked(const struct job *job); /* the target answers the question for the outcome */
+void granted_record(struct job *job);         /* writes the grant into the stream */
+void granted_track(struct slice name, const struct node_id *target, const uint16_t (*ranges)[2], size_t count);
+void granted_step(struct job *job);
+/* job_end() asks. True: the job does not end before its outcome is known. */
+bool granted_keeps(struct job *job, enum job_state state);
+void granted_end(const struct job *job, enum job_state state, const char *message);
+
 /* chunk.c */
 /* SYNCSLOTS CHUNK job bytes, from the source, the primary or a file. */
 void chunk_run(struct call *call, struct job *job);
@@ -141,6 +153,8 @@ void import_establish(struct call *call, const struct cluster_node *source, stru
 void import_track(struct slice name, const uint16_t (*ranges)[2], size_t count);
 void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message);
 void import_message(struct call *call, struct job *job, struct slice subcommand);
+/* SYNCSLOTS OUTCOME: replies. */
+void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots);
 void import_tick(struct job *job);
 void import_step(struct job *job);
 void import_end(struct job *job, enum job_state state, const char *message);

@@ -51,6 +51,7 @@
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
  *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
+ *     outcome.h   what happens to granted slots when a server dies: the decisions; granted.c: the source's shard
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
  *     commands.c  the subcommands of CLUSTER and DEBUG
@@ -80,7 +81,13 @@ bool migration_exports(unsigned slot);
 /* The node has been allowed to take this slot. */
 bool migration_granted(unsigned slot, const struct cluster_node *node);
 
+/* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
+bool migration_leaves(unsigned slot);
+void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
+
 /* struct cluster_hooks */
+size_t migration_write_aux(struct rdb_aux *field); /* at most one */
+void migration_read_aux(struct slice name, struct slice value);
 size_t migration_imports_list(const struct rdb_slot_import **list);
 void migration_read_import(const struct rdb_slot_import *import);
 void migration_load_begins(void);

@@ -95,6 +95,9 @@ struct cluster_effects {
     /* Whether this node has let `node` take its slot, whatever the epochs are; NULL: never. */
     bool (*slot_granted)(void *context, unsigned slot, const struct cluster_node *node);
     bool (*slot_arrives)(void *context, unsigned slot); /* its keys are being moved here; NULL: never */
+    /* This shard has let another one take the slot, and does not know whether it did: a new primary of this shard must
+     * not claim it; NULL: never. */
+    bool (*slot_leaves)(void *context, unsigned slot);
     /* The bus. dial() connects to link->node; it does not fail at once. send() queues or drops, and does not fail. */
     void (*dial)(void *context, struct cluster_link *link);
     void (*close)(void *context, struct cluster_link *link);
@@ -232,6 +235,8 @@ void cluster_set_slot_stable(struct cluster *cluster, unsigned slot, int64_t now
 const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const struct node_id *owner, int64_t now_ms);
 /* The slots of a finished import: this primary takes them with a new epoch. */
 void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
+/* This primary claims these slots of its own no more: nobody serves them. */
+void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
 /* After loading: claims unassigned slots that have keys, and deletes the keys of slots that others serve. */
 void cluster_check_data(struct cluster *cluster, int64_t now_ms);
 

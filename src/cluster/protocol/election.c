@@ -188,7 +188,7 @@ void take_over_primary(struct cluster *cluster) {
                SHARD_TEXT(myself), NODE_TEXT(old));
     node_set_role_primary(cluster, myself);
     for (unsigned slot = 0; slot < HASH_SLOTS && old->slot_count > 0; slot++)
-        if (cluster->slots.owner[slot] == old) slot_assign(cluster, slot, myself);
+        if (cluster->slots.owner[slot] == old) slot_assign(cluster, slot, slot_leaves(cluster, slot) ? NULL : myself);
     cluster->effects->lead(cluster->context, true);
     changed_self(cluster);
     state_update(cluster);
@@ -202,7 +202,7 @@ static enum cluster_mandate mandate(struct cluster *cluster) {
     return cluster->effects->mandate ? cluster->effects->mandate(cluster->context) : MANDATE_NOT_NEEDED;
 }
 
-static bool is_without_mandate(struct cluster *cluster) {
+bool election_is_without_mandate(struct cluster *cluster) {
     enum cluster_mandate held = mandate(cluster);
     return held == MANDATE_NONE || held == MANDATE_ASKED;
 }
@@ -239,11 +239,11 @@ void election_handle(struct cluster *cluster) {
     } else if (!election->sent && !manual) {
         refresh_ranks(cluster);
     }
-    if (!election->sent && election->start_ms <= cluster->now_ms && is_without_mandate(cluster)) {
+    if (!election->sent && election->start_ms <= cluster->now_ms && election_is_without_mandate(cluster)) {
         election->start_ms = cluster->now_ms; /* does not expire meanwhile */
         log_wait(cluster, WAIT_SHARD);
         cluster->effects->stand(cluster->context, manual);
-        if (is_without_mandate(cluster)) return;
+        if (election_is_without_mandate(cluster)) return;
     }
     age = cluster->now_ms - election->start_ms;
     if (age < 0) {

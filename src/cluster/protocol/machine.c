@@ -82,7 +82,7 @@ static void announce(struct cluster *cluster) {
     myself->client_tls_port = settings->client_tls_port;
     myself->rdma_port = settings->rdma_port;
     myself->client_rdma_port = settings->client_rdma_port;
-    myself->features = OWN_FEATURE_BRIEF | OWN_FEATURE_SLOT_CHUNKS;
+    myself->features = OWN_FEATURE_BRIEF | OWN_FEATURE_SLOT_CHUNKS | OWN_FEATURE_SLOT_OUTCOME;
     if (settings->fast_failover) myself->features |= OWN_FEATURE_FAST_FAILOVER;
     unsigned flags = myself->flags & ~(unsigned)NODE_NOFAILOVER;
     if (settings->replica_no_failover) flags |= NODE_NOFAILOVER;

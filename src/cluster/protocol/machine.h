@@ -106,6 +106,7 @@ void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *nod
 void fast_failover_link_connected(struct cluster_node *node);
 
 /* election.c */
+bool election_is_without_mandate(struct cluster *cluster); /* its shard has to elect it, and has not */
 void election_handle(struct cluster *cluster);
 void election_reset(struct cluster *cluster);
 void election_receive_request(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
@@ -126,6 +127,7 @@ void node_set_role_primary(struct cluster *cluster, struct cluster_node *node);
 void follow_node(struct cluster *cluster, struct cluster_node *primary);
 void move_to_new_shard(struct cluster *cluster); /* myself */
 void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard);
+bool slot_leaves(const struct cluster *cluster, unsigned slot); /* struct cluster_effects */
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
 void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);
 uint64_t max_config_epoch(const struct cluster *cluster);

@@ -13,6 +13,7 @@ enum own_feature {
     OWN_FEATURE_FAST_FAILOVER = 1, /* confirms that a node refuses connections: fast_failover.c */
     OWN_FEATURE_BRIEF = 2,         /* reads brief headers: repeat.c */
     OWN_FEATURE_SLOT_CHUNKS = 4,   /* knows SYNCSLOTS CHUNK: cluster/migration */
+    OWN_FEATURE_SLOT_OUTCOME = 8,  /* knows SYNCSLOTS OUTCOME: cluster/migration/outcome.h */
 };
 struct own_fields {
     uint32_t features;

@@ -153,6 +153,15 @@ void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots
     todo(cluster, TODO_BROADCAST);
 }
 
+void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot) && cluster_serves(cluster, slot)) slot_assign(cluster, slot, NULL);
+    state_update(cluster);
+    save(cluster, true);
+    todo(cluster, TODO_BROADCAST);
+}
+
 bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
     bool bumped = bump_epoch_without_consensus(cluster);
@@ -218,7 +227,7 @@ void cluster_check_data(struct cluster *cluster, int64_t now_ms) {
                        "I have keys for slot %u, but the slot is assigned to another node. Deleting keys in the slot.",
                        slot);
             cluster->effects->delete_keys(cluster->context, slot);
-        } else {
+        } else if (!slot_leaves(cluster, slot)) {
             say_notice(cluster, "I have keys for unassigned slot %u. Taking responsibility for it.", slot);
             slot_assign(cluster, slot, cluster->myself);
         }

@@ -30,6 +30,10 @@ void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *ow
     cluster->effects->slot_moved(cluster->context, slot, old, owner);
 }
 
+bool slot_leaves(const struct cluster *cluster, unsigned slot) {
+    return cluster->effects->slot_leaves && cluster->effects->slot_leaves(cluster->context, slot);
+}
+
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node) {
     unsigned count = 0;
     for (unsigned slot = 0; slot < HASH_SLOTS && node->slot_count > 0; slot++) {
@@ -361,7 +365,7 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
         unsigned moved = 0;
         for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
             if (cluster->slots.owner[slot] != sender) continue;
-            slot_assign(cluster, slot, primary);
+            slot_assign(cluster, slot, primary == cluster->myself && slot_leaves(cluster, slot) ? NULL : primary);
             moved++;
         }
         if (moved)
@@ -410,6 +414,17 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
     return true;
 }
 
+/* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
+ * shard. So the old primary keeps slots, although it is replaced. */
+static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
+    const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
+    if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
+    if (old == myself && election_is_without_mandate(cluster)) return true;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (cluster->slots.owner[slot] == old && !slot_leaves(cluster, slot)) return false;
+    return old->slot_count > 0;
+}
+
 /* The epoch is the only thing that decides between two claims: it must be unique. */
 static void solve_collision(struct cluster *cluster, const struct cluster_node *sender, uint64_t epoch) {
     struct cluster_node *myself = cluster->myself;
@@ -445,6 +460,12 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
             if (sender->link && sender->link->connected) send_update(cluster, sender->link, owner);
             break;
         }
+    }
+    if (claimant == sender && is_successor(cluster, sender, header->config_epoch)) {
+        say_notice(cluster, "Node " NODE_FORMAT " has replaced the primary of shard %.40s. Following it",
+                   NODE_TEXT(sender), SHARD_TEXT(sender));
+        follow_node(cluster, sender);
+        return;
     }
     solve_collision(cluster, sender, header->config_epoch);
 }

@@ -228,6 +228,7 @@ static void effect_lead(void *context) {
     if (!repl_stream_has_backlog()) repl_stream_create_backlog();
     /* Nothing of the data is known to be committed before an entry of this term is. */
     mark_all_again();
+    if (sync_host) sync_host->leads();
 }
 
 static void effect_elected(void *context) {

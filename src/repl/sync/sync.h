@@ -67,6 +67,7 @@ bool sync_stands(void); /* it is a candidate, or a primary that does not lead */
 struct sync_host {
     bool (*owns)(void);    /* this server is the primary of its shard for the cluster */
     void (*elected)(void); /* its shard has elected this replica */
+    void (*leads)(void);   /* it leads from now on, and serves as soon as this returns */
     /* Where other nodes reach this one; host "": not known. The host is valid until the next turn of the loop. */
     const char *(*address)(const char *node_id, int *port);
 };

@@ -175,7 +175,7 @@ void client_release(struct client *client);
 
 /* Holds the execution of writes or of all commands until `until_ms`, or until clients_unpause() with the same reason. A
  * second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
-enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
+enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_DATA /* reads, too */, PAUSE_ALL };
 enum pause_reason {
     PAUSE_COMMAND /* CLIENT PAUSE */,
     PAUSE_SHUTDOWN,

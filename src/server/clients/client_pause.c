@@ -22,8 +22,9 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
     if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
     /* Two nodes may migrate slots to each other: one pause must not hold back what ends the other. */
     if (client->flags & CLIENT_MIGRATION && pauses[PAUSE_FAILOVER].kind == PAUSE_NONE) return FILTER_PASS;
-    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command, argv) & (CMD_WRITE | CMD_MAY_REPLICATE)))
-        return FILTER_PASS;
+    static const uint32_t held[] = {[PAUSE_WRITE] = CMD_WRITE | CMD_MAY_REPLICATE,
+                                    [PAUSE_DATA] = CMD_WRITE | CMD_MAY_REPLICATE | CMD_READONLY | CMD_RUNS_SCRIPT};
+    if (pause_kind != PAUSE_ALL && !(dispatch_flags(client, command, argv) & held[pause_kind])) return FILTER_PASS;
     client_postpone(client);
     return FILTER_HOLD;
 }

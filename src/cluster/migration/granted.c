@@ -1,0 +1,369 @@
+/* granted.c: the source's shard with a job whose grant is in its stream (outcome.h): the grant itself, jobs that are
+ * tracked, and the question to the target's shard.
+ *
+ *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id SLOTSRANGE a b …
+ *                                           CLUSTER SYNCSLOTS FINISH STATE state NAME job MESSAGE text
+ *     in RDB files                          AUX cluster-slot-grants: "job id a b …," for each job
+ *     leader of the source's shard -> leader of the target's shard, on a connection of its own
+ *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job SLOTSRANGE a b …
+ *                                           +TAKEN or +REFUSED; an error: not decided yet */
+#include "cluster/effects.h"
+#include "cluster/migration/jobs.h"
+#include "cluster/migration/outcome.h"
+#include "cluster/protocol/own_fields.h"
+#include "lib/system/clock.h"
+#include "lib/system/log.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/replica.h"
+#include "repl/sync/sync.h"
+#include "resp/request.h"
+#include "server/clients/listeners.h"
+#include "server/command/propagate.h"
+#include "server/config/tls_options.h"
+#include "server/role.h"
+#include "server/server.h"
+#include <string.h>
+
+enum { ASK_INTERVAL_MS = 200, ANSWER_TIMEOUT_MS = 2000, LINE_MAX_BYTES = 1024, LINK_SILENCE_MS = 2000 };
+
+static const char aux_name[] = "cluster-slot-grants";
+
+bool granted_is_asked(const struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    return sync_on && target && target->features & OWN_FEATURE_SLOT_OUTCOME;
+}
+
+/* --- The stream --- */
+
+static void write_ranges(struct output *out, const struct job *job) {
+    char number[NUMBER_TEXT_MAX];
+    for (size_t i = 0; i < job->count; i++)
+        for (int j = 0; j < 2; j++)
+            request_write_argument(out, (struct slice){number, format_int64(number, job->ranges[i][j])});
+}
+
+static void propagate_alone(int argc, const struct slice *argv) {
+    enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
+    propagate_begin();
+    propagate(0, argc, argv, NULL);
+    propagate_end();
+    propagation_set_origin(before);
+}
+
+void granted_record(struct job *job) {
+    int argc = 0;
+    struct slice *argv = mem_alloc((8 + 2 * job->count) * sizeof(*argv));
+    char(*numbers)[NUMBER_TEXT_MAX] = mem_alloc(2 * job->count * sizeof(*numbers));
+    const struct slice head[] = {SLICE("CLUSTER"),
+                                 SLICE("SYNCSLOTS"),
+                                 SLICE("GRANT"),
+                                 SLICE("NAME"),
+                                 {job->name, JOB_NAME_LEN},
+                                 SLICE("TARGET"),
+                                 {job->target.text, NODE_ID_LEN},
+                                 SLICE("SLOTSRANGE")};
+    for (; argc < 8; argc++) argv[argc] = head[argc];
+    for (size_t i = 0; i < 2 * job->count; i++)
+        argv[argc++] = (struct slice){numbers[i], format_int64(numbers[i], job->ranges[i / 2][i % 2])};
+    propagate_alone(argc, argv);
+    mem_free(argv);
+    mem_free(numbers);
+    job->is_recorded = true;
+    job->committed_at = role->position.offset;
+}
+
+static void propagate_finish(const struct job *job, bool success, const char *message) {
+    const struct slice argv[] = {SLICE("CLUSTER"),
+                                 SLICE("SYNCSLOTS"),
+                                 SLICE("FINISH"),
+                                 SLICE("STATE"),
+                                 success ? SLICE("SUCCESS") : SLICE("FAILED"),
+                                 SLICE("NAME"),
+                                 {job->name, JOB_NAME_LEN},
+                                 SLICE("MESSAGE"),
+                                 slice_of(message)};
+    propagate_alone(9, argv);
+}
+
+/* --- Jobs that are tracked --- */
+
+void granted_track(struct slice name, const struct node_id *target, const uint16_t (*ranges)[2], size_t count) {
+    struct job *known = job_find(name);
+    if (known && !job_is_over(known)) return;
+    struct job *job = job_new(false, name, ranges, count, JOB_EXPORT_GRANTED);
+    job->is_tracked = job->is_recorded = true;
+    job->target = *target;
+    log_notice("Slot migration %s was granted. Its outcome is not known", job_text(job));
+}
+
+/* Another server decides, or this one as a successor of itself. */
+static void become_tracked(struct job *job) {
+    job_detach(job);
+    export_end(job, job->state);
+    job->is_tracked = true;
+    job->committed_at = -1;
+    job->failing = NULL;
+    if (job->state != JOB_EXPORT_GRANTED) job_set_state(job, JOB_EXPORT_GRANTED);
+    log_notice("Slot migration %s was granted. Its outcome is not known", job_text(job));
+}
+
+bool granted_keeps(struct job *job, enum job_state state) {
+    if (job->is_import || !job->is_recorded || state == JOB_SUCCESS || job->is_decided) return false;
+    if (job->state != JOB_EXPORT_GRANTED && !role_is_replica() && !sync_stands()) return false; /* not said yet */
+    if (!job->is_tracked) become_tracked(job);
+    return true;
+}
+
+void granted_end(const struct job *job, enum job_state state, const char *message) {
+    if (job->is_recorded && !role_is_replica() && !server_is_loading())
+        propagate_finish(job, state == JOB_SUCCESS, message);
+}
+
+bool migration_leaves(unsigned slot) {
+    list_each(&jobs, link) {
+        const struct job *job = job_of(link);
+        if (job->is_recorded && !job_is_over(job) && slot_bitmap_has(&job->slots, slot)) return true;
+    }
+    return false;
+}
+
+/* --- The decisions --- */
+
+static void facts_of(struct job *job, struct grant_facts *facts) {
+    const struct cluster_node *myself = this_cluster->myself;
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    *facts = (struct grant_facts){.primary = node_is_primary(myself) && !role_is_replica(),
+                                  .leads = !sync_stands() && !server_is_loading(),
+                                  .certain = sync_leads_for_certain(),
+                                  .tracked = job->is_tracked,
+                                  .moved = true};
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(&job->slots, slot)) continue;
+        const struct cluster_node *owner = this_cluster->slots.owner[slot];
+        facts->owns |= owner == myself;
+        facts->moved &= owner && owner != myself && !nodes_share_shard(owner, myself) &&
+                        !slot_bitmap_has(&this_cluster->slots.unclaimed, slot);
+    }
+    if (facts->primary && facts->leads && job->committed_at < 0) job->committed_at = role->position.offset;
+    facts->committed = job->committed_at >= 0 && sync_has_committed(job->committed_at);
+    facts->linked =
+        job->client && clock_ms() - job->updated_s * 1000 < LINK_SILENCE_MS && target && !node_failed(target);
+    if (!facts->linked && !job->unknown_ms) job->unknown_ms = clock_ms();
+    facts->alone_ms = facts->linked ? 0 : clock_ms() - job->unknown_ms;
+}
+
+static bool owns_any(const struct job *job) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot) && cluster_serves(this_cluster, slot)) return true;
+    return false;
+}
+
+static void release_slots(const struct job *job) {
+    struct slot_bitmap owned = {0};
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot) && cluster_serves(this_cluster, slot)) slot_bitmap_set(&owned, slot);
+    log_notice("Slot migration %s: the slots are not served until its outcome is known", job_text(job));
+    cluster_give_up_slots(this_cluster, &owned, cluster_now());
+}
+
+static void done(struct job *job) {
+    log_notice("Slot migration %s slots are now owned by target node.", job_text(job));
+    for (unsigned slot = 0; job->is_tracked && slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(&job->slots, slot)) effects_drop_slot(slot);
+    job_end(job, JOB_SUCCESS, "");
+}
+
+static void take_back(struct job *job) {
+    struct grant_facts facts;
+    facts_of(job, &facts);
+    if (!grant_takes_back(&facts)) return; /* it is asked again */
+    job->is_decided = true;
+    /* The epoch is above that of any claim that may still come. */
+    cluster_take_slots(this_cluster, &job->slots, cluster_now());
+    job_end(job, JOB_FAILED, "The target did not take the slots");
+}
+
+/* --- The question --- */
+
+static void hang_up(struct job *job) {
+    if (job->conn) conn_close(job->conn);
+    job->conn = NULL;
+}
+
+static void ask_connected(struct connection *conn) {
+    struct job *job = conn->owner;
+    struct output *out = &conn->out;
+    replica_send_auth(conn);
+    request_write_count(out, 8 + 2 * job->count);
+    request_write_argument(out, SLICE("CLUSTER"));
+    request_write_argument(out, SLICE("SYNCSLOTS"));
+    request_write_argument(out, SLICE("OUTCOME"));
+    request_write_argument(out, SLICE("SOURCE"));
+    request_write_argument(out, slice_make(this_cluster->myself->id.text, NODE_ID_LEN));
+    request_write_argument(out, SLICE("NAME"));
+    request_write_argument(out, slice_make(job->name, JOB_NAME_LEN));
+    request_write_argument(out, SLICE("SLOTSRANGE"));
+    write_ranges(out, job);
+    conn_flush(conn);
+}
+
+static void got_answer(struct job *job, struct slice line) {
+    static struct log_limit limit = {.interval_us = 10 * 1000 * 1000};
+    hang_up(job);
+    if (job_is_over(job) || slice_equal(line, SLICE("+TAKEN"))) return; /* the bus brings the claim */
+    if (slice_equal(line, SLICE("+REFUSED")))
+        take_back(job);
+    else
+        log_limited(&limit, LOG_LEVEL_NOTICE, "Slot migration %s: the target's shard has not decided: %.*s",
+                    job_text(job), (int)(line.len > 200 ? 200 : line.len), line.data);
+}
+
+static void ask_readable(struct connection *conn) {
+    struct job *job = conn->owner;
+    while (job->conn == conn) {
+        struct slice in = conn_peek(conn);
+        const char *end = in.len ? memchr(in.data, '\n', in.len) : NULL;
+        if (!end) {
+            if (in.len > LINE_MAX_BYTES) hang_up(job);
+            return;
+        }
+        size_t len = (size_t)(end - in.data);
+        char *line = mem_strndup(in.data, len && end[-1] == '\r' ? len - 1 : len);
+        conn_consume(conn, len + 1);
+        if (strcmp(line, "+OK") != 0) got_answer(job, slice_of(line)); /* else AUTH */
+        mem_free(line);
+    }
+}
+
+static void ask_closed(struct connection *conn) {
+    hang_up(conn->owner);
+}
+
+static const struct connection_events ask_events = {
+    .connected = ask_connected, .readable = ask_readable, .closed = ask_closed};
+
+/* The node that decides for the target's shard; NULL: none is known. */
+static const struct cluster_node *leader_of_target(const struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    if (!target || (node_is_primary(target) && !node_failed(target))) return target;
+    for (size_t i = 0; i < this_cluster->nodes.count; i++) {
+        const struct cluster_node *node = this_cluster->nodes.list[i];
+        if (node != target && node_is_primary(node) && !node_failed(node) && nodes_share_shard(node, target))
+            return node;
+    }
+    return NULL;
+}
+
+static void ask(struct job *job) {
+    int64_t now = (int64_t)(clock_mono() / 1000);
+    const struct cluster_node *node = leader_of_target(job);
+    if (job->conn && now - job->sent_ms > ANSWER_TIMEOUT_MS) hang_up(job);
+    if (job->conn || now - job->sent_ms < ASK_INTERVAL_MS || !node) return;
+    int port = tls_for_replication() ? node->tls_port : node->port;
+    if (!node->address[0] || !port) return;
+    if (job->client) job_detach(job); /* a grant that is still on its way does not count any more */
+    job->sent_ms = now;
+    struct connect_options options = {.host = node->address,
+                                      .port = port,
+                                      .source_host = outgoing_source(),
+                                      .source_optional = true,
+                                      .timeout_ms = ANSWER_TIMEOUT_MS,
+                                      .events = &ask_events,
+                                      .owner = job};
+    job->conn = conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
+}
+
+void granted_step(struct job *job) {
+    struct grant_facts facts;
+    if (server_is_loading()) return;
+    if (!nodes_find(&this_cluster->nodes, &job->target) && !job->is_decided) {
+        /* An operator has forgotten the target. */
+        facts_of(job, &facts);
+        if (facts.leads) take_back(job);
+        return;
+    }
+    facts_of(job, &facts);
+    switch (grant_decide(&facts)) {
+    case GRANT_WAIT: break;
+    case GRANT_TRACK: become_tracked(job); break;
+    case GRANT_RELEASE: release_slots(job); break;
+    case GRANT_ASK: ask(job); break;
+    case GRANT_DONE: done(job); break;
+    }
+}
+
+void migration_leads(void) {
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (!job->is_recorded || job_is_over(job)) continue;
+        job->committed_at = -1; /* nothing is known to be committed in this term */
+        if (job->is_tracked && owns_any(job)) release_slots(job);
+    }
+}
+
+/* --- RDB files --- */
+
+size_t migration_write_aux(struct rdb_aux *field) {
+    static struct memory_output text;
+    bool any = false;
+    if (!text.out.ops) memory_output_init(&text);
+    memory_output_clear(&text);
+    list_each(&jobs, link) {
+        const struct job *job = job_of(link);
+        char number[NUMBER_TEXT_MAX];
+        if (!job->is_recorded || job_is_over(job)) continue;
+        any = true;
+        output_write(&text.out, slice_make(job->name, JOB_NAME_LEN));
+        output_write(&text.out, SLICE(" "));
+        output_write(&text.out, slice_make(job->target.text, NODE_ID_LEN));
+        for (size_t i = 0; i < 2 * job->count; i++) {
+            output_write(&text.out, SLICE(" "));
+            output_write(&text.out, (struct slice){number, format_int64(number, job->ranges[i / 2][i % 2])});
+        }
+        output_write(&text.out, SLICE(","));
+    }
+    if (!any) return 0;
+    *field = (struct rdb_aux){slice_of(aux_name), memory_output_slice(&text)};
+    return 1;
+}
+
+/* The ranges of an entry. False: they are damaged. */
+static bool read_ranges(struct slice text, uint16_t (*ranges)[2], size_t *count) {
+    size_t numbers = 0;
+    while (text.len) {
+        const char *space = memchr(text.data, ' ', text.len);
+        size_t len = space ? (size_t)(space - text.data) : text.len;
+        int64_t slot;
+        if (!parse_int64((struct slice){text.data, len}, &slot) || slot < 0 || slot >= HASH_SLOTS ||
+            numbers == 2 * HASH_SLOTS)
+            return false;
+        ranges[numbers / 2][numbers % 2] = (uint16_t)slot;
+        if (numbers % 2 && ranges[numbers / 2][0] > slot) return false;
+        numbers++;
+        if (!space) break;
+        text = (struct slice){space + 1, text.len - len - 1};
+    }
+    *count = numbers / 2;
+    return numbers && numbers % 2 == 0;
+}
+
+void migration_read_aux(struct slice name, struct slice value) {
+    static uint16_t ranges[HASH_SLOTS][2];
+    enum { HEAD = JOB_NAME_LEN + 1 + NODE_ID_LEN + 1 };
+    const char *at = value.data, *end = at + value.len;
+    if (!slice_is(name, aux_name)) return;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        size_t count;
+        struct node_id target;
+        if (!comma) return;
+        size_t len = (size_t)(comma - at);
+        if (len > HEAD && read_ranges((struct slice){at + HEAD, len - HEAD}, ranges, &count)) {
+            memcpy(target.text, at + JOB_NAME_LEN + 1, NODE_ID_LEN);
+            if (node_id_valid(&target))
+                granted_track(slice_make(at, JOB_NAME_LEN), &target, (const uint16_t(*)[2])ranges, count);
+        }
+        at = comma + 1;
+    }
+}

@@ -1,0 +1,67 @@
+/* outcome.h: who has the slots of a migration whose source or target died after the grant: the decisions, without
+ * connections, clocks or data. With synchronous replication on both sides (migration.h).
+ *
+ * The source writes the grant into its stream, and grants when that is committed. From then on the target's shard
+ * decides, by its own stream: the job finished there with success, or without. Each leader of the source's shard knows
+ * the grant, serves the slots no more, and asks the leader of the target's shard until it knows the outcome:
+ *
+ *     taken      the target claims the slots on the cluster bus. The source's shard forgets the job
+ *     refused    the target's shard has committed that the job has failed. It will never take the slots for this job,
+ * so the source's shard takes them back, with a new epoch
+ *
+ * A question about a job that waits for its grant is the grant: only who has granted asks. The keys are complete there,
+ * because the target requests the grant after its shard has committed them.
+ *
+ * Why there are never two owners that serve: the slots are served by the source's shard before a grant is committed and
+ * after a refusal is, and by the target's shard after it took them, which excludes the refusal. */
+#ifndef CLUSTER_MIGRATION_OUTCOME_H
+#define CLUSTER_MIGRATION_OUTCOME_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* --- The source's shard: a job whose grant is in the stream of this server --- */
+
+struct grant_facts {
+    bool primary;     /* for the cluster */
+    bool leads;       /* its shard */
+    bool certain;     /* leads it at this moment */
+    bool committed;   /* the grant, in this server's own term */
+    bool tracked;     /* another server, or this one before a restart, has granted: the slots are not to be served */
+    bool linked;      /* the link to the target is up, and nothing speaks against the target */
+    bool owns;        /* any of the slots */
+    bool moved;       /* all slots have owners in other shards */
+    int64_t alone_ms; /* how long the link has been down */
+};
+enum grant_step {
+    GRANT_WAIT,
+    GRANT_TRACK,   /* another server decides now: become tracked */
+    GRANT_RELEASE, /* give up the slots: nobody serves them */
+    GRANT_ASK,
+    GRANT_DONE /* the target has the slots */
+};
+enum { GRANT_PATIENCE_MS = 500 /* a target that has taken the slots closes the link, and says so on the bus */ };
+enum grant_step grant_decide(const struct grant_facts *facts);
+/* A refusal has come. */
+bool grant_takes_back(const struct grant_facts *facts);
+
+/* --- The target's shard: asked about a job --- */
+
+enum outcome_job {
+    OUTCOME_JOB_UNKNOWN, /* it has ended, and is forgotten */
+    OUTCOME_JOB_EARLY,   /* it has not requested the grant */
+    OUTCOME_JOB_WAITS,   /* for the grant; or it is tracked */
+    OUTCOME_JOB_SUCCESS,
+    OUTCOME_JOB_FAILED
+};
+struct outcome_facts {
+    enum outcome_job job;
+    bool certain;     /* leads its shard at this moment, and is the primary for the cluster */
+    bool committed;   /* the end of the job */
+    bool held;        /* DEBUG SLOTMIGRATION PREVENT-FAILOVER */
+    bool owns;        /* all of the slots */
+    bool with_source; /* any slot has no owner, or one in the shard that asks */
+    bool keys;        /* there are any in the slots */
+};
+enum outcome_answer { OUTCOME_LATER, OUTCOME_TAKE /* now; then it is taken */, OUTCOME_TAKEN, OUTCOME_REFUSED };
+enum outcome_answer outcome_decide(const struct outcome_facts *facts);
+#endif
