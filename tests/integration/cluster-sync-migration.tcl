@@ -1,0 +1,125 @@
+# Slots that were granted to another shard when a server dies, with synchronous replication: nobody serves them until it
+# is known who has them, and no acknowledged write is lost. seconds: 60
+
+set sync_migration_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5
+    cluster-require-full-coverage no appendonly yes appendfsync everysec}
+set moving_slot 100
+set moving_keys 50
+
+proc sync_of {i name} {
+    if {[catch {n $i info replication} text] || ![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
+    return $value
+}
+proc leader_of_shard {nodes} {
+    foreach i $nodes {
+        if {![catch {is_primary $i} primary] && $primary && [sync_of $i sync_writable] eq 1} {return $i}
+    }
+    return -1
+}
+proc wait_shard_ready {nodes} {
+    wait_for_condition 30000 {
+        [set leader [leader_of_shard $nodes]] >= 0 && [sync_of $leader sync_in_sync_replicas] == [llength $nodes] - 1 &&
+        [sync_of $leader sync_set_changes] eq 0
+    }
+    return $leader
+}
+proc moving_key {k} {return [slot_tag $::moving_slot]:$k}
+# Writes all keys where the slot is; returns the owner.
+proc write_moving {value} {
+    for {set k 0} {$k < $::moving_keys} {incr k} {
+        wait_for_condition 20000 {
+            ![catch {n [slot_owner $::moving_slot] set [moving_key $k] $value:$k} reply] && $reply eq "OK"
+        }
+    }
+}
+# One shard alone serves the slot, and has all that was acknowledged.
+proc check_moving {value shards} {
+    wait_for_condition 30000 {
+        [llength [set owners [lmap i [nodes_running] {
+            if {[catch {n $i get [moving_key 0]} got] || $got ne "$value:0"} {continue}
+            set i
+        }]]] == 1
+    }
+    for {set k 0} {$k < $::moving_keys} {incr k} {
+        assert_equal $value:$k [n $owners get [moving_key $k]]
+    }
+    return $owners
+}
+# From the shard of `from` to that of `to`, up to the grant, which the target does not use.
+proc grant_moving {from to} {
+    n $to debug slotmigration prevent-failover 1
+    set from_here [node_log_size $from]
+    assert_equal OK [n $from cluster migrateslots slotsrange $::moving_slot $::moving_slot node [node_id $to]]
+    wait_for_node_log $from "failover-paused -> failover-granted" $from_here
+}
+
+start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
+    set shards {{0 3 6} {1 4 7} {2 5 8}}
+    foreach shard $shards {wait_shard_ready $shard}
+
+    test "the source dies after the grant: its successor does not serve the slot before the target's shard answers" \
+            -needs {ours 1} {
+        write_moving first
+        grant_moving 0 1
+        node_pause 4
+        node_pause 7
+        node_kill 0
+        wait_for_condition 30000 {[set new [leader_of_shard {3 6}]] >= 0}
+        assert [log_has "was granted. Its outcome is not known" 0 [node_level $new]]
+        wait_for_log "the target's shard has not decided" 0 20000 [node_level $new]
+        assert_match "*CLUSTERDOWN*" [n $new -typed get [moving_key 0]]
+        assert {![catch {n $new set [slot_tag 101] served} reply] && $reply eq "OK"}
+        node_resume 4
+        node_resume 7
+        set owner [check_moving first $shards]
+        assert_equal $new $owner ;# the target ended the job with its link
+        node_start 0
+        assert_equal $new [wait_shard_ready {0 3 6}]
+        n 1 debug slotmigration prevent-failover 0
+        write_moving second
+        check_moving second $shards
+    }
+
+    test "the target dies after the grant: its successor takes the slot, and the source lets it go" -needs {ours 1} {
+        set source [wait_shard_ready {0 3 6}]
+        wait_shard_ready {1 4 7}
+        grant_moving $source 1
+        node_kill 1
+        wait_for_condition 30000 {[set new [leader_of_shard {4 7}]] >= 0}
+        set owner [check_moving second $shards]
+        assert_equal $new $owner
+        wait_for_condition 10000 {[dict get [lindex [n $source cluster getslotmigrations] 0] state] eq "success"}
+        node_start 1
+        wait_shard_ready {1 4 7}
+        write_moving third
+        check_moving third $shards
+    }
+
+    test "the source restarts after the grant: it does not serve the slot before the target's shard answers" \
+            -needs {ours 1} {
+        set target [wait_shard_ready {0 3 6}]
+        set source [wait_shard_ready {1 4 7}]
+        grant_moving $source $target
+        node_restart $source KILL
+        n $target debug slotmigration prevent-failover 0
+        set owner [check_moving third $shards]
+        wait_shard_ready {1 4 7}
+        wait_shard_ready {0 3 6}
+        write_moving fourth
+        assert_equal $owner [check_moving fourth $shards]
+    }
+
+    test "source and target restart after the grant: one of them has the slot, with all keys" -needs {ours 1} {
+        set from [check_moving fourth $shards]
+        set to [expr {$from in {0 3 6} ? [wait_shard_ready {1 4 7}] : [wait_shard_ready {0 3 6}]}]
+        grant_moving $from $to
+        node_kill $from
+        node_kill $to
+        node_start $from
+        node_start $to
+        set owner [check_moving fourth $shards]
+        foreach shard $shards {wait_shard_ready $shard}
+        write_moving fifth
+        assert_equal $owner [check_moving fifth $shards]
+    }
+}
