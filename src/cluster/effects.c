@@ -250,7 +250,8 @@ static const char *address(const char *node_id, int *port) {
     *port = tls_for_replication() ? node->tls_port : node->port;
     return node->address;
 }
-static const struct sync_host shard_host = {.owns = owns, .elected = elected, .leads = migration_leads, .address = address};
+static const struct sync_host shard_host = {
+    .owns = owns, .elected = elected, .leads = migration_leads, .address = address};
 
 void effects_start(void) {
     starting = true;

@@ -364,10 +364,42 @@ def move_frozen(cluster, rng):
         cluster.thaw(victim)
 
 
+def granted(cluster, number):
+    jobs = cluster.try_call(number, "CLUSTER", "GETSLOTMIGRATIONS") or []
+    return bool(jobs) and jobs[0][jobs[0].index(b"state") + 1] == b"failover-granted"
+
+
+def move_granted(cluster, rng):
+    """Source, target or both fail when the slot is granted, and the target has not taken it."""
+    pair = begin_move(cluster, rng, TAGS)
+    if not pair:
+        return
+    source, target = pair
+    cluster.try_call(target, "DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", "1")
+    cluster.note(f"granted: {until(lambda: granted(cluster, source), 1)}")
+    killed, frozen = rng.choice([([source], []), ([target], []), ([source, target], []), ([source], [target]),
+                                 ([target], [source]), ([], [source]), ([], [target])])
+    for victim in frozen:
+        cluster.freeze(victim)
+    for victim in killed:
+        cluster.kill(victim)
+    if target not in killed + frozen:
+        time.sleep(rng.choice([0, 0.02, 0.5, 2.5]))
+        cluster.try_call(target, "DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", "0")
+    hold(rng)
+    for victim in killed:
+        cluster.start(victim)
+    hold(rng)
+    for victim in frozen:
+        cluster.thaw(victim)
+    cluster.try_call(target, "DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", "0")
+
+
 TAGS = ["a", "b", "c", "d", "e", "f"]
 FAULTS = {  # with their weights
     "kill-primary": (4, kill_primary), "kill-replica": (1, kill_replica), "freeze-primary": (4, freeze_primary),
     "freeze-replica": (1, freeze_replica), "cut-primary": (4, cut_primary), "cut-replica": (1, cut_replica),
     "failover": (4, failover), "failover-both": (2, failover_both), "failover-killed": (2, failover_killed),
     "move": (2, move), "move-killed": (3, move_killed), "move-frozen": (3, move_frozen),
+    "move-granted": (4, move_granted),
 }

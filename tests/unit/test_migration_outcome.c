@@ -10,12 +10,8 @@
 
 static const struct grant_facts successor = {
     .primary = true, .leads = true, .certain = true, .committed = true, .tracked = true};
-static const struct grant_facts source = {.primary = true,
-                                          .leads = true,
-                                          .certain = true,
-                                          .committed = true,
-                                          .owns = true,
-                                          .alone_ms = GRANT_PATIENCE_MS};
+static const struct grant_facts source = {
+    .primary = true, .leads = true, .certain = true, .committed = true, .owns = true, .alone_ms = GRANT_PATIENCE_MS};
 #define STEP(base, ...) grant_decide(&(struct grant_facts){FIELDS(base), __VA_ARGS__})
 #define FIELDS(base)                                                                                                   \
     .primary = base.primary, .leads = base.leads, .certain = base.certain, .committed = base.committed,                \

@@ -537,9 +537,9 @@ void export_step(struct job *job) {
     job_send(job, "FAILOVER-GRANTED");
 }
 
-/* With synchronous replication and a target that does not know SYNCSLOTS OUTCOME, the source goes on only when it is certain that the target did not take the slots (if it
- * did, check_owners() ends the job): it, or a successor of it, speaks on the bus long after the link broke, and does
- * not claim them. */
+/* With synchronous replication and a target that does not know SYNCSLOTS OUTCOME, the source goes on only when it is
+ * certain that the target did not take the slots (if it did, check_owners() ends the job): it, or a successor of it,
+ * speaks on the bus long after the link broke, and does not claim them. */
 static bool target_has_refused(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target), *speaker = NULL;
     int64_t now = cluster_now(), timeout = config_number("cluster-node-timeout");

@@ -271,8 +271,8 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
     struct job *job = job_find(name);
     const struct cluster_node *myself = this_cluster->myself, *asker = nodes_find(&this_cluster->nodes, source);
     struct outcome_facts facts = {.job = job_asked_about(job),
-                                  .certain = node_is_primary(myself) && !role_is_replica() &&
-                                             !server_is_loading() && sync_leads_for_certain(),
+                                  .certain = node_is_primary(myself) && !role_is_replica() && !server_is_loading() &&
+                                             sync_leads_for_certain(),
                                   .held = migration_settings.prevent_failover,
                                   .owns = true};
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {

@@ -61,7 +61,7 @@ struct job {
     /* With synchronous replication. The target: the stream up to here is to be committed before the request; -1: not
      * known yet. */
     int64_t committed_at;
-    int64_t asked_at;   /* the target: the stream when the outcome of a failed job was first asked for; -1: it was not */
+    int64_t asked_at; /* the target: the stream when the outcome of a failed job was first asked for; -1: it was not */
     int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */

@@ -156,7 +156,8 @@ static void clients_write(struct output *out) {
     line(out, "total_watched_keys:%zu", watch_keys());
     line(out, "total_blocking_keys:%zu", blocking_keys(false));
     line(out, "total_blocking_keys_on_nokey:%zu", blocking_keys(true));
-    static const char *const actions[] = {[PAUSE_NONE] = "none", [PAUSE_WRITE] = "write", [PAUSE_DATA] = "all", [PAUSE_ALL] = "all"};
+    static const char *const actions[] = {
+        [PAUSE_NONE] = "none", [PAUSE_WRITE] = "write", [PAUSE_DATA] = "all", [PAUSE_ALL] = "all"};
     line(out, "paused_reason:%s", clients_pause_reason());
     line(out, "paused_actions:%s", actions[clients_paused()]);
     line(out, "paused_timeout_milliseconds:%lld", (long long)clients_paused_ms());
