@@ -279,6 +279,17 @@ static struct cluster_node *bound_to(struct cluster *cluster) {
     return NULL;
 }
 
+/* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
+ * shard. So the old primary keeps slots, although it is replaced. */
+static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
+    const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
+    if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
+    if (old == myself && election_is_without_mandate(cluster)) return true;
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (cluster->slots.owner[slot] == old && !slot_leaves(cluster, slot)) return false;
+    return old->slot_count > 0;
+}
+
 static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
                           const struct slot_bitmap *slots) {
     struct cluster_node *myself = cluster->myself, *own_primary = cluster_shard_primary(cluster);
@@ -338,7 +349,8 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
                        "My last slot was migrated to node " NODE_FORMAT " in shard %.40s. I am now an empty primary.",
                        NODE_TEXT(sender), SHARD_TEXT(sender));
     }
-    if (any_dirty) delete_dirty(cluster, &dirty);
+    /* The keys of slots that a sibling takes are this shard's. */
+    if (any_dirty && !is_successor(cluster, sender, epoch)) delete_dirty(cluster, &dirty);
 }
 
 /* False: the message is older than what we know, and nothing in it counts: it was sent before the sender won the
@@ -412,17 +424,6 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
         changed_table(cluster);
     }
     return true;
-}
-
-/* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
- * shard. So the old primary keeps slots, although it is replaced. */
-static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
-    const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
-    if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
-    if (old == myself && election_is_without_mandate(cluster)) return true;
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (cluster->slots.owner[slot] == old && !slot_leaves(cluster, slot)) return false;
-    return old->slot_count > 0;
 }
 
 /* The epoch is the only thing that decides between two claims: it must be unique. */
