@@ -134,7 +134,8 @@ static void facts_of(struct job *job, struct grant_facts *facts) {
     const struct cluster_node *myself = this_cluster->myself;
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
     *facts = (struct grant_facts){.primary = node_is_primary(myself) && !role_is_replica(),
-                                  .leads = !sync_stands() && !server_is_loading(),
+                                  /* A server that has restarted has old data until it is elected. */
+                                  .leads = sync_on ? sync_leads() : !server_is_loading(),
                                   .certain = sync_leads_for_certain(),
                                   .tracked = job->is_tracked,
                                   .moved = true};
