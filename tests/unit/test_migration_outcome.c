@@ -8,64 +8,84 @@
 
 #include "cluster/migration/outcome.h"
 
-static const struct grant_facts successor = {
-    .primary = true, .leads = true, .certain = true, .committed = true, .tracked = true};
-static const struct grant_facts source = {
-    .primary = true, .leads = true, .certain = true, .committed = true, .owns = true, .alone_ms = GRANT_PATIENCE_MS};
-#define STEP(base, ...) grant_decide(&(struct grant_facts){FIELDS(base), __VA_ARGS__})
-#define FIELDS(base)                                                                                                   \
-    .primary = base.primary, .leads = base.leads, .certain = base.certain, .committed = base.committed,                \
-    .tracked = base.tracked, .owns = base.owns, .alone_ms = base.alone_ms
-
-#pragma GCC diagnostic ignored "-Woverride-init"
+enum {
+    PRIMARY = 1,
+    LEADS = 2,
+    CERTAIN = 4,
+    COMMITTED = 8,
+    TRACKED = 16,
+    LINKED = 32,
+    OWNS = 64,
+    MOVED = 128,
+    SUCCESSOR = PRIMARY | LEADS | CERTAIN | COMMITTED | TRACKED,
+    SOURCE = PRIMARY | LEADS | CERTAIN | COMMITTED | OWNS
+};
+static struct grant_facts facts_of(unsigned bits, int64_t alone_ms) {
+    return (struct grant_facts){.primary = bits & PRIMARY,
+                                .leads = bits & LEADS,
+                                .certain = bits & CERTAIN,
+                                .committed = bits & COMMITTED,
+                                .tracked = bits & TRACKED,
+                                .linked = bits & LINKED,
+                                .owns = bits & OWNS,
+                                .moved = bits & MOVED,
+                                .alone_ms = alone_ms};
+}
+static enum grant_step step_after(unsigned bits, int64_t alone_ms) {
+    struct grant_facts facts = facts_of(bits, alone_ms);
+    return grant_decide(&facts);
+}
+static enum grant_step step(unsigned bits) {
+    return step_after(bits, GRANT_PATIENCE_MS);
+}
+static bool takes_back(unsigned bits) {
+    struct grant_facts facts = facts_of(bits, 0);
+    return grant_takes_back(&facts);
+}
 
 static void a_successor_gives_the_slots_up_before_it_asks(void **state) {
-    assert_int_equal(STEP(successor, .owns = true), GRANT_RELEASE);
-    assert_int_equal(STEP(successor, .owns = true, .certain = false, .committed = false), GRANT_RELEASE);
-    assert_int_equal(STEP(successor, .owns = false), GRANT_ASK);
+    assert_int_equal(step(SUCCESSOR | OWNS), GRANT_RELEASE);
+    assert_int_equal(step(((SUCCESSOR | OWNS) & ~CERTAIN) & ~COMMITTED), GRANT_RELEASE);
+    assert_int_equal(step(SUCCESSOR), GRANT_ASK);
 }
 
 static void only_who_leads_for_certain_and_has_committed_the_grant_asks(void **state) {
-    assert_int_equal(STEP(successor, .certain = false), GRANT_WAIT);
-    assert_int_equal(STEP(successor, .committed = false), GRANT_WAIT);
-    assert_int_equal(STEP(successor, .leads = false), GRANT_WAIT);
-    assert_int_equal(STEP(successor, .primary = false), GRANT_WAIT);
-    assert_int_equal(STEP(source, .committed = false), GRANT_WAIT);
+    assert_int_equal(step(SUCCESSOR & ~CERTAIN), GRANT_WAIT);
+    assert_int_equal(step(SUCCESSOR & ~COMMITTED), GRANT_WAIT);
+    assert_int_equal(step(SUCCESSOR & ~LEADS), GRANT_WAIT);
+    assert_int_equal(step(SUCCESSOR & ~PRIMARY), GRANT_WAIT);
+    assert_int_equal(step(SOURCE & ~COMMITTED), GRANT_WAIT);
 }
 
 static void a_source_asks_when_its_link_has_been_down_for_a_while(void **state) {
-    assert_int_equal(STEP(source, .linked = true, .alone_ms = 0), GRANT_WAIT);
-    assert_int_equal(STEP(source, .alone_ms = GRANT_PATIENCE_MS - 1), GRANT_WAIT);
-    assert_int_equal(STEP(source, .alone_ms = GRANT_PATIENCE_MS), GRANT_ASK);
+    assert_int_equal(step_after(SOURCE | LINKED, 0), GRANT_WAIT);
+    assert_int_equal(step_after(SOURCE, GRANT_PATIENCE_MS - 1), GRANT_WAIT);
+    assert_int_equal(step(SOURCE), GRANT_ASK);
 }
 
 static void a_source_that_is_replaced_leaves_the_decision_to_its_successor(void **state) {
-    assert_int_equal(STEP(source, .primary = false), GRANT_TRACK);
-    assert_int_equal(STEP(source, .primary = false, .moved = true), GRANT_TRACK);
-    assert_int_equal(STEP(source, .leads = false), GRANT_WAIT);
+    assert_int_equal(step(SOURCE & ~PRIMARY), GRANT_TRACK);
+    assert_int_equal(step((SOURCE | MOVED) & ~PRIMARY), GRANT_TRACK);
+    assert_int_equal(step(SOURCE & ~LEADS), GRANT_WAIT);
 }
 
 static void slots_that_other_shards_claim_have_moved(void **state) {
-    assert_int_equal(STEP(source, .moved = true, .linked = true, .certain = false), GRANT_DONE);
-    assert_int_equal(STEP(successor, .moved = true), GRANT_DONE);
-    assert_int_equal(STEP(successor, .moved = true, .leads = false), GRANT_WAIT);
+    assert_int_equal(step((SOURCE | MOVED | LINKED) & ~CERTAIN), GRANT_DONE);
+    assert_int_equal(step(SUCCESSOR | MOVED), GRANT_DONE);
+    assert_int_equal(step((SUCCESSOR | MOVED) & ~LEADS), GRANT_WAIT);
 }
 
 static void a_refusal_counts_only_for_the_leader_while_nobody_claims_the_slots(void **state) {
-    struct grant_facts facts = successor;
-    assert_true(grant_takes_back(&facts));
-    facts.moved = true;
-    assert_false(grant_takes_back(&facts));
-    facts = successor;
-    facts.certain = false;
-    assert_false(grant_takes_back(&facts));
-    facts = successor;
-    facts.primary = false;
-    assert_false(grant_takes_back(&facts));
+    assert_true(takes_back(SUCCESSOR));
+    assert_true(takes_back(SOURCE));
+    assert_false(takes_back(SUCCESSOR | MOVED));
+    assert_false(takes_back(SUCCESSOR & ~CERTAIN));
+    assert_false(takes_back(SUCCESSOR & ~PRIMARY));
+    assert_false(takes_back(SUCCESSOR & ~COMMITTED));
 }
 
-#define ANSWER(kind, ...)                                                                                              \
-    outcome_decide(&(struct outcome_facts){.job = kind, .certain = true, .with_source = true, __VA_ARGS__})
+#define DECIDE(...)       outcome_decide(&(struct outcome_facts){__VA_ARGS__})
+#define ANSWER(kind, ...) DECIDE(.job = kind, .certain = true, .with_source = true, __VA_ARGS__)
 
 static void a_question_is_the_grant_for_a_job_that_waits(void **state) {
     assert_int_equal(ANSWER(OUTCOME_JOB_WAITS, .keys = true), OUTCOME_TAKE);
@@ -82,19 +102,19 @@ static void a_failure_is_told_when_it_is_committed(void **state) {
 static void a_success_that_nobody_heard_of_is_carried_out(void **state) {
     assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .owns = true), OUTCOME_TAKEN);
     assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .keys = true), OUTCOME_TAKE);
-    assert_int_equal(ANSWER(OUTCOME_JOB_SUCCESS, .with_source = false), OUTCOME_TAKEN); /* moved on */
+    assert_int_equal(DECIDE(.job = OUTCOME_JOB_SUCCESS, .certain = true), OUTCOME_TAKEN); /* moved on */
 }
 
 static void a_forgotten_job_has_failed_if_it_left_no_keys(void **state) {
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .keys = false), OUTCOME_REFUSED);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .keys = true), OUTCOME_TAKE);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .owns = true), OUTCOME_TAKEN);
-    assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .with_source = false), OUTCOME_TAKEN);
+    assert_int_equal(DECIDE(.job = OUTCOME_JOB_UNKNOWN, .certain = true), OUTCOME_TAKEN);
 }
 
 static void who_does_not_lead_for_certain_says_nothing(void **state) {
     for (enum outcome_job job = OUTCOME_JOB_UNKNOWN; job <= OUTCOME_JOB_FAILED; job++)
-        assert_int_equal(ANSWER(job, .certain = false, .committed = true, .owns = true), OUTCOME_LATER);
+        assert_int_equal(DECIDE(.job = job, .committed = true, .owns = true, .with_source = true), OUTCOME_LATER);
 }
 
 int main(void) {
