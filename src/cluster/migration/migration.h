@@ -36,8 +36,8 @@
  * requests the failover when its shard has committed all keys, and takes the slots only while it leads its shard for
  * certain. The source writes the grant into its stream, and grants while it leads for certain, when that is committed.
  * Then it holds its reads and writes until it knows the outcome. CANCELSLOTMIGRATIONS does not shorten that, although
- * the job is shown as cancelled at once. If the source dies or restarts, the next leader of its shard does not serve the
- * slots, and asks the leader of the target's shard for the outcome: outcome.h. With a target that does not know the
+ * the job is shown as cancelled at once. If the source dies or restarts, the next leader of its shard does not serve
+ * the slots, and asks the leader of the target's shard for the outcome: outcome.h. With a target that does not know the
  * question (Valkey), the source holds its commands until the target, or its successor, speaks later without a claim.
  *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
