@@ -115,21 +115,6 @@ static void run_deferred(struct event_loop *loop) {
     }
 }
 
-void event_loop_free(struct event_loop *loop) {
-    while (loop->deferred.len) run_deferred(loop);
-    while (loop->attachments.len) {
-        struct event_attachment *attachment =
-            container_of(list_first(&loop->attachments), struct event_attachment, link);
-        list_remove(&loop->attachments, &attachment->link);
-        attachment->free(attachment);
-        while (loop->deferred.len) run_deferred(loop);
-    }
-    close(loop->epoll_fd);
-    close(loop->wake_fd);
-    heap_clear(&loop->timers);
-    mem_free(loop);
-}
-
 void event_loop_run(struct event_loop *loop) {
     while (!loop->stopped) event_loop_turn(loop, -1);
     loop->stopped = false;
@@ -198,6 +183,31 @@ static void publish_outboxes(struct event_loop *loop) {
         event_outbox_publish(container_of(list_first(&loop->outboxes), struct event_outbox, link));
 }
 
+/* Drops a chain of posts. */
+static void drop_posts(struct event_post *post) {
+    while (post) {
+        struct event_post *next = post->next;
+        if (post->drop) post->drop(post);
+        post = next;
+    }
+}
+
+void event_loop_drop_posts(struct event_loop *loop) {
+    struct event_post *fetched = loop->fetched;
+    loop->fetched = NULL;
+    drop_posts(fetched);
+    drop_posts(atomic_exchange(&loop->posts, NULL));
+}
+
+static void drop_outboxes(struct event_loop *loop) {
+    while (loop->outboxes.len) {
+        struct event_outbox *outbox = container_of(list_first(&loop->outboxes), struct event_outbox, link);
+        list_remove(&loop->outboxes, &outbox->link);
+        drop_posts(outbox->newest);
+        event_outbox_init(outbox, outbox->from, outbox->to);
+    }
+}
+
 /* Runs the posts published so far. A nested iteration continues with those that the outer one has fetched. */
 static int run_posts(struct event_loop *loop) {
     int done = 0;
@@ -221,6 +231,25 @@ static int run_posts(struct event_loop *loop) {
 static bool fall_asleep(struct event_loop *loop) {
     atomic_store(&loop->asleep, true);
     return !atomic_load(&loop->posts);
+}
+
+void event_loop_free(struct event_loop *loop) {
+    drop_outboxes(loop);
+    event_loop_drop_posts(loop);
+    while (loop->deferred.len) run_deferred(loop);
+    while (loop->attachments.len) {
+        struct event_attachment *attachment =
+            container_of(list_first(&loop->attachments), struct event_attachment, link);
+        list_remove(&loop->attachments, &attachment->link);
+        attachment->free(attachment);
+        while (loop->deferred.len) run_deferred(loop);
+    }
+    drop_outboxes(loop);
+    event_loop_drop_posts(loop);
+    close(loop->epoll_fd);
+    close(loop->wake_fd);
+    heap_clear(&loop->timers);
+    mem_free(loop);
 }
 
 /* --- Descriptors --- */

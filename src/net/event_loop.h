@@ -95,20 +95,28 @@ void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, 
  * it. Posts of one thread to one loop keep their order. When run() begins, `next` is the post that the loop will run
  * next unless a turn is nested; NULL: it has fetched no more.
  *
+ * event_loop_free() drops the posts that have not run, on the thread that frees: it calls drop() in place of run(),
+ * first before it frees the attachments, which posts may refer to. drop() frees the post and what it holds; NULL: the
+ * sender keeps the post, and learns nothing. An attachment that posts name, or that contains posts, calls
+ * event_loop_drop_posts() before it is freed, after it has made sure that no thread sends any more.
+ *
  * The loop holds one atomic pointer to the posts that were published and not fetched, the newest first. It fetches all
  * of them together and runs the oldest first. There is no lock, neither end waits, and the number of senders is not
  * limited. A loop that is about to sleep sets a flag and checks for posts once more; a sender that publishes after that
  * wakes it. Other senders pay nothing for wake-ups.
  *
  * An outbox collects the posts from one loop to another and publishes them together: when it holds OUTBOX_BATCH posts,
- * when the other loop is asleep anyway, and at the latest before the sender's loop waits. */
+ * when the other loop is asleep anyway, and at the latest before the sender's loop waits. The posts in an outbox are
+ * dropped when the sender's loop is freed. */
 struct event_post {
     struct event_post *next;
     void (*run)(struct event_post *post);
+    void (*drop)(struct event_post *post);
 };
 void event_loop_take_posts(struct event_loop *loop); /* call before the first post; other loops pay nothing */
 bool event_loop_takes_posts(const struct event_loop *loop);
 void event_loop_post(struct event_loop *to, struct event_post *post); /* from any thread */
+void event_loop_drop_posts(struct event_loop *loop);                  /* those published and not run */
 
 struct event_outbox {
     struct list_link link; /* in `from`'s list of outboxes that hold something */

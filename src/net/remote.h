@@ -91,7 +91,7 @@ enum message_kind {
 };
 
 struct message {
-    struct event_post post; /* must be first */
+    struct event_post post; /* must be first; its drop() frees the message, on either thread */
     enum message_kind kind;
     int number;   /* ENDED: errno; KEEPALIVE: seconds; NODELAY, READ_ON, LEFT: whether; CLOSE: conn->drops_output */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
@@ -106,7 +106,6 @@ struct message {
     char *reply;
     size_t reply_capacity, reply_len;
     struct blob *blob;
-    void (*drop)(struct message *message); /* frees it, on either thread; NULL: mem_free */
 };
 
 /* The end, on the worker's thread. Its user embeds it in its own struct for a connection. */
@@ -175,7 +174,10 @@ void remote_arrived(struct connection *conn);
 void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now, not before the loop waits */
 
 /* For the end's user. */
-struct message *remote_message_new(size_t size); /* a zeroed header with `size` bytes behind it */
+/* Returns a zeroed header with `size` bytes, itself included. A drop() of the user's, in place of the default one, ends
+ * with remote_message_free(). */
+struct message *remote_message_new(size_t size);
+void remote_message_free(struct event_post *post);
 void remote_send_input(struct remote_end *end, struct message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
 

@@ -11,16 +11,19 @@ enum { DESCRIBE_US = 100 * 1000 };
 struct message *remote_message_new(size_t size) {
     struct message *message = mem_alloc(size);
     memset(message, 0, sizeof *message);
+    message->post.drop = remote_message_free;
     message->size = size;
     return message;
 }
 
-void remote_message_drop(struct message *message) {
+void remote_message_free(struct event_post *post) {
+    struct message *message = (struct message *)post;
     if (message->blob) blob_release(message->blob);
-    if (message->drop)
-        message->drop(message);
-    else
-        mem_free(message);
+    mem_free(message);
+}
+
+void remote_message_drop(struct message *message) {
+    message->post.drop(&message->post);
 }
 
 static void send_home(struct remote_end *end, struct message *message, enum message_kind kind) {
@@ -163,9 +166,9 @@ static char *names_copy(const char *names) {
     return copy;
 }
 
-static void about_drop(struct message *message) {
-    mem_free(((struct opened_message *)message)->names);
-    mem_free(message);
+static void about_drop(struct event_post *post) {
+    mem_free(((struct opened_message *)post)->names);
+    remote_message_free(post);
 }
 
 struct opened_message *remote_halves_new(struct remote_worker *worker, struct connection *conn) {
@@ -185,7 +188,7 @@ struct opened_message *remote_halves_new(struct remote_worker *worker, struct co
     about->is_local = conn_is_local(conn);
     about->fd = conn_fd(conn);
     about->names = names_copy(conn_peer_names(conn));
-    about->message.drop = about_drop;
+    about->message.post.drop = about_drop;
     return about;
 }
 

@@ -159,12 +159,17 @@ static void placed_arrives(struct event_post *post) {
     mem_free(placed);
 }
 
+static void placed_dropped(struct event_post *post) {
+    close(((struct placed *)post)->fd);
+    mem_free(post);
+}
+
 /* False: the connection stays on this loop. */
 static bool accept_elsewhere(struct listener *listener, int fd) {
     struct event_loop *loop = listener->place ? listener->place(listener) : NULL;
     if (!loop || loop == listener->loop) return false;
     struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){.post.run = placed_arrives,
+    *placed = (struct placed){.post = {.run = placed_arrives, .drop = placed_dropped},
                               .loop = loop,
                               .transport = listener->transport,
                               .arrived = listener->arrived,

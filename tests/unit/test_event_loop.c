@@ -575,6 +575,54 @@ static void an_outbox_is_published_before_its_loop_waits(void **state) {
     event_loop_free(other);
 }
 
+/* Posts that do not run are freed: those that were published, that the loop had fetched when it was stopped for good,
+ * that wait in its outboxes, and that arrive while its attachments are freed. */
+static int posts_dropped;
+static void drop_post(struct event_post *post) {
+    posts_dropped++;
+    mem_free(post);
+}
+static void run_and_free(struct event_post *post) {
+    posts_run++;
+    mem_free(post);
+}
+static struct event_post *droppable(void (*run)(struct event_post *)) {
+    struct event_post *post = mem_alloc(sizeof *post);
+    *post = (struct event_post){.run = run, .drop = drop_post};
+    return post;
+}
+static void drop_the_next(struct event_post *post) {
+    run_and_free(post);
+    event_loop_drop_posts(other); /* the next one, which is fetched */
+    assert_int_equal(posts_dropped, 1);
+}
+static void attachment_posts(struct event_attachment *attachment) {
+    assert_int_equal(posts_dropped, 3); /* its posts were dropped before it */
+    event_loop_post(other, droppable(run_and_free));
+}
+static void posts_that_never_run_are_dropped_with_their_loop(void **state) {
+    static const char key;
+    struct event_post kept = {.run = note_answer}; /* without drop(): its sender keeps it */
+    struct event_attachment attachment = {.key = &key, .free = attachment_posts};
+    struct event_outbox unsent;
+    posts_run = posts_dropped = 0;
+    other = event_loop_new();
+    event_loop_take_posts(other);
+    event_loop_post(other, droppable(drop_the_next));
+    event_loop_post(other, droppable(run_and_free));
+    event_loop_turn(other, 0);
+    assert_int_equal(posts_run, 1);
+    event_outbox_init(&unsent, other, loop);
+    event_outbox_add(&unsent, droppable(run_and_free));
+    event_loop_post(other, droppable(run_and_free));
+    event_loop_post(other, &kept);
+    event_loop_attach(other, &attachment);
+    event_loop_free(other);
+    assert_int_equal(posts_dropped, 4);
+    assert_int_equal(posts_run, 1);
+    assert_int_equal(unsent.count, 0);
+}
+
 int main(void) {
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -607,6 +655,7 @@ int main(void) {
         LOOP_TEST(run_returns_after_stop),
         LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop),
         LOOP_TEST(an_outbox_is_published_before_its_loop_waits),
+        LOOP_TEST(posts_that_never_run_are_dropped_with_their_loop),
         LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,13 +66,17 @@ static void on_async_event(struct event_post *post) {
     mem_free(post);
 }
 
+static void drop_async_event(struct event_post *post) {
+    mem_free(post);
+}
+
 /* Passes the event on to the loop of another thread. */
 static void pass_async_event(struct rdma_loop *other, void *event) {
     if (!event_loop_takes_posts(other->loop)) return;
     struct device_async_event *theirs = mem_alloc(sizeof *theirs);
     *theirs = *(const struct device_async_event *)event;
     theirs->owner = other;
-    theirs->post.run = on_async_event;
+    theirs->post = (struct event_post){.run = on_async_event, .drop = drop_async_event};
     event_loop_post(other->loop, &theirs->post);
 }
 

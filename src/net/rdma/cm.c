@@ -284,6 +284,11 @@ static void placed_arrives(struct event_post *post) {
     mem_free(placed);
 }
 
+static void placed_dropped(struct event_post *post) {
+    rdma_destroy_id(((struct placed *)post)->id); /* the peer sees that it is rejected */
+    mem_free(post);
+}
+
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
     if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) && !accepted_to_refuse(l->owner)) {
         refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
@@ -303,8 +308,11 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const str
         return;
     }
     struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){
-        .post.run = placed_arrives, .owner = owner, .id = id, .asked = *asked, .arrived = l->listener.arrived};
+    *placed = (struct placed){.post = {.run = placed_arrives, .drop = placed_dropped},
+                              .owner = owner,
+                              .id = id,
+                              .asked = *asked,
+                              .arrived = l->listener.arrived};
     event_loop_post(loop, &placed->post);
 }
 

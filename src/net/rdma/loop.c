@@ -200,5 +200,6 @@ void rdma_loop_free(struct rdma_loop *owner) {
     list_remove(&registry, &owner->registry_link);
     add_stats(&finished_stats, &owner->stats);
     pthread_mutex_unlock(&registry_lock);
+    event_loop_drop_posts(owner->loop); /* show_stats, and what other loops have passed on until now */
     mem_free(owner);
 }

@@ -107,14 +107,14 @@ static void publish(void) {
 
 /* --- I/O threads --- */
 
-static void batch_free(struct message *message) {
-    struct io_batch *batch = (struct io_batch *)message;
+static void batch_drop(struct event_post *post) {
+    struct io_batch *batch = (struct io_batch *)post;
     if (batch->apart) {
         request_reader_free(batch->apart);
         mem_free(batch->apart);
     }
     mem_free((char *)batch->unread.data);
-    mem_free(batch);
+    remote_message_free(post);
 }
 
 /* A request with very many arguments does not leave its tables in the thread. */
@@ -162,7 +162,7 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
            len = input.len + mark;
     struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + space);
     memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
-    batch->message.drop = batch_free;
+    batch->message.post.drop = batch_drop;
     batch->count = (uint32_t)thread->count;
     batch->requests = (struct io_request *)(batch + 1);
     batch->argv = (struct slice *)(batch->requests + thread->count);
