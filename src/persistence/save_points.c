@@ -1,7 +1,9 @@
 /* save_points.c: see save_points.h. */
 #include "persistence/save_points.h"
 #include "lib/text/number.h"
+#include "server/server.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { SAVE_POINTS_MAX = 256 };
 static struct save_point points[SAVE_POINTS_MAX];
@@ -41,4 +43,13 @@ void save_points_get(const struct config_option *option, struct output *out) {
                            (long long)points[i].changes);
         output_write(out, (struct slice){text, (size_t)len});
     }
+}
+void save_points_rewrite(const struct config_option *option, struct output *out) {
+    if (strcmp(server.mode, "sentinel") == 0) return;
+    output_write(out, SLICE("save "));
+    if (points_count)
+        save_points_get(option, out);
+    else
+        output_write(out, SLICE("\"\""));
+    output_write(out, SLICE("\n"));
 }

@@ -8,7 +8,8 @@ struct save_point {
 };
 int save_points_count(void);
 const struct save_point *save_point_due(uint64_t changes, int64_t seconds); /* NULL: none is due */
-/* Setter and getter of the option. */
+/* Setter, getter and line of the file of the option. */
 const char *save_points_set(const struct config_option *option, int count, const struct slice *words);
 void save_points_get(const struct config_option *option, struct output *out);
+void save_points_rewrite(const struct config_option *option, struct output *out); /* nothing for a Sentinel */
 #endif

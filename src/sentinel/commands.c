@@ -19,6 +19,12 @@
 void sentinel_no_such_group(struct call *call) {
     reply_error(call->reply, "ERR No such master with that name");
 }
+void sentinel_reply_saved(struct call *call) {
+    if (sentinel_file_flush())
+        reply_error(call->reply, "ERR Failed to save config file. Check server logs.");
+    else
+        reply_ok(call->reply);
+}
 static struct instance *group_of_call(struct call *call) {
     struct instance *group = sentinel_find_group(this_sentinel, call->argv[2]);
     if (!group) sentinel_no_such_group(call);
@@ -149,8 +155,7 @@ static void monitor_run(struct call *call) {
         return;
     }
     sentinel_monitored(this_sentinel, group);
-    sentinel_file_flush();
-    reply_ok(call->reply);
+    sentinel_reply_saved(call);
 }
 static void remove_run(struct call *call) {
     struct instance *group = group_of_call(call);
@@ -160,8 +165,7 @@ static void remove_run(struct call *call) {
              group->address.port);
     sentinel_effects.event(NULL, LOG_LEVEL_WARNING, "-monitor", text, group);
     sentinel_remove(this_sentinel, group, sentinel_now());
-    sentinel_file_flush();
-    reply_ok(call->reply);
+    sentinel_reply_saved(call);
 }
 static void reset_run(struct call *call) {
     int64_t count = 0;
@@ -187,13 +191,6 @@ static void failover_run(struct call *call) {
     const char *error = sentinel_failover(this_sentinel, group, coordinated, sentinel_now());
     if (error)
         reply_error(call->reply, error);
-    else
-        reply_ok(call->reply);
-}
-static void flushconfig_run(struct call *call) {
-    int error = sentinel_file_flush();
-    if (error)
-        reply_error_format(call->reply, "ERR Failed to save config file: %s", strerror(-error));
     else
         reply_ok(call->reply);
 }
@@ -313,7 +310,7 @@ static const struct command_spec sentinel_subcommands[] = {
          "Forces a Sentinel failover."),
      .history = (const char *const[]){"9.0.0", "`COORDINATED` option.", NULL},
      .syntax = "primary-name:string [COORDINATED@9.0.0]"},
-    {ROW("flushconfig", flushconfig_run, 2, "2.8.4", "O(1)", "Rewrites the Sentinel configuration file.")},
+    {ROW("flushconfig", sentinel_reply_saved, 2, "2.8.4", "O(1)", "Rewrites the Sentinel configuration file.")},
     {ROW("get-master-addr-by-name", get_primary_addr_run, 3, "2.8.4", "O(1)",
          "Returns the port and address of a primary instance."),
      OLD("GET-PRIMARY-ADDR-BY-NAME", "8.0.0"), OF_NAME},

@@ -281,6 +281,7 @@ struct queue {
     char word[48];
     struct memory_output text; /* lines */
     size_t used;
+    bool in_place; /* a default: replaces a line of the file, and is not appended */
     struct queue *next;
 };
 static struct queue *queues;
@@ -299,11 +300,12 @@ static void put(struct output *out, struct slice word, bool quoted) {
         output_write(out, word);
 }
 /* Adds a line: NULL ends the words; a word after the text "\"" is quoted. */
-static void add_line(const char *word, const char *const *values) {
+static void add_line(const char *word, bool in_place, const char *const *values) {
     struct queue *queue = queue_of(slice_of(word));
     if (!queue) {
         queue = mem_calloc(1, sizeof *queue);
         snprintf(queue->word, sizeof queue->word, "%s", word);
+        queue->in_place = in_place;
         memory_output_init(&queue->text);
         struct queue **at = &queues;
         while (*at) at = &(*at)->next;
@@ -319,7 +321,11 @@ static void add_line(const char *word, const char *const *values) {
     }
     output_write(out, SLICE("\n"));
 }
-#define LINE(word, ...) add_line(word, (const char *const[]){__VA_ARGS__, NULL})
+#define LINE(word, ...)                  add_line(word, false, (const char *const[]){__VA_ARGS__, NULL})
+#define DEFAULT_LINE(word, default, ...) add_line(word, default, (const char *const[]){__VA_ARGS__, NULL})
+static void add_flag(const char *word, bool value, bool initial) {
+    DEFAULT_LINE(word, value == initial, value ? "yes" : "no");
+}
 static const char *text_of(int64_t number) {
     static char texts[4][24];
     static unsigned next;
@@ -368,13 +374,13 @@ static void add_group(const struct instance *group) {
 static void make_queues(void) {
     const struct sentinel_settings *settings = &this_sentinel->settings;
     LINE("myid", this_sentinel->id);
-    if (!sentinel_options.deny_scripts_reconfig) LINE("deny-scripts-reconfig", "no");
-    if (settings->resolve_hostnames) LINE("resolve-hostnames", "yes");
-    if (settings->announce_hostnames) LINE("announce-hostnames", "yes");
-    if (sentinel_options.rdma) LINE("rdma", "yes");
+    add_flag("deny-scripts-reconfig", sentinel_options.deny_scripts_reconfig, true);
+    add_flag("resolve-hostnames", settings->resolve_hostnames, false);
+    add_flag("announce-hostnames", settings->announce_hostnames, false);
+    add_flag("rdma", sentinel_options.rdma, false);
     each_group(group) add_group(group);
     LINE("current-epoch", text_of((int64_t)this_sentinel->current_epoch));
-    if (*sentinel_options.announce_ip) LINE("announce-ip", "\"", sentinel_options.announce_ip);
+    DEFAULT_LINE("announce-ip", !*sentinel_options.announce_ip, "\"", sentinel_options.announce_ip);
     if (sentinel_options.announce_port) LINE("announce-port", text_of(sentinel_options.announce_port));
     if (*sentinel_options.user) LINE("sentinel-user", "\"", sentinel_options.user);
     if (*sentinel_options.password) LINE("sentinel-pass", "\"", sentinel_options.password);
@@ -410,7 +416,7 @@ static void rewrite_rest(struct output *out) {
     while (queues) {
         struct queue *queue = queues;
         queues = queue->next;
-        write_queue(queue, true, out);
+        if (!queue->in_place) write_queue(queue, true, out);
         memory_output_free(&queue->text);
         mem_free(queue);
     }
@@ -438,13 +444,16 @@ static void post_from_writer(void *context) {
     post.run = deliver;
     event_loop_post(server.loop, &post);
 }
+static void not_written(int error) {
+    last_error = error;
+    log_warning("WARNING: Sentinel was not able to save the new configuration on disk!!!: %s", strerror(-error));
+}
 static void written(void *context, const struct file_written *done) {
-    last_error = done->error;
+    last_error = 0;
     done_ticket = done->ticket;
     if (unsafe_ticket && done->ticket >= unsafe_ticket) unsafe_ticket = 0;
     if (done->error) {
-        log_warning("WARNING: Sentinel was not able to save the new configuration on disk!!!: %s",
-                    strerror(-done->error));
+        not_written(done->error);
     } else {
         log_debug("Rewritten config file (%s) successfully", done->path);
         log_notice("Sentinel new configuration saved on disk");
@@ -456,10 +465,13 @@ static void submit(bool durable) {
     memory_output_init(&old);
     memory_output_init(&new);
     int result = file_read(path, FILE_MAX, &old.out);
-    if (result && result != -ENOENT) log_warning("Reading %s before it is rewritten: %s", path, strerror(-result));
-    config_rewrite_content(memory_output_slice(&old), false, &new.out);
-    uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&new), true);
-    if (durable) unsafe_ticket = ticket;
+    if (result && result != -ENOENT) { /* what the administrator wrote into it would be lost */
+        not_written(result);
+    } else {
+        config_rewrite_content(memory_output_slice(&old), false, &new.out);
+        uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&new), true);
+        if (durable) unsafe_ticket = ticket;
+    }
     memory_output_free(&old);
     memory_output_free(&new);
     changed = durable_changed = false;

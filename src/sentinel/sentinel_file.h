@@ -21,6 +21,6 @@ void sentinel_file_save(bool durable); /* soon; durable: before the next settle(
 /* Waits until all durable saves are on disk. Returns 0, or -errno: the file could not be written, and what depends on
  * it must not be said. The next call tries again. */
 int sentinel_file_settle(void);
-int sentinel_file_flush(void); /* saves now and waits; 0 or -errno. Commands do it before they reply OK */
+int sentinel_file_flush(void); /* saves now and waits; 0 or -errno */
 void sentinel_file_turn(void); /* at the end of a turn: starts to write what has changed */
 #endif

@@ -148,12 +148,12 @@ void sentinel_set_run(struct call *call) {
         else
             announce_set(group, "%.*s %.*s", (int)option.len, option.data, (int)value.len, value.data);
     }
-    if (changed) sentinel_file_flush();
+    if (changed && result) sentinel_file_flush();
     if (credentials) sentinel_reconnect_servers(this_sentinel, group); /* connections authenticate when they open */
     struct slice option = at < call->argc ? call->argv[at] : bad;
     int option_len = (int)(option.len > 128 ? 128 : option.len), bad_len = (int)(bad.len > 128 ? 128 : bad.len);
     switch (result) {
-    case SET_OK: reply_ok(call->reply); break;
+    case SET_OK: sentinel_reply_saved(call); break;
     case SET_UNKNOWN:
         reply_error_format(call->reply, "ERR Unknown option or number of arguments for SENTINEL SET '%.*s'", option_len,
                            option.data);
@@ -272,8 +272,7 @@ static void config_set(struct call *call) {
     for (int i = 3; i + 1 < call->argc; i += 2) parameter_set(parameter_of(call->argv[i]), call->argv[i + 1]);
     /* Other Sentinels and servers must be told the new user, password and address. */
     if (seen[SENTINEL_USER] || seen[SENTINEL_PASS]) sentinel_reconnect(this_sentinel, INSTANCE_SENTINEL);
-    sentinel_file_flush();
-    reply_ok(call->reply);
+    sentinel_reply_saved(call);
 }
 static void config_get(struct call *call) {
     struct reply_deferred deferred;

@@ -47,4 +47,5 @@ void sentinel_set_run(struct call *call);
 void sentinel_config_run(struct call *call);
 void sentinel_debug_run(struct call *call);
 void sentinel_no_such_group(struct call *call);
+void sentinel_reply_saved(struct call *call); /* saves; replies OK, or that the change, which stays, is not saved */
 #endif

@@ -452,6 +452,8 @@ start_server {config {{# A comment of mine} {} {#maxclients 3} {timeout    17} {
         # An option that was in the file remains there, even with its default.
         assert_in "maxmemory 0" $after
         assert {[lsearch -glob $after "appendfsync*"] < 0}
+        # Always written, but not for a Sentinel.
+        assert_equal 1 [llength [lsearch -all -glob $after "save *"]]
     }
 
     test "a second CONFIG REWRITE changes nothing" {

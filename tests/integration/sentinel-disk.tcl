@@ -20,6 +20,7 @@ start_sentinels {servers 2 sentinels 1 quorum 1 faults 1} {
 
     test "a vote that cannot be written is not given" {
         set epoch 100
+        set level [sentinel_level [lindex $::sentinel_ids 0]]
         foreach {rule reason} [list \
             "open $temporary fail EROFS" "Read-only file system" \
             "write $temporary fail ENOSPC" "No space left on device" \
@@ -28,16 +29,54 @@ start_sentinels {servers 2 sentinels 1 quorum 1 faults 1} {
             "rename *.conf fail EACCES" "Permission denied" \
         ] {
             set before [conf_of 0]
+            set from [log_size $level]
             sentinel_faults 0 $rule
             assert_equal {* 0} [vote [incr epoch] $a] $rule
             assert_equal $before [conf_of 0] $rule
             assert_equal {} [temporary_files 0] $rule
-            assert_error "ERR Failed to save config file: $reason" {s 0 sentinel flushconfig}
+            set text "ERR Failed to save config file. Check server logs."
+            assert_error $text {s 0 sentinel flushconfig}
+            wait_for_log "*Sentinel was not able to save the new configuration on disk!!!: $reason*" $from 5000 $level
             sentinel_faults 0
             # It was decided all the same, so that nobody else gets it.
             assert_equal [list $a $epoch] [vote $epoch $b] $rule
             assert_match "*sentinel leader-epoch group $epoch\n*" [conf_of 0]
         }
+    }
+
+    test "a change by a command that cannot be written stays, and its reply says that it is not saved" {
+        set text "ERR Failed to save config file. Check server logs."
+        set before [conf_of 0]
+        sentinel_faults 0 "write $temporary fail ENOSPC"
+        foreach command {
+            {set group quorum 2} {config set announce-port 7} {config set loglevel notice}
+            {monitor other 127.0.0.1 1 1} {set other parallel-syncs 3}
+        } {assert_error $text {s 0 sentinel {*}$command}}
+        # An option that is refused is told, not the file.
+        assert_error "ERR Unknown option or number of arguments for SENTINEL SET 'x'" {
+            s 0 sentinel set other parallel-syncs 4 x y
+        }
+        assert_equal 4 [dict get [s 0 sentinel master other] parallel-syncs]
+        assert_equal 1 [s 0 sentinel reset other]
+        assert_error $text {s 0 sentinel remove other}
+        assert_error "ERR No such master with that name" {s 0 sentinel master other}
+        assert_equal $before [conf_of 0]
+        sentinel_faults 0
+        assert_equal OK [s 0 sentinel config set announce-port 0]
+        assert_match "*announce-port*" [s 0 sentinel config get announce-port]
+        assert {![string match "*announce-port*" [conf_of 0]]}
+    }
+
+    test "a file that cannot be read is not replaced" {
+        s 0 sentinel flushconfig
+        set conf [s_srv 0 conf]
+        file rename $conf $conf.away
+        file mkdir $conf
+        assert_error "ERR Failed to save config file. Check server logs." {s 0 sentinel flushconfig}
+        assert {[file isdirectory $conf]}
+        file delete $conf
+        file rename $conf.away $conf
+        assert_equal OK [s 0 sentinel flushconfig]
     }
 
     test "a Sentinel that ends at any step of a write starts again with the old file or the new one" {

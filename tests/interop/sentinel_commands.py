@@ -457,6 +457,70 @@ def started(program, lines, *arguments):
         sentinel.stop()
 
 
+# A file, and commands of SENTINEL after which its text is compared.
+TEXTS = [
+    ("", []),
+    ("{group}", []),
+    ("{group}\nsentinel monitor h 127.0.0.1 2 1\n", []),
+    ("", [("monitor", "a", "127.0.0.1", "1", "1"), ("monitor", "b", "127.0.0.1", "2", "1"),
+          ("set", "a", "parallel-syncs", "3", "auth-pass", "a b")]),
+    ("", [("config", "set", "announce-ip", "1.2.3.4", "resolve-hostnames", "yes"),
+          ("config", "set", "sentinel-user", "u", "sentinel-pass", "p q"), ("config", "set", "loglevel", "debug")]),
+    ("  # one \n\n\n# two\n{group}\n\n# three\nsentinel down-after-milliseconds g 5000\n\n\n\t# four\r\n"
+     "sentinel known-replica g 127.0.0.1 3\nsave 10 1\n", [("monitor", "b", "127.0.0.1", "2", "1"), ("remove", "g")]),
+    ('save ""\nsave 10 1\n', []),
+    ("{group}\nsentinel down-after-milliseconds g 30000\nsentinel parallel-syncs g 1\nsentinel failover-timeout g "
+     "180000\nsentinel deny-scripts-reconfig yes\nsentinel resolve-hostnames no\n", []),
+    ("sentinel current-epoch 9\nsentinel announce-ip 1.2.3.4\nsentinel announce-port 4\nsentinel sentinel-user x\n"
+     "sentinel sentinel-pass y\nsentinel announce-hostnames yes\n",
+     [("config", "set", "announce-ip", "", "announce-port", "0", "sentinel-user", "", "sentinel-pass", "",
+       "announce-hostnames", "no")]),
+]
+
+
+def text_after(program, text, commands):
+    """The text of a Sentinel's file after commands: all lines, and the directives between blank lines. Both are sorted,
+    because each program has an order of its own for what it appends, and for groups."""
+    sentinel = Server(*program, configuration=[], start=False)
+    try:
+        with open(os.path.join(sentinel.dir, "server.conf"), "w") as file:
+            file.write(text.replace("{group}", GROUP))
+        sentinel.start()
+        with Client(sentinel.port) as client:
+            myid = client.call("SENTINEL", "myid").decode()
+            for words in [*commands, ("flushconfig",)]:
+                client.call("SENTINEL", *words)
+        with open(os.path.join(sentinel.dir, "server.conf")) as file:
+            got = file.read()
+        for name, value in (("<id>", myid), ("<dir>", sentinel.dir), ("<port>", str(sentinel.port))):
+            got = got.replace(value, name)
+        return [sorted(got.split("\n"))] + [sorted(" ".join(line.split()[:2 if "sentinel" in line else 1])
+                                                  for line in part.split("\n")) for part in got.split("\n\n")]
+    finally:
+        sentinel.stop()
+
+
+def not_saved(program):
+    """Replies where the file cannot be written: there is a directory in its place."""
+    sentinel = Server(*program, configuration=[GROUP])
+    path = os.path.join(sentinel.dir, "server.conf")
+    try:
+        os.unlink(path)
+        os.mkdir(path)
+        with Client(sentinel.port) as client:
+            replies = [client.call("SENTINEL", *words) for words in [
+                ("flushconfig",), ("set", "g", "quorum", "5"), ("set", "g", "quorum", "6", "x", "y"),
+                ("set", "g", "auth-pass", "x"), ("set", "g", "rename-command", "a", "b"),
+                ("config", "set", "announce-port", "5"), ("config", "set", "resolve-hostnames", "yes"),
+                ("config", "set", "loglevel", "notice"), ("monitor", "h", "127.0.0.1", "2", "1"),
+                ("set", "h", "quorum", "0"), ("reset", "*"), ("remove", "h"), ("remove", "h"), ("failover", "g")]]
+            replies.append(dict(zip(*[iter(client.call("SENTINEL", "master", "g"))] * 2))[b"quorum"])
+        os.rmdir(path)
+        return list(map(repr, replies))
+    finally:
+        sentinel.stop()
+
+
 def files():
     programs = [genuine("valkey-sentinel")], [ours(), "--sentinel"]
     for lines in FILES:
@@ -464,6 +528,10 @@ def files():
     for words in ARGUMENTS:
         compare("the arguments %s" % words, *[started([program[0]], [], *words) for program in (
             programs[0], [os.path.join(os.path.dirname(ours()), "valkey-sentinel")])])
+    for text, commands_then in TEXTS:
+        compare("the text of a file with %r" % text, *[text_after(program, text, commands_then)
+                                                       for program in programs])
+    compare("replies where the file cannot be written", *[not_saved(program) for program in programs])
     known = started(programs[1], UNUSABLE)
     report.check("it starts with servers that have no port or id, and removes them",
                  "sentinel current-epoch 0" in known and not any("known" in line for line in known), known)

@@ -45,7 +45,10 @@ static void save(void *context, bool durable) {}
 static bool settle(void *context) {
     return true;
 }
-static void write_log(void *context, enum log_level level, const char *text) {}
+static int refusals; /* times that the log says why no failover happens */
+static void write_log(void *context, enum log_level level, const char *text) {
+    refusals += strstr(text, "No failover of") != NULL;
+}
 static void note_event(void *context, enum log_level level, const char *type, const char *text,
                        const struct instance *of) {
     size_t at = strlen(events);
@@ -154,6 +157,19 @@ static void texts_of_info_that_differ_are_kept(void **state) {
         assert_int_equal(group->info_len, strlen(texts[i]));
         assert_memory_equal(kept, texts[i], group->info_len);
         mem_free(kept);
+    }
+}
+static void the_reason_for_no_failover_is_said_for_each_failure(void **state) {
+    refusals = 0;
+    for (int failures = 1; failures <= 3; failures++) {
+        advance(8000);
+        assert_true(group->flags & INSTANCE_S_DOWN);
+        assert_int_equal(refusals, failures);
+        answer(group, REQUEST_PING, "PONG");
+        sentinel_link_opened(s, group->link, LINK_COMMANDS, now);
+        advance(100);
+        assert_false(group->flags & INSTANCE_S_DOWN);
+        sentinel_link_closed(s, group->link, LINK_COMMANDS, "gone", now);
     }
 }
 static void replicas_come_from_the_primary(void **state) {
@@ -454,6 +470,7 @@ int main(void) {
         TEST(info_is_read),
         TEST(the_text_of_info_is_kept),
         TEST(texts_of_info_that_differ_are_kept),
+        TEST(the_reason_for_no_failover_is_said_for_each_failure),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),
         TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),

@@ -28,6 +28,7 @@ void check_o_down(struct sentinel *s, struct instance *group) {
         group->flags &= ~(unsigned)INSTANCE_O_DOWN;
         group->stuck[0] = 0;
     }
+    if (!agree) group->stuck[0] = 0; /* said again when it is down for the next time */
     if (agree && !down)
         failover_stuck(s, group, "%u of the %u Sentinels that must agree say that it is down", agree, group->quorum);
 }

@@ -1,9 +1,12 @@
 /* config_rewrite.c: CONFIG REWRITE: writes the current values to the file and keeps the rest of it.
  *
- * The old file is processed line by line. Comments, blank lines and lines that are not options (include, rename-command
- * …) are copied. The lines of an option's current value replace its first line; its other lines are removed; so are
- * those of a directive that is rewritten (user). Options that are missing in the file and differ from their default
- * follow at the end, below one marker line.
+ * The old file is processed line by line. Comments and lines that are not options (include, rename-command …) are
+ * copied without the blanks around them. The lines of an option's current value replace its first line; its other lines
+ * are removed; so are those of a directive that is rewritten (user). Options that are missing in the file and differ
+ * from their default follow at the end, below one marker line.
+ *
+ * Blank lines are as in a file that Valkey rewrites: a line that is removed leaves a blank one, several blank lines
+ * become one, and what follows the last newline counts as a line, so that each addition is set off by a blank line.
  *
  * The new content is written to a file beside the old one, synced and renamed over it, so that a crash leaves either
  * the old or the new file. Included files are not changed. If an included file sets an option to a value other than the
@@ -16,6 +19,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 static void directive_line_write(struct config_directive *directive, struct slice line, struct output *out) {
@@ -33,7 +37,6 @@ static int current_pass; /* options written in this rewrite have this number in 
 static struct config_name_entry *option_of_line(struct slice line, struct config_directive **directive) {
     struct slice *words;
     *directive = NULL;
-    while (line.len && (line.data[0] == ' ' || line.data[0] == '\t')) line.data++, line.len--;
     if (!line.len || line.data[0] == '#') return NULL;
     int count = words_split(line, &words);
     if (count < 0) return NULL;
@@ -44,50 +47,67 @@ static struct config_name_entry *option_of_line(struct slice line, struct config
     return entry;
 }
 
+/* Writes lines; an empty text is a blank line, which is not written twice in a row. */
+static void write_lines(struct slice lines, bool *blank, struct output *out) {
+    if (!lines.len && *blank) return;
+    *blank = !lines.len;
+    output_write(out, lines);
+    if (!lines.len || lines.data[lines.len - 1] != '\n') output_write(out, SLICE("\n"));
+}
+/* The line without the blanks around it. */
+static struct slice trim(struct slice line) {
+    static const char blanks[] = " \t\r";
+    while (line.len && memchr(blanks, line.data[0], sizeof blanks - 1)) line.data++, line.len--;
+    while (line.len && memchr(blanks, line.data[line.len - 1], sizeof blanks - 1)) line.len--;
+    return line;
+}
+
 static void directive_write(struct config_directive *directive, struct output *out) {
     if (directive->pass != current_pass) directive->rewrite(out);
     directive->pass = current_pass;
 }
 
 /* Appends lines that the file does not have, below the marker. */
-static void append(struct memory_output *lines, bool *marked, struct output *out) {
-    if (memory_output_slice(lines).len && !*marked) {
-        output_write(out, SLICE("\n"));
+static void append(struct slice lines, bool *marked, struct output *out) {
+    if (lines.len && !*marked) {
         output_write(out, SLICE(marker));
         output_write(out, SLICE("\n"));
         *marked = true;
     }
-    output_write(out, memory_output_slice(lines));
-    memory_output_free(lines);
+    output_write(out, lines);
+}
+
+/* What replaces a line of the old file. */
+static void rewrite_line(struct slice line, struct output *out) {
+    struct config_directive *directive;
+    struct config_name_entry *entry = option_of_line(line, &directive);
+    if (directive && directive->rewrite_line) {
+        directive_line_write(directive, line, out);
+    } else if (directive) {
+        directive_write(directive, out);
+    } else if (!entry) {
+        output_write(out, line);
+    } else if (entry->state->pass != current_pass) {
+        entry->state->pass = current_pass;
+        config_state_lines(entry->state, entry->name, out);
+    }
 }
 
 void config_rewrite_content(struct slice old, bool all, struct output *out) {
-    bool marked = false;
+    bool marked = false, blank = false, last = !old.len;
+    struct memory_output lines;
+    memory_output_init(&lines);
     current_pass++;
-    while (old.len) {
+    while (!last) {
         const char *newline = memchr(old.data, '\n', old.len);
         size_t len = newline ? (size_t)(newline - old.data) : old.len;
-        struct slice line = {old.data, len};
-        old.data += len + (newline != NULL), old.len -= len + (newline != NULL);
-        if (line.len && line.data[line.len - 1] == '\r') line.len--;
-        struct config_directive *directive;
-        struct config_name_entry *entry = option_of_line(line, &directive);
-        if (directive) {
-            if (directive->rewrite_line)
-                directive_line_write(directive, line, out);
-            else
-                directive_write(directive, out);
-            continue;
-        }
-        if (entry && entry->state->pass == current_pass) continue;
-        if (entry) {
-            entry->state->pass = current_pass;
-            config_state_lines(entry->state, entry->name, out);
-            continue;
-        }
+        struct slice line = trim((struct slice){old.data, len});
+        last = !newline;
+        old.data += len + !last, old.len -= len + !last;
         marked |= slice_equal(line, SLICE(marker));
-        output_write(out, line);
-        output_write(out, SLICE("\n"));
+        memory_output_clear(&lines);
+        rewrite_line(line, &lines.out);
+        write_lines(memory_output_slice(&lines), &blank, out);
     }
     for (size_t i = 0; i < config_names_count(); i++) {
         struct config_name_entry *entry = config_name_at(i);
@@ -95,20 +115,19 @@ void config_rewrite_content(struct slice old, bool all, struct output *out) {
         if (entry->name != state->option->name || state->pass == current_pass) continue;
         bool obsolete = state->option->flags & CONFIG_DEPRECATED;
         if ((!all || obsolete) && !(state->option->flags & CONFIG_WRITTEN) && config_state_is_default(state)) continue;
-        struct memory_output lines;
-        memory_output_init(&lines);
+        memory_output_clear(&lines);
         config_state_lines(state, entry->name, &lines.out);
-        append(&lines, &marked, out);
+        append(memory_output_slice(&lines), &marked, out);
         state->pass = current_pass;
     }
     for (size_t i = 0; i < config_directives_count(); i++) {
         struct config_directive *directive = config_directive_at(i);
         if (!directive->rewrite) continue;
-        struct memory_output lines;
-        memory_output_init(&lines);
+        memory_output_clear(&lines);
         directive_write(directive, &lines.out);
-        append(&lines, &marked, out);
+        append(memory_output_slice(&lines), &marked, out);
     }
+    memory_output_free(&lines);
 }
 
 int config_rewrite(bool all) {
