@@ -174,6 +174,22 @@ start_server {overrides {io-threads -} tags {limits}} {
 }
 
 start_server {overrides {io-threads -} tags {limits}} {
+    test "CLIENT LIST shows no client above maxmemory-clients" -tags {tcp-only} {
+        r rpush key {*}[lrepeat 2000 [string repeat x 100]]
+        r config set maxmemory-clients 3mb
+        set c [new_client]
+        set id [$c client id]
+        # Stopped meanwhile, the server finds both requests in the same turn.
+        exec kill -STOP [srv pid]
+        $c -write [string repeat [resp_command lrange key 0 -1] 100]
+        r -write [resp_command client list id $id]
+        exec kill -CONT [srv pid]
+        assert_equal "" [r -read]
+        assert_closed $c
+        r config set maxmemory-clients 0
+        r del key
+    }
+
     test "messages about evicted keys do not evict more keys" -tags {tcp-only} {
         r config set maxmemory-policy allkeys-lru maxmemory-eviction-tenacity 100 latency-tracking no
         set clients {}

@@ -373,6 +373,7 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (end == TURN_HELD) client->held = true;
     if (client->flags & CLIENT_CLOSE_AFTER_REPLY) conn_set_reading(conn, false);
     if (client_free_if_peer_gone(client)) return;
+    if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client); /* with the replies, before they go */
     if (__builtin_expect(turns_go_first, 0) && can_execute(client))
         turn_queue(client); /* it has nothing to execute then, and is flushed */
     else
