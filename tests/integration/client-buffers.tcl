@@ -175,13 +175,13 @@ start_server {overrides {io-threads -} tags {limits}} {
 
 start_server {overrides {io-threads -} tags {limits}} {
     test "CLIENT LIST shows no client above maxmemory-clients" -tags {tcp-only} {
-        r rpush key {*}[lrepeat 2000 [string repeat x 100]]
-        r config set maxmemory-clients 3mb
+        r setrange key 1000000 x
+        r config set maxmemory-clients 3mb min-string-size-avoid-copy-reply 0
         set c [new_client]
         set id [$c client id]
         # Stopped meanwhile, the server finds both requests in the same turn.
         exec kill -STOP [srv pid]
-        $c -write [string repeat [resp_command lrange key 0 -1] 100]
+        $c -write [string repeat [resp_command get key] 10]
         r -write [resp_command client list id $id]
         exec kill -CONT [srv pid]
         assert_equal "" [r -read]
