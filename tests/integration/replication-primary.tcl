@@ -80,6 +80,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         r set after 2
         r set after 3
         wait_for_condition 5000 {[dict get [lindex [replica_lines] 0] state] eq "online"}
+        assert_equal 1 [info_field clients connected_clients] ;# replicas do not count
         assert_equal "" [string map {\n ""} [$c -available]]
         replica_ack $c $offset
         set expected [stream_of {SELECT 0} {set after 2} {set after 3}]

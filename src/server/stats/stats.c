@@ -59,6 +59,12 @@ static uint64_t rate_mean(const struct rate *rate) {
     return sum / SAMPLES;
 }
 
+static size_t replica_clients(void) {
+    size_t replicas = 0;
+    list_each(clients_all(), link) replicas += container_of(link, struct client, link)->flags & CLIENT_REPLICA ? 1 : 0;
+    return replicas;
+}
+
 /* The keys of each database and the memory in use, every few seconds. */
 static void log_usage(void) {
     for (int i = 0; log_level <= LOG_LEVEL_VERBOSE && i < keyspace_databases(server.keyspace); i++) {
@@ -69,8 +75,7 @@ static void log_usage(void) {
         log_verbose("DB %d: %zu keys (%zu volatile) in %zu slots HT.", i, db_size(db), db_expires(db), slots);
     }
     if (log_level > LOG_LEVEL_DEBUG) return;
-    size_t replicas = 0;
-    list_each(clients_all(), link) replicas += container_of(link, struct client, link)->flags & CLIENT_REPLICA ? 1 : 0;
+    size_t replicas = replica_clients();
     char human[32];
     human[format_bytes_human(human, mem_used())] = 0;
     log_debug("Total: %zu clients connected (%zu replicas), %zu (%s) bytes in use", clients_count() - replicas,
@@ -143,7 +148,7 @@ static void clients_write(struct output *out) {
         pubsub += (client->flags & CLIENT_PUBSUB) != 0;
         blocked += client->holds != 0;
     }
-    line(out, "connected_clients:%zu", clients_count());
+    line(out, "connected_clients:%zu", clients_count() - replica_clients());
     line(out, "cluster_connections:%zu", cluster_connections());
     line(out, "maxclients:%lld", (long long)client_settings.maxclients);
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
