@@ -5,6 +5,7 @@
 #include "cluster/info.h"
 #include "cluster/migration/migration.h"
 #include "cluster/nodes_conf.h"
+#include "cluster/saved_reply.h"
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
 #include "cluster/views.h"
@@ -33,7 +34,7 @@ static void reply_done(struct call *call, const char *error) {
     if (error)
         reply_error_format(call->reply, "ERR %s", error);
     else
-        reply_ok(call->reply);
+        saved_reply(call, "OK");
 }
 
 static bool id_read(struct call *call, int index, struct node_id *id) {
@@ -199,7 +200,7 @@ static bool port_read(struct call *call, int index, const char *kind, int64_t *p
 static void meet_run(struct call *call) {
     char address[NODE_ADDRESS_MAX];
     int64_t port, bus_port;
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     if (call->argc > 5) {
         cluster_reply_usage(call);
         return;
@@ -226,13 +227,13 @@ static void meet_run(struct call *call) {
 
 static void forget_run(struct call *call) {
     struct node_id id;
-    if (cluster_is_disabled(call) || !id_read(call, 2, &id)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call) || !id_read(call, 2, &id)) return;
     reply_done(call, cluster_forget(this_cluster, &id, cluster_requester(call->client), cluster_now()));
 }
 
 static void replicate_run(struct call *call) {
     struct node_id id;
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     if (call->argc == 4 && slice_is(call->argv[2], "no") && slice_is(call->argv[3], "one")) {
         char who[1024];
         snprintf(who, sizeof who, "request from '%s'", client_requester_text(call->client));
@@ -263,7 +264,7 @@ static bool failover_by_primary(struct call *call) {
 
 static void failover_run(struct call *call) {
     enum failover_kind kind = FAILOVER_NORMAL;
-    if (cluster_is_disabled(call) || failover_by_primary(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call) || failover_by_primary(call)) return;
     for (int i = 2; i < call->argc; i++) {
         if (slice_is(call->argv[i], "force")) {
             kind = FAILOVER_FORCE;
@@ -278,7 +279,7 @@ static void failover_run(struct call *call) {
 }
 
 static void reset_run(struct call *call) {
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     if (call->argc > 3) {
         cluster_reply_usage(call);
         return;
@@ -294,17 +295,17 @@ static void reset_run(struct call *call) {
 /* --- Epochs and the file --- */
 
 static void bumpepoch_run(struct call *call) {
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     bool bumped = cluster_bump_epoch(this_cluster, cluster_now());
-    char text[40];
+    char text[SAVED_REPLY_MAX + 1];
     snprintf(text, sizeof text, "%s %llu", bumped ? "BUMPED" : "STILL",
              (unsigned long long)this_cluster->myself->config_epoch);
-    reply_status(call->reply, text);
+    saved_reply(call, text);
 }
 
 static void set_config_epoch_run(struct call *call) {
     int64_t epoch;
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     if (!parse_int64(call->argv[2], &epoch))
         reply_not_integer(call->reply);
     else

@@ -2,6 +2,7 @@
 #include "cluster/nodes_conf.h"
 #include "cluster/links.h"
 #include "cluster/options.h"
+#include "cluster/saved_reply.h"
 #include "lib/system/file.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/file_writer.h"
@@ -66,6 +67,7 @@ static void written(void *context, const struct file_written *written) {
     if (written->error) log_failure(written);
     if (unsafe_ticket && written->ticket >= unsafe_ticket) unsafe_ticket = 0;
     links_saved(written->ticket);
+    saved_reply_release(written->ticket);
 }
 
 void nodes_conf_save(const struct cluster *cluster, bool durable) {

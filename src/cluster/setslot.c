@@ -9,6 +9,7 @@
 #include "cluster/setslot.h"
 #include "cluster/migration/migration.h"
 #include "cluster/redirect.h"
+#include "cluster/saved_reply.h"
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
@@ -103,7 +104,7 @@ static void execute(struct call *call, const struct request *request) {
     if (error)
         reply_error_format(call->reply, "ERR %s", error);
     else
-        reply_ok(call->reply);
+        saved_reply(call, "OK");
 }
 
 /* Counts the replicas that must acknowledge the command. Those that are being copied to find it in their stream, too,
@@ -129,8 +130,12 @@ static void wait_begin(struct call *call, size_t count, int64_t timeout_ms) {
 void cluster_setslot_run(struct call *call) {
     struct client *client = call->client;
     struct request request;
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     struct waiting *waiting = client_state(client, &client_listener);
+    if (waiting && !(client->flags & CLIENT_CALLED_AGAIN)) { /* an error has ended the wait, this is a new command */
+        wait_end(client);
+        waiting = NULL;
+    }
     bool acknowledged = false, gives_up = client->flags & CLIENT_DENY_BLOCKING;
     if (waiting) {
         acknowledged = waiting->offset >= 0 && repl_replicas_at(waiting->offset) >= waiting->replicas;

@@ -1,6 +1,7 @@
 /* slot_commands.c: CLUSTER ADDSLOTS, DELSLOTS, FLUSHSLOTS, which assign slots, and FLUSHSLOT, COUNTKEYSINSLOT,
  * GETKEYSINSLOT, which concern the keys in them. */
 #include "cluster/slot_commands.h"
+#include "cluster/saved_reply.h"
 #include "cluster/this_node.h"
 #include "commands/flush_mode.h"
 #include "lib/system/memory.h"
@@ -64,13 +65,13 @@ static bool ranges_read(struct call *call, bool assign, struct slot_bitmap *slot
 static void change_slots(struct call *call, bool assign,
                          bool (*read)(struct call *call, bool assign, struct slot_bitmap *slots)) {
     struct slot_bitmap slots = {0};
-    if (cluster_is_disabled(call) || !read(call, assign, &slots)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call) || !read(call, assign, &slots)) return;
     const char *error = assign ? cluster_add_slots(this_cluster, &slots, cluster_now())
                                : cluster_delete_slots(this_cluster, &slots, cluster_now());
     if (error)
         reply_error_format(call->reply, "ERR %s", error);
     else
-        reply_ok(call->reply);
+        saved_reply(call, "OK");
 }
 
 void cluster_addslots_run(struct call *call) {
@@ -87,7 +88,7 @@ void cluster_delslotsrange_run(struct call *call) {
 }
 
 void cluster_flushslots_run(struct call *call) {
-    if (cluster_is_disabled(call)) return;
+    if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
     struct cluster_facts facts;
     this_cluster->effects->facts(this_cluster->context, &facts);
     if (facts.has_keys) {
@@ -96,7 +97,7 @@ void cluster_flushslots_run(struct call *call) {
     }
     struct slot_bitmap slots = *node_slots(this_cluster->myself);
     cluster_delete_slots(this_cluster, &slots, cluster_now());
-    reply_ok(call->reply);
+    saved_reply(call, "OK");
 }
 
 /* --- The keys of a slot --- */

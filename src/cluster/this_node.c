@@ -15,6 +15,7 @@
 #include "cluster/options.h"
 #include "cluster/publish.h"
 #include "cluster/redirect.h"
+#include "cluster/saved_reply.h"
 #include "cluster/setslot.h"
 #include "cluster/slot_stats.h"
 #include "lib/system/clock.h"
@@ -261,4 +262,5 @@ const struct feature cluster_feature = {.name = "cluster",
                                         .commands = COMMANDS(cluster_commands),
                                         .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
                                         .sections = SECTIONS(cluster_sections),
-                                        .parts = PARTS(&cluster_part, &redirect_part, &publish_part, &setslot_part)};
+                                        .parts = PARTS(&cluster_part, &saved_reply_part, &redirect_part, &publish_part,
+                                                       &setslot_part)};

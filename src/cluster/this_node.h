@@ -14,6 +14,7 @@
  *     commands.c     CLUSTER, except the subcommands for slots
  *     slot_commands.c  ADDSLOTS, DELSLOTS, SETSLOT, FLUSHSLOT, COUNTKEYSINSLOT, GETKEYSINSLOT and others
  *     redirect.c     which node serves a command: MOVED, ASK, CROSSSLOT, CLUSTERDOWN
+ *     saved_reply.c  replies of commands that change the cluster, when nodes.conf has the change
  *     setslot.c      SETSLOT, which waits for the replicas; open slots in RDB files
  *     migration/     atomic migration of slots: migration.h
  *     slot_stats.c   CLUSTER SLOT-STATS

@@ -9,9 +9,10 @@ start_cluster {primaries 2 faults 1} {
     test "nothing is told before it is on disk, and the node serves its clients meanwhile" {
         set before [cluster_field 1 cluster_current_epoch]
         node_faults 0 "sync $temporary wait"
-        assert_match "BUMPED *" [n 0 cluster bumpepoch]
-        set epoch [cluster_field 0 cluster_my_epoch]
-        assert {$epoch > $before}
+        set c [new_client -level [node_level 0] -deferring 1]
+        $c cluster bumpepoch
+        wait_for_condition 10000 {[set epoch [cluster_field 0 cluster_my_epoch]] > $before}
+        assert_equal 1 [info_field_of 0 clients blocked_clients]
         # Pings would tell it at once, many times over.
         set sent [cluster_field 0 cluster_stats_messages_ping_sent]
         wait_for_condition 10000 {[info_field_of 0 memory mem_cluster_links] > 0}
@@ -21,7 +22,10 @@ start_cluster {primaries 2 faults 1} {
             after 20 ;# the ticks in which it would be told
         }
         assert {![string match "* $epoch connected*" [conf_of 0]]}
+        assert_equal 1 [info_field_of 0 clients blocked_clients]
         node_faults 0
+        assert_equal "BUMPED $epoch" [$c -read]
+        $c -close
         wait_for_condition 10000 {[cluster_field 1 cluster_current_epoch] == $epoch}
         assert_match "* $epoch connected*" [conf_of 0]
         wait_for_cluster_agreement

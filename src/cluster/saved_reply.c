@@ -1,0 +1,85 @@
+/* saved_reply.c: see saved_reply.h. */
+#include "cluster/saved_reply.h"
+#include "cluster/nodes_conf.h"
+#include "cluster/protocol/machine.h"
+#include "cluster/this_node.h"
+#include "lib/system/memory.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/server.h"
+#include <string.h>
+
+struct waiting {
+    struct client *client;
+    struct list_link link;
+    uint64_t ticket; /* UINT64_MAX: it is submitted at the end of this turn */
+    char status[SAVED_REPLY_MAX + 1];
+};
+static struct list waits = LIST_INIT(waits);
+
+static void client_gone(struct client *client);
+static struct client_listener client_listener = {.freed = client_gone};
+
+static void wait_end(struct client *client) {
+    struct waiting *waiting = client_state(client, &client_listener);
+    list_remove(&waits, &waiting->link);
+    client_set_state(client, &client_listener, NULL);
+    mem_free(waiting);
+}
+static void client_gone(struct client *client) {
+    if (client_state(client, &client_listener)) wait_end(client);
+}
+
+void saved_reply(struct call *call, const char *status) {
+    struct client *client = call->client;
+    bool saved = !(this_cluster->unsaved & UNSAVED_SELF) && !nodes_conf_unsafe_ticket();
+    if (saved || !client->conn || client->flags & CLIENT_DENY_BLOCKING || client_must_be_obeyed(client)) {
+        reply_status(call->reply, status);
+        return;
+    }
+    struct waiting *waiting = mem_calloc(1, sizeof *waiting);
+    waiting->client = client;
+    waiting->ticket = UINT64_MAX;
+    strncpy(waiting->status, status, SAVED_REPLY_MAX);
+    client_set_state(client, &client_listener, waiting);
+    list_append(&waits, &waiting->link);
+    call_block(call, &(struct blocking){.call_at_end = true});
+}
+
+bool saved_reply_continues(struct call *call) {
+    struct waiting *waiting = client_state(call->client, &client_listener);
+    if (!waiting) return false;
+    if (!(call->client->flags & CLIENT_CALLED_AGAIN)) { /* an error has ended the wait, this is a new command */
+        wait_end(call->client);
+        return false;
+    }
+    if (waiting->ticket && !(call->client->flags & CLIENT_DENY_BLOCKING)) { /* of CLIENT UNBLOCK, too */
+        call_block(call, &(struct blocking){.call_at_end = true});
+        return true;
+    }
+    reply_status(call->reply, waiting->status);
+    wait_end(call->client);
+    return true;
+}
+
+void saved_reply_release(uint64_t ticket) {
+    list_each(&waits, link) {
+        struct waiting *waiting = container_of(link, struct waiting, link);
+        if (waiting->ticket > ticket) continue;
+        struct client *client = waiting->client;
+        waiting->ticket = 0;
+        blocking_call_again(client);
+        client_gone(client); /* an error has ended the wait before */
+    }
+}
+
+static void before_wait(void) {
+    if (__builtin_expect(!waits.len, 1) || this_cluster->unsaved & UNSAVED_SELF) return;
+    uint64_t ticket = nodes_conf_unsafe_ticket();
+    list_each(&waits, link) {
+        struct waiting *waiting = container_of(link, struct waiting, link);
+        if (waiting->ticket == UINT64_MAX) waiting->ticket = ticket;
+    }
+    if (!ticket) saved_reply_release(0);
+}
+const struct server_part saved_reply_part = {.name = "cluster-saved-reply", .before_wait = before_wait};
