@@ -694,7 +694,7 @@ static inline void sim_crash(struct sim_machine *machine) {
 }
 static inline void sim_freeze(struct sim_machine *machine, int64_t ms) {
     sim_note(machine->sim, (int)machine->index, "--- freeze for %lld ms", (long long)ms);
-    machine->frozen_until_ms = machine->sim->now_ms + ms;
+    if (machine->frozen_until_ms < machine->sim->now_ms + ms) machine->frozen_until_ms = machine->sim->now_ms + ms;
 }
 
 /* How many lines with this text a machine (-1: any) has logged. */

@@ -172,8 +172,10 @@ static void a_new_primary_keeps_keys_that_nobody_else_may_have(void **state) {
 static void a_replica_moves_to_an_orphaned_primary(void **state) {
     sim_init(&sim, 1, 8, 2000); /* shards of 3, 3 and 2 */
     sim_build(&sim, 3, 60000);
+    unsigned said = sim_said_times(&sim, -1, "is now part of shard");
     sim_crash(&sim.machines[5]);
     sim_run(&sim, 12000);
+    assert_int_equal(sim_said_times(&sim, -1, "is now part of shard"), said); /* of primaries only */
     assert_int_equal(node_of(0, 2)->replica_count, 2); /* the dead one and the new one */
     assert_int_equal(node_working_replicas(node_of(0, 2)), 1);
     assert_true(sim_said(&sim, -1, "Migrating to orphaned primary"));
@@ -644,6 +646,33 @@ static void an_old_update_about_a_replica_is_corrected(void **state) {
     sim_free(&sim);
 }
 
+/* A replica names its new primary, but not the slots that this one has taken: who has them is known from an UPDATE. */
+static void a_successor_that_a_replica_names_is_learnt_with_its_slots(void **state) {
+    build(9, 3); /* machines 3 and 6 follow machine 0 */
+    struct cluster_node *replica = node_of(1, 6), *successor = node_of(1, 3);
+    /* Machine 6 is a primary without slots for a moment. Then it says that machine 3 has won epoch 10. */
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    struct bus_message ping = {
+        .header = {.type = BUS_PING, .sender = *id_at(6), .current_epoch = 10, .port = 6379, .bus_port = 16379}};
+    cluster_receive(cluster_at(1), replica->inbound, &ping, time_at(1));
+    assert_true(node_is_primary(replica));
+    ping.header.primary = *id_at(3);
+    ping.header.config_epoch = 10;
+    ping.header.slots = &slots;
+    cluster_receive(cluster_at(1), replica->inbound, &ping, time_at(1));
+    assert_true(node_is_primary(successor));
+    assert_ptr_equal(replica->primary, successor);
+    assert_ptr_equal(sim_owner(&sim, 1, 0), &sim.machines[0]);
+    struct bus_message update = {
+        .header = {.type = BUS_UPDATE, .sender = *id_at(2), .current_epoch = 10, .config_epoch = 3, .bus_port = 16379},
+        .node = *id_at(3),
+        .node_epoch = 10,
+        .node_slots = &slots};
+    cluster_receive(cluster_at(1), node_of(1, 2)->inbound, &update, time_at(1));
+    assert_ptr_equal(sim_owner(&sim, 1, 0), &sim.machines[3]);
+    sim_free(&sim);
+}
+
 static void a_configuration_survives_a_restart(void **state) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
@@ -741,6 +770,7 @@ int main(void) {
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
+        cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(own_fields_are_zero_for_others),
     };

@@ -373,13 +373,14 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
         if (primary == cluster->myself && !node_is_primary(primary)) return false; /* it was so once */
         /* Its own message is still on the way. The role counts: primaries with slots make the quorum. */
         node_set_role_primary(cluster, primary);
-        if (primary != cluster->myself && primary->config_epoch < epoch) primary->config_epoch = epoch;
         unsigned moved = 0;
         for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
             if (cluster->slots.owner[slot] != sender) continue;
             slot_assign(cluster, slot, primary == cluster->myself && slot_leaves(cluster, slot) ? NULL : primary);
             moved++;
         }
+        /* Without its slots its epoch would make us ignore an UPDATE about it, which has them. */
+        if (moved && primary != cluster->myself && primary->config_epoch < epoch) primary->config_epoch = epoch;
         if (moved)
             say_notice(cluster,
                        "A failover occurred in shard %.40s; node " NODE_FORMAT
@@ -411,12 +412,14 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
     }
     struct cluster_node *primary = nodes_find(&cluster->nodes, &header->primary);
     if (primary == sender) primary = NULL;
-    if (node_is_primary(sender) && !demote(cluster, sender, primary, header)) return false;
+    bool was_primary = node_is_primary(sender);
+    if (was_primary && !demote(cluster, sender, primary, header)) return false;
     if (primary && sender->primary != primary) {
         if (!nodes_share_shard(sender, primary)) {
             sender->shard = primary->shard;
-            say_notice(cluster, "Node " NODE_FORMAT " is now part of shard %.40s", NODE_TEXT(sender),
-                       SHARD_TEXT(sender));
+            if (was_primary)
+                say_notice(cluster, "Node " NODE_FORMAT " is now part of shard %.40s", NODE_TEXT(sender),
+                           SHARD_TEXT(sender));
         }
         set_primary(cluster, sender, primary);
         say_notice(cluster, "Node " NODE_FORMAT " is now a replica of node " NODE_FORMAT " in shard %.40s",
