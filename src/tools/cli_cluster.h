@@ -93,8 +93,9 @@ void cluster_say(const struct cluster *c, enum cluster_tone tone, const char *fo
     __attribute__((format(printf, 3, 4)));
 /* Shows a question and reads a line into `answer`, without its end. False: end of input. */
 bool cluster_ask(const char *question, char *answer, size_t size);
-/* Asks for "yes". --cluster-yes answers without the question. */
+/* Asks for "yes". --cluster-yes answers without the question, unless it is to be answered by hand. */
 bool cluster_confirm(const struct cluster *c, const char *question);
+bool cluster_confirm_by_hand(const char *question);
 void cluster_show_node(const struct cluster_node *node, const char *indent);
 void cluster_show_planned(const struct cluster_node *node); /* before create: a replica without slots */
 /* The keys, slots and replicas of each primary. */

@@ -311,18 +311,23 @@ bool cluster_fix_coverage(struct cluster *c, const struct slot_set *covered) {
         return false;
     }
     struct slot_set kinds[IN_KINDS] = {{{0}}, {{0}}, {{0}}};
+    bool all = true;
     cluster_say(c, TONE_STEP, ">>> Fixing slots coverage...\n");
     if (!uncovered_sort(c, covered, kinds)) return false;
     for (int kind = IN_NONE; kind < IN_KINDS; kind++) {
         if (slot_set_count(&kinds[kind]) == 0) continue;
         printf("%s", found[kind]);
         slots_show(&kinds[kind]);
-        if (!cluster_confirm(c, questions[kind])) return false;
+        /* A node that is away may have the keys: --cluster-yes does not answer this. */
+        if (!cluster_confirm_by_hand(questions[kind])) {
+            all = false;
+            continue;
+        }
         for (int slot = 0; slot < HASH_SLOTS; slot++) {
             if (!slot_set_has(&kinds[kind], slot)) continue;
             if (kind == IN_NONE ? !cover_without_keys(c, slot) : !cover_with_keys(c, slot, kind == IN_MANY))
                 return false;
         }
     }
-    return true;
+    return all;
 }

@@ -7,6 +7,10 @@
 
 enum { ARGUMENTS = 16, NUMBER_TEXT = 24 };
 
+static void show_error(const struct cluster_node *source, const struct resp_value *reply) {
+    printf("Source %s replied with error:\n%s\n", source->name, reply->text.data);
+}
+
 /* The source is a node only as far as calls go. */
 static struct cluster_node *source_open(struct cluster *c, const char *host, int port) {
     const struct cluster_options *o = c->options;
@@ -23,11 +27,15 @@ static struct cluster_node *source_open(struct cluster *c, const char *host, int
         fflush(stdout);
         fprintf(stderr, "Could not connect to Valkey at %s: %s.\n", node->name, node->session.error);
     } else if (!session_authenticate(&node->session, &e)) {
-        printf("Source %s replied with error:\n%s\n", node->name, node->session.error);
+        fflush(stdout);
+        fprintf(stderr, "AUTH failed: %s\n", node->session.error);
     } else {
-        const struct resp_value *reply = CLUSTER_CALL(node, "INFO", "cluster");
-        if (reply && reply->text.data && !strstr(reply->text.data, "cluster_enabled:1")) return node;
-        if (reply) cluster_say(c, TONE_ERROR, "[ERR] The source node should not be a cluster node.\n");
+        const struct resp_value *reply =
+            cluster_try(node, 2, (struct slice[]){SLICE("INFO"), SLICE("cluster")}, CLUSTER_CALL_MS);
+        bool refused = reply && reply->type == RESP_ERROR;
+        if (refused) show_error(node, reply);
+        if (reply && !refused && reply->text.data && !strstr(reply->text.data, "cluster_enabled:1")) return node;
+        if (reply && !refused) cluster_say(c, TONE_ERROR, "[ERR] The source node should not be a cluster node.\n");
     }
     cluster_node_free(node);
     return NULL;
@@ -72,7 +80,7 @@ static bool key_import(struct cluster *c, struct cluster_node *source, struct sl
     const struct resp_value *reply = cluster_try(source, argc, argv, CLUSTER_CALL_MS + o->timeout_ms);
     if (!reply) return false;
     if (reply->type == RESP_ERROR) {
-        printf("Source %s replied with error:\n%s\n", source->name, reply->text.data);
+        show_error(source, reply);
         return false;
     }
     printf("OK\n");

@@ -23,20 +23,26 @@ void cluster_progress(char mark) {
     fflush(stdout);
 }
 
-bool cluster_ask(const char *question, char *answer, size_t size) {
+static bool question_put(const char *question, char *answer, size_t size) {
     fputs(question, stdout);
     fflush(stdout);
-    if (!fgets(answer, (int)size, stdin)) {
-        putchar('\n');
-        return false;
-    }
+    if (!fgets(answer, (int)size, stdin)) return false;
     answer[strcspn(answer, "\r\n")] = '\0';
     return true;
 }
 
-bool cluster_confirm(const struct cluster *c, const char *question) {
+bool cluster_ask(const char *question, char *answer, size_t size) {
+    if (question_put(question, answer, size)) return true;
+    putchar('\n');
+    return false;
+}
+
+bool cluster_confirm_by_hand(const char *question) {
     char answer[16];
-    return c->options->yes || (cluster_ask(question, answer, sizeof answer) && strcasecmp(answer, "yes") == 0);
+    return question_put(question, answer, sizeof answer) && strcasecmp(answer, "yes") == 0;
+}
+bool cluster_confirm(const struct cluster *c, const char *question) {
+    return c->options->yes || cluster_confirm_by_hand(question);
 }
 
 static void node_show(const struct cluster_node *node, const char *indent, bool planned) {

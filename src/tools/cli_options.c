@@ -105,7 +105,7 @@ static const char help[] =
     "  --cluster <command>  create, check, info, fix, reshard, rebalance, add-node, del-node,\n"
     "                     call, set-timeout, import, backup, help. help shows the arguments\n"
     "                     and which options each takes.\n"
-    "  --cluster-yes      Answer all questions with yes.\n"
+    "  --cluster-yes      Answer questions with yes, except those of fix about uncovered slots.\n"
     "  --cluster-replicas <n>  create: replicas of each primary (default: 0).\n"
     "  --cluster-from <ids>  reshard: the nodes to take slots from, separated by commas, or all.\n"
     "                     import: the address of the server to copy.\n"

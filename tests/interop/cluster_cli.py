@@ -225,6 +225,14 @@ def same_all():
     same("import without a source", "--cluster", "import", A(0))
     same("import with an invalid source", "--cluster", "import", A(0), "--cluster-from", "foo")
     same("import from nothing", "--cluster", "import", A(0), "--cluster-from", "127.0.0.1:1")
+    standalone.call("CONFIG", "SET", "requirepass", "secret")
+    source = "127.0.0.1:%d" % standalone.port
+    same("import without the password", "--cluster", "import", A(0), "--cluster-from", source)
+    same("import with a wrong password", "--cluster", "import", A(0), "--cluster-from", source, "--cluster-from-pass",
+         "wrong")
+    with Client(standalone.port) as client:
+        client.call("AUTH", "secret")
+        client.call("CONFIG", "SET", "requirepass", "")
     same("import from a cluster", "--cluster", "import", A(0), "--cluster-from", A(1))
     same("backup into nothing", "--cluster", "backup", A(0), os.path.join(directory, "missing"))
     for words in (("foo",), ("check",), ("check", "foo"), ("check", A(0), "foo", "bar"), ("add-node", A(0)),
@@ -427,6 +435,9 @@ def slots_are_fixed_alike():
         pair.same("fix of a slot with keys that nobody owns", fix, data="yes\n")
         unassign(2000)
         pair.same("fix of a slot that nobody owns, not confirmed", fix, data="no\n")
+        pair.same("fix of a slot that nobody owns, confirmed in advance", lambda n: (*fix(n), "--cluster-yes"))
+        unassign(0)
+        pair.same("fix of slots that nobody owns, with and without keys, one not confirmed", fix, data="yes\n")
         for nodes in pair.nodes:
             nodes.servers[1].call("CLUSTER", "ADDSLOTS", 2000)
         pair.each(lambda n: n.settle())
