@@ -602,5 +602,7 @@ def change_options(round):
         node = round.victim(round.group.nodes)
         if node:
             name, value = random_option(round.rng)
+            if node.genuine and name == "aof-use-rdb-preamble":  # Group has the reason
+                continue
             reply = node.call("CONFIG", "SET", name, value, timeout=60)
             round.note(f"{node.name}: CONFIG SET {name} {value}: {reply}")

@@ -248,7 +248,10 @@ class Group:
             self.add(Node(name, options.server, arguments, os.path.join(directory, name), rdma=rdma, tls=tls,
                           device_faults=faults))
         if options.genuine:
-            self.add(Node("g", options.genuine, self.arguments(rng), os.path.join(directory, "g"), genuine=True))
+            # With a preamble, Valkey 9.1's append-only file lacks what the stream brought during a synchronization on
+            # two channels.
+            arguments = self.arguments(rng) + ["--aof-use-rdb-preamble", "no"]
+            self.add(Node("g", options.genuine, arguments, os.path.join(directory, "g"), genuine=True))
         self.primary = self.nodes[0]
 
     def add(self, node):
