@@ -8,6 +8,7 @@
 
 A server that a test has started is stopped when the test ends, also by SIGTERM or an exception."""
 import atexit
+import collections
 import os
 import shutil
 import signal
@@ -58,14 +59,21 @@ def rdma_device():
     return [LAUNCHER] if executable(LAUNCHER) and os.access(library, os.R_OK) else None
 
 
+last_ports = collections.deque(maxlen=500)
+
+
 def free_port():
     """A free port below the range of outgoing connections, one of which could take it before the server does. A
-    cluster node adds 10,000 to it for the port of its bus."""
+    cluster node adds 10,000 to it for the port of its bus. It is none of the last ports: their servers may start
+    later."""
     while True:
         port = SystemRandom().randrange(*PORTS)
+        if port in last_ports:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
+                last_ports.append(port)
                 return port
             except OSError:
                 pass
