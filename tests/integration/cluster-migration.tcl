@@ -487,7 +487,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
     test "valkey-cli asks the target about a migration that its source has forgotten" {
         n 0 config set cluster-slot-migration-log-max-len 0
         set out [exec [file join $::root src valkey-cli] {*}[tls_tool_options] --cluster reshard\
-            127.0.0.1:[node 0 port]\
+            127.0.0.1:[node_base_port 0]\
             --cluster-from [node_id 0] --cluster-to [node_id 3] --cluster-slots 1 --cluster-yes\
             --cluster-use-atomic-slot-migration]
         assert_match "*via atomic slot migration*" $out
