@@ -16,11 +16,12 @@ import signal
 import statistics
 import sys
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "interop"))
 
-from common import Client, Error, genuine, wait_for  # noqa: E402
+from common import Client, Closed, Error, genuine, wait_for  # noqa: E402
 from sentinel_group import NAME, PATIENCE, Group, seen_port  # noqa: E402
 
 MIXES = {"ours": (["ours"] * 3, ["ours"] * 3),
@@ -47,9 +48,12 @@ class Rounds:
         if fault == "coordinated" and len(set(MIXES[self.mix][0])) > 1:
             fault = "failover"
         primary = group.wait_whole()
-        with Client(primary.port, timeout=30) as client:  # WAIT is about the writes of its own connection
-            client.call("SET", "round", number)
-            acknowledged = client.call("WAIT", 2, 20000) == 2
+        try:
+            with Client(primary.port, timeout=30) as client:  # WAIT is about the writes of its own connection
+                client.call("SET", "round", number)
+                acknowledged = client.call("WAIT", 2, 20000) == 2
+        except Closed:  # on a busy machine another server was promoted meanwhile
+            acknowledged = False
         if fault in ("kill", "freeze", "failover", "coordinated"):
             how = {"kill": "killed", "freeze": "frozen"}.get(fault, fault)
             try:
@@ -131,6 +135,7 @@ def play(mix, rounds, seed, faults):
             except Exception as error:
                 failed += 1
                 print("%s: round %d FAILED: %r" % (mix, number + 1, error))
+                traceback.print_exc(file=sys.stdout)
                 for process in test.group.sentinels + test.group.servers if test else []:
                     print("--- %s, port %d\n%s" % (process.program[-1], process.port, process.output(20000)))
                 if test:

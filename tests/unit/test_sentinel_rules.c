@@ -244,10 +244,24 @@ static void candidates_are_asked_when_one_is_chosen(void **state) {
     }
     assert_non_null(strstr(events, "+failover-state-select-slave;"));
     assert_null(strstr(events, "-failover-abort"));
+    /* This process waits for the disk; the first answer that it reads then is not the only one. */
+    now += 1500;
     answer(a, REQUEST_INFO, "role:slave\r\nslave_repl_offset:10\r\n");
     assert_null(group->promoted);
     answer(b, REQUEST_INFO, "role:slave\r\nslave_repl_offset:11\r\n");
     assert_ptr_equal(group->promoted, b);
+}
+static void a_candidate_that_does_not_answer_in_time_is_not_waited_for(void **state) {
+    struct instance *a = add("10.0.0.2", "role:slave\r\n"),
+                    *b = add("10.0.0.3", "role:slave\r\nslave_repl_offset:9\r\n");
+    answer(group, REQUEST_INFO, "role:master\r\n");
+    assert_null(sentinel_failover(s, group, false, now));
+    for (int i = 0; i < 2 || !strstr(events, "+failover-state-select-slave;"); i++) advance(100);
+    assert_null(group->promoted);
+    answer(a, REQUEST_INFO, "role:slave\r\nslave_repl_offset:1\r\n");
+    assert_null(group->promoted);
+    advance(1000);
+    assert_ptr_equal(group->promoted, b); /* by its last INFO */
 }
 
 static void a_silent_primary_is_down_and_comes_back(void **state) {
@@ -476,6 +490,7 @@ int main(void) {
         TEST(a_replica_that_lost_the_primary_before_this_process_was_stopped_is_chosen),
         TEST(equal_replicas_are_chosen_by_run_id),
         TEST(candidates_are_asked_when_one_is_chosen),
+        TEST(a_candidate_that_does_not_answer_in_time_is_not_waited_for),
         TEST(a_silent_primary_is_down_and_comes_back),
         TEST(a_stopped_process_finds_nobody_down),
         TEST(malformed_hello_messages_change_nothing),

@@ -14,7 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { OFFSETS_MS = 500 /* wait for the candidates' offsets */ };
+/* Wait for the candidates' offsets. Ticks are counted, not time: while this process waits for the disk, answers lie in
+ * its sockets. */
+enum { OFFSETS_TICKS = 5 };
 
 const char *failover_state_name(enum failover_state state) {
     static const char *const names[] = {[FAILOVER_NONE] = "none",
@@ -41,7 +43,7 @@ void failover_stuck(struct sentinel *s, struct instance *group, const char *form
 static void enter(struct sentinel *s, struct instance *group, enum failover_state state) {
     group->failover = state;
     group->failover_state_ms = s->now_ms;
-    group->offsets_asked_ms = 0;
+    group->offsets_asked_tick = 0;
 }
 
 void failover_start(struct sentinel *s, struct instance *group) {
@@ -109,11 +111,11 @@ static bool is_alive(const struct sentinel *s, const struct instance *replica) {
 /* The last INFO may be 10 seconds old, and be too old for a candidate: asks all again. True: they have answered, or do
  * not in time. */
 static bool offsets_are_known(struct sentinel *s, struct instance *group) {
-    if (!group->offsets_asked_ms) {
-        group->offsets_asked_ms = s->now_ms;
+    if (!group->offsets_asked_tick) {
+        group->offsets_asked_tick = s->ticks;
         each_instance(&group->replicas, replica) if (is_alive(s, replica)) info_request(s, replica);
     }
-    if (s->now_ms - group->offsets_asked_ms >= OFFSETS_MS) return true;
+    if (s->ticks - group->offsets_asked_tick > OFFSETS_TICKS) return true;
     each_instance(&group->replicas, replica) if (is_alive(s, replica) && replica->info_pending) return false;
     return true;
 }

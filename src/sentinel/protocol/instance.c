@@ -30,6 +30,7 @@ struct sentinel *sentinel_new(const char *id, const struct sentinel_effects *eff
     s->context = context;
     snprintf(s->id, sizeof s->id, "%s", id);
     s->now_ms = s->tick_ms = now_ms;
+    s->ticks = 1;
     s->by_name_size = NAMES_MIN;
     s->by_name = mem_calloc(s->by_name_size, sizeof *s->by_name);
     return s;

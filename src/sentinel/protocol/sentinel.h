@@ -171,7 +171,7 @@ struct instance {
     enum failover_state failover;
     uint64_t failover_epoch;
     int64_t failover_start_ms, failover_state_ms, failover_logged_ms, reconf_sent_ms;
-    int64_t offsets_asked_ms; /* in FAILOVER_SELECT: the candidates were asked for their offsets */
+    uint64_t offsets_asked_tick; /* in FAILOVER_SELECT: the candidates were asked for their offsets; 0: not yet */
     struct instance *promoted;
     char stuck[128]; /* why no failover happens, as it was logged last */
 };
@@ -240,6 +240,7 @@ struct sentinel {
     int64_t stopped_ms;   /* left out of now_ms, in total */
     int64_t late_ms;      /* of it since the last tick */
     int64_t tick_ms;      /* last tick */
+    uint64_t ticks;       /* one more than there were */
     char *info_reference; /* see info_text.c; NULL: none yet */
     size_t info_reference_len;
     bool tilt;

@@ -201,6 +201,7 @@ void sentinel_tick(struct sentinel *s, int64_t now_ms) {
     machine_time(s, now_ms);
     s->late_ms = 0;
     s->tick_ms = s->now_ms;
+    s->ticks++;
     check_tilt(s, before ? since : 0);
     each_instance(&s->groups, group) tick_group(s, group);
 }
