@@ -224,6 +224,7 @@ static void readable(struct connection *conn) {
         } else if (status == REPLY_READY) {
             client->reply_len = 0;
             deliver(client);
+            resp_value_free(&client->reader.value); /* else it would stay until the next reply */
         } else if (client->reply_len >= client->reply_max || (used == 0 && in.len == left)) {
             client_end(client, "the peer sent a reply that is too long");
         } else if (used == 0) {

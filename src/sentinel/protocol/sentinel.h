@@ -146,6 +146,7 @@ struct instance {
     unsigned info_pending;         /* INFO sent and not answered */
     char *info;                    /* its text, packed: see sentinel_info_text(); NULL: none */
     size_t info_len, info_delta_len, info_packed_len;
+    const struct info_reference *info_reference;
 
     /* Servers: what INFO says. */
     bool reports_primary;
@@ -236,13 +237,12 @@ struct sentinel {
     struct instance_list groups;
     struct instance **by_name; /* a table of chains */
     size_t by_name_size;
-    int64_t now_ms;       /* of the input that is being handled, without the time in which this process was stopped */
-    int64_t stopped_ms;   /* left out of now_ms, in total */
-    int64_t late_ms;      /* of it since the last tick */
-    int64_t tick_ms;      /* last tick */
-    uint64_t ticks;       /* one more than there were */
-    char *info_reference; /* see info_text.c; NULL: none yet */
-    size_t info_reference_len;
+    int64_t now_ms;     /* of the input that is being handled, without the time in which this process was stopped */
+    int64_t stopped_ms; /* left out of now_ms, in total */
+    int64_t late_ms;    /* of it since the last tick */
+    int64_t tick_ms;    /* last tick */
+    uint64_t ticks;     /* one more than there were */
+    struct info_reference *info_references[2]; /* of replicas and of primaries: see info_text.c; NULL: none yet */
     bool tilt;
     int64_t tilt_start_ms, insane_ms; /* start of TILT; last tick that was late */
     uint64_t tilts;

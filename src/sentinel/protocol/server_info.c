@@ -78,6 +78,7 @@ void server_info_read(struct slice text, struct server_info *info,
     info->rdma_port = 0;
     while (text.len) {
         struct slice value = part(&text, '\n');
+        if (!value.len || !strchr("lmrs", value.data[0])) continue; /* the first letters of what follows */
         if (value.len && value.data[value.len - 1] == '\r') value.len--;
         struct slice key = part(&value, ':');
 #define FIELD(name) slice_equal(key, SLICE(name))
