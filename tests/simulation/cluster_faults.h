@@ -65,7 +65,7 @@ static inline void run_seed(uint64_t seed, unsigned count, unsigned faults, bool
         cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
     }
     if (count)
-        sim_agree(&sim, 60000 + 4 * timeout + sim.first_tick_ms);
+        sim_agree_built(&sim, 60000 + 4 * timeout);
     else
         sim_build(&sim, primaries, 60000 + 4 * timeout);
     sim.no_single_owner = DRAW(4) == 0;

@@ -180,6 +180,7 @@ struct cluster {
     unsigned pfail_count;      /* at the last tick */
     unsigned todo;             /* enum cluster_todo: at the next flush */
     unsigned unsaved;          /* enum cluster_unsaved */
+    int64_t saved_ms;          /* when it was saved last */
     struct bus_gossip *gossip; /* scratch of the message that is being built */
     struct bus_brief_gossip *brief_gossip;
     size_t gossip_capacity; /* of both */

@@ -107,9 +107,11 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
         node->shard = line->shard;
     else if (node != cluster->myself)
         random_id(cluster, &node->shard);
-    for (unsigned slot = 0; line->slots && slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(line->slots, slot) && !cluster->slots.owner[slot])
-            slots_assign(&cluster->slots, slot, node);
+    for (unsigned byte = 0; line->slots && byte < SLOT_BITMAP_SIZE; byte++) {
+        unsigned bits = line->slots->bytes[byte];
+        for (unsigned slot = byte * 8; bits; slot++, bits >>= 1)
+            if (bits & 1 && !cluster->slots.owner[slot]) slots_assign(&cluster->slots, slot, node);
+    }
     return NULL;
 }
 

@@ -19,7 +19,8 @@ enum {
     NEWS_MS = 15000,     /* how long a node is new */
     NEWS_ENTRIES = 40,   /* of new nodes in a message, besides the sample */
     NEWS_PUSH_MS = 3000, /* how long a node tells random others of what it has learnt last, */
-    NEWS_PEERS = 2       /* peers in each tick */
+    NEWS_PEERS = 2,      /* peers in each tick */
+    DRAWN = 16           /* nodes that are drawn for a sample at once */
 };
 
 static int64_t ping_interval(const struct cluster *cluster) {
@@ -90,12 +91,19 @@ static void fill_gossip(struct cluster *cluster, struct bus_message *message, co
     if (wanted > others) wanted = others;
     uint64_t stamp = ++cluster->stamp;
     add_news(cluster, message, receiver);
-    for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0; attempts--) {
-        struct cluster_node *node = nodes->list[random_under(cluster, nodes->count)];
-        if (node->stamp == stamp || !may_gossip_about(node, receiver)) continue;
-        node->stamp = stamp;
-        add_sample(cluster, message, node);
-        wanted--;
+    for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0;) {
+        struct cluster_node *drawn[DRAWN];
+        size_t count = wanted < DRAWN ? wanted : DRAWN;
+        if (count > attempts) count = attempts;
+        for (size_t i = 0; i < count; i++) node_prefetch(drawn[i] = nodes->list[random_under(cluster, nodes->count)]);
+        attempts -= count;
+        for (size_t i = 0; i < count; i++) {
+            struct cluster_node *node = drawn[i];
+            if (node->stamp == stamp || !may_gossip_about(node, receiver)) continue;
+            node->stamp = stamp;
+            add_sample(cluster, message, node);
+            wanted--;
+        }
     }
     for (size_t i = 0; cluster->pfail_count > 0 && i < nodes->count && message->gossip_count < UINT16_MAX; i++) {
         const struct cluster_node *node = nodes->list[i];
@@ -233,14 +241,28 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
 }
 
 /* Only nodes that we know may tell of others. */
+/* The nodes of entries [at, at + HASHTABLE_PREFETCH_MAX) are needed. */
+static void prefetch_entries(struct hashtable *table, const uint8_t *bytes, size_t size, size_t id_len, size_t at,
+                             size_t count) {
+    struct slice ids[HASHTABLE_PREFETCH_MAX];
+    if (at % HASHTABLE_PREFETCH_MAX) return;
+    size_t ahead = count - at < HASHTABLE_PREFETCH_MAX ? count - at : HASHTABLE_PREFETCH_MAX;
+    for (size_t i = 0; i < ahead; i++) ids[i] = slice_make(bytes + (at + i) * size, id_len);
+    hashtable_prefetch(table, ids, ahead);
+}
+
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     for (size_t i = 0; i < message->gossip_count; i++) {
+        prefetch_entries(cluster->nodes.by_id, message->gossip_bytes, BUS_GOSSIP_SIZE, NODE_ID_LEN, i,
+                         message->gossip_count);
         struct bus_gossip entry;
         bus_gossip_at(message, i, &entry);
         say_gossip(cluster, &entry);
         process_entry(cluster, sender, &entry);
     }
     for (size_t i = 0; i < message->brief_gossip_count; i++) {
+        prefetch_entries(cluster->nodes.by_brief_id, message->brief_gossip_bytes, BUS_BRIEF_GOSSIP_SIZE,
+                         BUS_BRIEF_ID_LEN, i, message->brief_gossip_count);
         struct bus_brief_gossip entry;
         bus_brief_gossip_at(message, i, &entry);
         struct cluster_node *node = nodes_find_brief(&cluster->nodes, entry.id);

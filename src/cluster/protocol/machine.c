@@ -30,6 +30,7 @@ void todo(struct cluster *cluster, unsigned work) {
 }
 void save(struct cluster *cluster, bool durable) {
     cluster->unsaved = 0;
+    cluster->saved_ms = cluster->now_ms;
     cluster->effects->save(cluster->context, durable);
 }
 
@@ -365,7 +366,10 @@ void cluster_flush(struct cluster *cluster, int64_t now_ms) {
         cluster->todo &= ~(unsigned)TODO_FAILOVER;
         election_handle(cluster);
     }
-    if (cluster->unsaved) save(cluster, cluster->unsaved & UNSAVED_SELF);
+    /* While a cluster forms, each message brings news of others: they are saved once in a tick. */
+    bool later = cluster->unsaved == UNSAVED_TABLE && cluster->now_ms >= cluster->saved_ms &&
+                 cluster->now_ms - cluster->saved_ms < CLUSTER_TICK_MS;
+    if (cluster->unsaved && !later) save(cluster, cluster->unsaved & UNSAVED_SELF);
     if ((work | cluster->todo) & TODO_BROADCAST) {
         cluster->todo &= ~(unsigned)TODO_BROADCAST;
         broadcast_pong(cluster, false);

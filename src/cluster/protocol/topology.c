@@ -297,8 +297,12 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
     bool any_dirty = false, lost = false;
     struct slot_run run = {0};
     unsigned imported = 0;
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+    /* While a cluster forms, a node hears of a few slots of each other node: the others are not looked at. */
+    struct slot_bitmap concerned = *node_slots(sender);
+    for (unsigned i = 0; i < SLOT_BITMAP_SIZE; i++) concerned.bytes[i] |= slots->bytes[i];
+    for (unsigned slot = 0; (slot = slot_bitmap_next(&concerned, slot, true)) < HASH_SLOTS; slot++) {
         struct cluster_node *owner = cluster->slots.owner[slot];
+        if (slot != run.last + 1) log_run(cluster, &run, sender);
         if (!slot_bitmap_has(slots, slot)) {
             if (owner == sender) stop_claiming(cluster, sender, slot);
             log_run(cluster, &run, sender);
@@ -448,14 +452,14 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
     bool differs = claimant && memcmp(slots, node_slots(claimant), sizeof *slots) != 0;
     if (differs) {
-        say_notice(cluster, "Mismatch in topology information for sender node " NODE_FORMAT " in shard %.40s",
+        /* A replica of ours learns our slots from us. */
+        if (claimant != cluster->myself)
+            say_notice(cluster, "Mismatch in topology information for sender node " NODE_FORMAT " in shard %.40s",
                    NODE_TEXT(sender), SHARD_TEXT(sender));
         if (claimant == sender) believe_slots(cluster, sender, header->config_epoch, slots);
-        for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
             struct cluster_node *owner = cluster->slots.owner[slot];
-            if (!slot_bitmap_has(slots, slot) || !owner || owner == claimant || owner == sender ||
-                owner->config_epoch <= header->config_epoch)
-                continue;
+            if (!owner || owner == claimant || owner == sender || owner->config_epoch <= header->config_epoch) continue;
             if (slot_bitmap_has(&cluster->slots.unclaimed, slot)) continue;
             say_verbose(cluster,
                         "Node " NODE_FORMAT
