@@ -257,10 +257,10 @@ static const struct server_part cluster_part = {.name = "cluster",
                                                 .prepare_shutdown = prepare_shutdown,
                                                 .stop = stop};
 
-const struct feature cluster_feature = {.name = "cluster",
-                                        .options = OPTIONS(cluster_option_table),
-                                        .commands = COMMANDS(cluster_commands),
-                                        .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
-                                        .sections = SECTIONS(cluster_sections),
-                                        .parts = PARTS(&cluster_part, &saved_reply_part, &redirect_part, &publish_part,
-                                                       &setslot_part)};
+const struct feature cluster_feature = {
+    .name = "cluster",
+    .options = OPTIONS(cluster_option_table),
+    .commands = COMMANDS(cluster_commands),
+    .debug = DEBUG_SUBCOMMANDS(cluster_debug_subcommands),
+    .sections = SECTIONS(cluster_sections),
+    .parts = PARTS(&cluster_part, &saved_reply_part, &redirect_part, &publish_part, &setslot_part)};

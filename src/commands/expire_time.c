@@ -64,13 +64,20 @@ bool expire_option_time_or_zero(struct call *call, const struct expire_option *o
     return option_time(call, option, 0, at);
 }
 
-void expire_option_propagate(struct call *call, const struct expire_option *option, int64_t at) {
+void expire_option_propagate(struct call *call, int first, const struct expire_option *option, int64_t at) {
     char text[NUMBER_TEXT_MAX];
     struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
-    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
-    args[option->index - 1] = SLICE("PXAT");
-    args[option->index] = (struct slice){text, format_int64(text, at)};
-    call_propagate(call, call->argc, args);
+    int count = 0;
+    for (int i = 0; i < call->argc; i++) {
+        struct expire_option again = {0};
+        if (i < first || !expire_option_read(call, &i, &again, EXPIRE_TIMES)) {
+            args[count++] = call->argv[i];
+        } else if (i == option->index) {
+            args[count++] = SLICE("PXAT");
+            args[count++] = (struct slice){text, format_int64(text, at)};
+        }
+    }
+    call_propagate(call, count, args);
     mem_free(args);
 }
 

@@ -27,8 +27,9 @@ bool expire_option_read(const struct call *call, int *index, struct expire_optio
 bool expire_option_time(struct call *call, const struct expire_option *option, int64_t *at);
 /* The same, but accepts 0 as a time in the past. */
 bool expire_option_time_or_zero(struct call *call, const struct expire_option *option, int64_t *at);
-/* Propagates the call with its arguments and the option as PXAT. */
-void expire_option_propagate(struct call *call, const struct expire_option *option, int64_t at);
+/* Propagates the call with its arguments and the option as PXAT. Options begin at argv[first]. One that is given twice
+ * is propagated once: EX and PXAT together would be a syntax error on the replicas. */
+void expire_option_propagate(struct call *call, int first, const struct expire_option *option, int64_t at);
 
 enum expire_condition { CONDITION_NX = 1, CONDITION_XX = 2, CONDITION_GT = 4, CONDITION_LT = 8, EXPIRE_CONDITIONS = 4 };
 /* Reads the conditions argv[first] to argv[end - 1]. False: replied with an error. */

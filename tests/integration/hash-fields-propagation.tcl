@@ -46,6 +46,25 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
         }
     }
 
+    # Valkey 9.1 propagates MSETEX and HSETEX with both, which replicas refuse.
+    test "an expiry that is given twice is propagated once" -needs {ours 1} {
+        foreach {words wanted} {
+            {msetex 1 k v EX 10 nx ex 20} {MSETEX 1 k v nx PXAT at}
+            {msetex 2 ex 10 px 10 px 10000 PX 20000 PX 30000} {MSETEX 2 ex 10 px 10 PXAT at}
+            {msetex 1 k v pxat 99999999999999 pxat 99999999999998}
+            {MSETEX 1 k v pxat 99999999999999 pxat 99999999999998}
+            {set k v ex 10 ex 20} {SET k v PXAT at}
+            {getex k ex 10 ex 20} {PEXPIREAT k at}
+            {hsetex h2 ex 10 ex 20 fields 1 f v} {HSETEX h2 PXAT at FIELDS 1 f v}
+            {hgetex h2 ex 10 ex 20 fields 1 f} {HPEXPIREAT h2 at FIELDS 1 f}
+        } {
+            replica_commands $replica
+            r {*}$words
+            set got [regsub {\m1[0-9]{12}\M} [lindex [replica_commands $replica] 0] at]
+            assert_equal [string tolower $wanted] [string tolower $got] $words
+        }
+    }
+
     test "a hash that keeps only expired fields is there after a restart from the append-only file" -needs {ours 1} {
         with_debug_active_expire_off {
             foreach command {{hdel h a b t x} {hgetdel h fields 4 x a b t}} {

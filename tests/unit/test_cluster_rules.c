@@ -176,7 +176,7 @@ static void a_replica_moves_to_an_orphaned_primary(void **state) {
     sim_crash(&sim.machines[5]);
     sim_run(&sim, 12000);
     assert_int_equal(sim_said_times(&sim, -1, "is now part of shard"), said); /* of primaries only */
-    assert_int_equal(node_of(0, 2)->replica_count, 2); /* the dead one and the new one */
+    assert_int_equal(node_of(0, 2)->replica_count, 2);                        /* the dead one and the new one */
     assert_int_equal(node_working_replicas(node_of(0, 2)), 1);
     assert_true(sim_said(&sim, -1, "Migrating to orphaned primary"));
     sim_start(&sim.machines[5]);

@@ -39,7 +39,7 @@ struct cluster_node {
     struct cluster_node *primary;   /* of a replica; NULL if it is not known */
     struct cluster_node **replicas; /* of a primary, by id */
     size_t replica_count;
-    struct slot_bitmap *slots; /* NULL: none */
+    struct slot_bitmap *slots;                 /* NULL: none */
     unsigned slot_low, slot_end;               /* its slots are from slot_low on and below slot_end */
     unsigned migrating_count, importing_count; /* open slots of ours that name this node */
 

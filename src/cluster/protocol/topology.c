@@ -455,7 +455,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
         /* A replica of ours learns our slots from us. */
         if (claimant != cluster->myself)
             say_notice(cluster, "Mismatch in topology information for sender node " NODE_FORMAT " in shard %.40s",
-                   NODE_TEXT(sender), SHARD_TEXT(sender));
+                       NODE_TEXT(sender), SHARD_TEXT(sender));
         if (claimant == sender) believe_slots(cluster, sender, header->config_epoch, slots);
         for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
             struct cluster_node *owner = cluster->slots.owner[slot];

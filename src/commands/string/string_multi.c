@@ -89,7 +89,7 @@ static void msetex_run(struct call *call) {
     }
     reply_integer(call->reply, 1);
     pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
-    if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, &option, at);
+    if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, 2 + 2 * count, &option, at);
 }
 
 const struct command_spec string_multi_commands[] = {
