@@ -8,6 +8,7 @@
 #include "persistence/persistence.h"
 #include "resp/request.h"
 #include "server/process/child.h"
+#include "server/cluster_hooks.h"
 #include "server/script_hooks.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -264,6 +265,7 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
         request_write_argument(&sink->out, SLICE("LOAD"));
         request_write_argument(&sink->out, libraries[i]);
     }
+    if (cluster_hooks) cluster_hooks->write_commands(&sink->out);
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
         struct db *db = keyspace_db(keyspace, id);
         if (!db_size(db)) continue;

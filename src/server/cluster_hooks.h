@@ -6,7 +6,7 @@
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 
-enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 2 };
+enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 3 };
 struct cluster_hooks {
     size_t (*connections)(void);   /* of the cluster bus, when all nodes are linked: they count against maxclients */
     size_t (*link_memory)(void);   /* bytes of these connections */
@@ -26,6 +26,9 @@ struct cluster_hooks {
      * called for each in a file that is loaded, before its keys. */
     size_t (*imports)(const struct rdb_slot_import **list);
     void (*read_import)(const struct rdb_slot_import *import);
+    /* The same and what write_aux() tells of migrations, as commands: the head of an append-only base file without RDB
+     * preamble. */
+    void (*write_commands)(struct output *out);
     void (*load_begins)(void); /* the data set is about to be replaced, or loaded at start */
     void (*loaded)(void);      /* that is over */
     void (*migration_memory)(size_t *imports, size_t *exports);        /* bytes of their connections */

@@ -297,6 +297,26 @@ static void a_slot_moves_by_hand(void **state) {
     sim_free(&sim);
 }
 
+/* The stream says that a primary has claimed slots: a replica that has not heard it on the bus believes it. */
+static void a_replica_hears_a_claim_in_the_stream(void **state) {
+    build(4, 3); /* machine 3 follows 0 */
+    struct slot_bitmap slots = *node_slots(cluster_at(1)->myself);
+    unsigned slot = 0;
+    while (!slot_bitmap_has(&slots, slot)) slot++;
+    struct slot_bitmap moved = one_slot(slot);
+    uint64_t known = node_of(3, 1)->config_epoch, epoch = cluster_at(3)->current_epoch + 1;
+    cluster_hear_claim(cluster_at(3), &moved, known, time_at(3)); /* not later than that of the owner */
+    assert_ptr_equal(cluster_at(3)->slots.owner[slot], node_of(3, 1));
+    cluster_hear_claim(cluster_at(3), &moved, epoch, time_at(3));
+    assert_ptr_equal(cluster_at(3)->slots.owner[slot], node_of(3, 0));
+    assert_int_equal(node_of(3, 0)->config_epoch, epoch);
+    assert_int_equal(cluster_at(3)->current_epoch, epoch);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_TAKEOVER, "test", time_at(3)));
+    sim_agree(&sim, 10000);
+    assert_ptr_equal(sim_owner(&sim, 2, slot), &sim.machines[3]); /* its successor claims them */
+    sim_free(&sim);
+}
+
 static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
     build(4, 3); /* machine 3 follows 0 */
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
@@ -755,6 +775,7 @@ int main(void) {
         cmocka_unit_test(a_reset_node_starts_anew),
         cmocka_unit_test(replicate_checks_its_target),
         cmocka_unit_test(a_slot_moves_by_hand),
+        cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
         cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),

@@ -366,10 +366,19 @@ static void establish_run(struct call *call) {
                      (const uint16_t(*)[2])ranges.list, ranges.count);
 }
 
-/* FINISH STATE state NAME job [MESSAGE text] */
+/* TAKE NAME job: from the stream of a primary, or a file. */
+static void take_run(struct call *call) {
+    if (!is_from_primary(call) || call->argc != 5 || !slice_is(call->argv[3], "name"))
+        reply_syntax_error(call->reply);
+    else
+        import_take_tracked(call, call->argv[4]);
+}
+
+/* FINISH STATE state NAME job [MESSAGE text] [EPOCH epoch] */
 static void finish_run(struct call *call) {
     struct slice name = SLICE(""), message = SLICE("");
     enum job_state state = JOB_FAILED;
+    int64_t epoch = 0;
     bool stated = false;
     for (int at = 3; at < call->argc; at += 2) {
         if (at + 1 == call->argc) {
@@ -386,7 +395,7 @@ static void finish_run(struct call *call) {
             name = value;
         } else if (slice_is(call->argv[at], "message")) {
             message = value;
-        } else {
+        } else if (!slice_is(call->argv[at], "epoch") || !parse_int64(value, &epoch) || epoch < 0) {
             reply_syntax_error(call->reply);
             return;
         }
@@ -399,7 +408,7 @@ static void finish_run(struct call *call) {
         reply_error(call->reply, "ERR No such slot migration job");
         return;
     }
-    import_finish_tracked(call, name, state, message);
+    import_finish_tracked(call, name, state, message, (uint64_t)epoch);
 }
 
 void migration_syncslots_run(struct call *call) {
@@ -418,6 +427,10 @@ void migration_syncslots_run(struct call *call) {
     }
     if (slice_is(name, "grant")) {
         grant_run(call);
+        return;
+    }
+    if (slice_is(name, "take")) {
+        take_run(call);
         return;
     }
     if (slice_is(name, "outcome")) {

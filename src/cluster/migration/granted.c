@@ -20,6 +20,7 @@
 #include "resp/request.h"
 #include "server/clients/listeners.h"
 #include "server/command/propagate.h"
+#include "server/config/config_engine.h"
 #include "server/config/tls_options.h"
 #include "server/role.h"
 #include "server/server.h"
@@ -36,11 +37,40 @@ bool granted_is_asked(const struct job *job) {
 
 /* --- The stream --- */
 
-static void write_ranges(struct output *out, const struct job *job) {
-    char number[NUMBER_TEXT_MAX];
-    for (size_t i = 0; i < job->count; i++)
-        for (int j = 0; j < 2; j++)
-            request_write_argument(out, (struct slice){number, format_int64(number, job->ranges[i][j])});
+/* CLUSTER SYNCSLOTS …, with the ranges of the job at the end. */
+struct ranged {
+    size_t count;
+    struct slice *list;
+    char (*numbers)[NUMBER_TEXT_MAX];
+};
+static struct ranged ranged_words(const struct job *job, size_t count, const struct slice *head) {
+    struct ranged words = {.list = mem_alloc((count + 2 * job->count) * sizeof(*words.list)),
+                           .numbers = mem_alloc(2 * job->count * sizeof(*words.numbers))};
+    for (; words.count < count; words.count++) words.list[words.count] = head[words.count];
+    for (size_t i = 0; i < 2 * job->count; i++)
+        words.list[words.count++] =
+            (struct slice){words.numbers[i], format_int64(words.numbers[i], job->ranges[i / 2][i % 2])};
+    return words;
+}
+static void ranged_free(struct ranged *words) {
+    mem_free(words->list);
+    mem_free(words->numbers);
+}
+static void ranged_write(struct ranged *words, struct output *out) {
+    request_write(out, (int)words->count, words->list);
+    ranged_free(words);
+}
+
+static struct ranged grant_words(const struct job *job) {
+    const struct slice head[] = {SLICE("CLUSTER"),
+                                 SLICE("SYNCSLOTS"),
+                                 SLICE("GRANT"),
+                                 SLICE("NAME"),
+                                 {job->name, JOB_NAME_LEN},
+                                 SLICE("TARGET"),
+                                 {job->target.text, NODE_ID_LEN},
+                                 SLICE("SLOTSRANGE")};
+    return ranged_words(job, sizeof head / sizeof *head, head);
 }
 
 static void propagate_alone(int argc, const struct slice *argv) {
@@ -52,23 +82,9 @@ static void propagate_alone(int argc, const struct slice *argv) {
 }
 
 void granted_record(struct job *job) {
-    int argc = 0;
-    struct slice *argv = mem_alloc((8 + 2 * job->count) * sizeof(*argv));
-    char(*numbers)[NUMBER_TEXT_MAX] = mem_alloc(2 * job->count * sizeof(*numbers));
-    const struct slice head[] = {SLICE("CLUSTER"),
-                                 SLICE("SYNCSLOTS"),
-                                 SLICE("GRANT"),
-                                 SLICE("NAME"),
-                                 {job->name, JOB_NAME_LEN},
-                                 SLICE("TARGET"),
-                                 {job->target.text, NODE_ID_LEN},
-                                 SLICE("SLOTSRANGE")};
-    for (; argc < 8; argc++) argv[argc] = head[argc];
-    for (size_t i = 0; i < 2 * job->count; i++)
-        argv[argc++] = (struct slice){numbers[i], format_int64(numbers[i], job->ranges[i / 2][i % 2])};
-    propagate_alone(argc, argv);
-    mem_free(argv);
-    mem_free(numbers);
+    struct ranged words = grant_words(job);
+    propagate_alone((int)words.count, words.list);
+    ranged_free(&words);
     job->is_recorded = true;
     job->committed_at = role->position.offset;
 }
@@ -152,6 +168,7 @@ static void facts_of(struct job *job, struct grant_facts *facts) {
         job->client && clock_ms() - job->updated_s * 1000 < LINK_SILENCE_MS && target && !node_failed(target);
     if (!facts->linked && !job->unknown_ms) job->unknown_ms = clock_ms();
     facts->alone_ms = facts->linked ? 0 : clock_ms() - job->unknown_ms;
+    facts->hold_ms = job->cancelled ? GRANT_CANCELLED_HOLD_MS : 2 * config_number("cluster-manual-failover-timeout");
 }
 
 static bool owns_any(const struct job *job) {
@@ -196,16 +213,16 @@ static void ask_connected(struct connection *conn) {
     struct job *job = conn->owner;
     struct output *out = &conn->out;
     replica_send_auth(conn);
-    request_write_count(out, 8 + 2 * job->count);
-    request_write_argument(out, SLICE("CLUSTER"));
-    request_write_argument(out, SLICE("SYNCSLOTS"));
-    request_write_argument(out, SLICE("OUTCOME"));
-    request_write_argument(out, SLICE("SOURCE"));
-    request_write_argument(out, slice_make(this_cluster->myself->id.text, NODE_ID_LEN));
-    request_write_argument(out, SLICE("NAME"));
-    request_write_argument(out, slice_make(job->name, JOB_NAME_LEN));
-    request_write_argument(out, SLICE("SLOTSRANGE"));
-    write_ranges(out, job);
+    struct ranged words = ranged_words(job, 8,
+                                       (struct slice[]){SLICE("CLUSTER"),
+                                                        SLICE("SYNCSLOTS"),
+                                                        SLICE("OUTCOME"),
+                                                        SLICE("SOURCE"),
+                                                        {this_cluster->myself->id.text, NODE_ID_LEN},
+                                                        SLICE("NAME"),
+                                                        {job->name, JOB_NAME_LEN},
+                                                        SLICE("SLOTSRANGE")});
+    ranged_write(&words, out);
     conn_flush(conn);
 }
 
@@ -287,7 +304,10 @@ void granted_step(struct job *job) {
     facts_of(job, &facts);
     switch (grant_decide(&facts)) {
     case GRANT_WAIT: break;
-    case GRANT_TRACK: become_tracked(job); break;
+    case GRANT_TRACK:
+        if (facts.primary && facts.leads) release_slots(job); /* before clients go on */
+        become_tracked(job);
+        break;
     case GRANT_RELEASE: release_slots(job); break;
     case GRANT_ASK: ask(job); break;
     case GRANT_DONE: done(job); break;
@@ -295,6 +315,7 @@ void granted_step(struct job *job) {
 }
 
 void migration_leads(void) {
+    import_leads();
     list_each(&jobs, link) {
         struct job *job = job_of(link);
         if (!job->is_recorded || job_is_over(job)) continue;
@@ -303,9 +324,31 @@ void migration_leads(void) {
     }
 }
 
-/* --- RDB files --- */
+/* --- Files --- */
 
-size_t migration_write_aux(struct rdb_aux *field) {
+void migration_write_commands(struct output *out) {
+    list_each(&jobs, link) {
+        const struct job *job = job_of(link);
+        struct ranged words;
+        if (job_is_over(job)) continue;
+        if (job->is_recorded) {
+            words = grant_words(job);
+            ranged_write(&words, out);
+        }
+        if (!job->is_import) continue;
+        words = ranged_words(job, 6,
+                             (struct slice[]){SLICE("CLUSTER"),
+                                              SLICE("SYNCSLOTS"),
+                                              SLICE("ESTABLISH"),
+                                              SLICE("NAME"),
+                                              {job->name, JOB_NAME_LEN},
+                                              SLICE("SLOTSRANGE")});
+        ranged_write(&words, out);
+        if (job->takes) import_write_take(job, out);
+    }
+}
+
+size_t migration_write_aux(struct rdb_aux *fields) {
     static struct memory_output text;
     bool any = false;
     if (!text.out.ops) memory_output_init(&text);
@@ -324,9 +367,8 @@ size_t migration_write_aux(struct rdb_aux *field) {
         }
         output_write(&text.out, SLICE(","));
     }
-    if (!any) return 0;
-    *field = (struct rdb_aux){slice_of(aux_name), memory_output_slice(&text)};
-    return 1;
+    if (any) *fields++ = (struct rdb_aux){slice_of(aux_name), memory_output_slice(&text)};
+    return (size_t)any + import_write_aux(fields);
 }
 
 /* The ranges of an entry. False: they are damaged. */
@@ -353,6 +395,7 @@ void migration_read_aux(struct slice name, struct slice value) {
     static uint16_t ranges[HASH_SLOTS][2];
     enum { HEAD = JOB_NAME_LEN + 1 + NODE_ID_LEN + 1 };
     const char *at = value.data, *end = at + value.len;
+    import_read_aux(name, value);
     if (!slice_is(name, aux_name)) return;
     while (at < end) {
         const char *comma = memchr(at, ',', (size_t)(end - at));

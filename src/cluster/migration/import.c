@@ -14,6 +14,7 @@
 #include "lib/text/number.h"
 #include "repl/repl_settings.h"
 #include "repl/sync/sync.h"
+#include "resp/request.h"
 #include "server/command/propagate.h"
 #include "server/config/config_engine.h"
 #include "server/notify.h"
@@ -56,17 +57,48 @@ static void slots_drop(const struct job *job) {
 
 /* --- Propagation --- */
 
-static void propagate_finish(const struct job *job, enum job_state state, const char *message) {
-    struct slice argv[] = {SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("FINISH"),  SLICE("STATE"),   SLICE("FAILED"),
-                           SLICE("NAME"),    {job->name, 40},    SLICE("MESSAGE"), slice_of(message)};
-    if (state == JOB_SUCCESS) argv[4] = SLICE("SUCCESS");
+static int64_t last_end; /* the stream when a job ended last, or this server began to lead */
+
+static void propagate_own(int argc, const struct slice *argv) {
     /* The replicas of a replica get the stream of the primary; its own append-only file has to know. */
     enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
     propagation_set_origin(before == PROPAGATION_LOCAL && role_is_replica() ? PROPAGATION_PRIMARY : before);
     propagate_begin();
-    propagate(0, 9, argv, NULL);
+    propagate(0, argc, argv, NULL);
     propagate_end();
     propagation_set_origin(before);
+}
+
+static void propagate_finish(const struct job *job, enum job_state state, const char *message) {
+    char epoch[NUMBER_TEXT_MAX];
+    bool success = state == JOB_SUCCESS;
+    struct slice argv[11] = {SLICE("CLUSTER"),
+                             SLICE("SYNCSLOTS"),
+                             SLICE("FINISH"),
+                             SLICE("STATE"),
+                             success ? SLICE("SUCCESS") : SLICE("FAILED"),
+                             SLICE("NAME"),
+                             {job->name, JOB_NAME_LEN},
+                             SLICE("MESSAGE"),
+                             slice_of(message)};
+    bool claimed = success && sync_on && !role_is_replica(); /* Valkey does not know EPOCH */
+    if (claimed) {
+        argv[9] = SLICE("EPOCH");
+        argv[10] = (struct slice){epoch, format_int64(epoch, (int64_t)this_cluster->myself->config_epoch)};
+    }
+    propagate_own(claimed ? 11 : 9, argv);
+    last_end = role->position.offset;
+}
+
+#define TAKE_WORDS(job)                                                                                                \
+    {                                                                                                                  \
+        SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("TAKE"), SLICE("NAME"), {                                          \
+            (job)->name, JOB_NAME_LEN                                                                                  \
+        }                                                                                                              \
+    }
+
+void import_write_take(const struct job *job, struct output *out) {
+    request_write(out, 5, (struct slice[])TAKE_WORDS(job));
 }
 
 /* --- The link --- */
@@ -108,16 +140,46 @@ static void unexpected(struct job *job, struct slice message, const char *instea
     job_fail_later(job, "Unexpected state machine transition");
 }
 
+static bool owns_all(const struct slot_bitmap *slots) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        if (slot_bitmap_has(slots, slot) && this_cluster->slots.owner[slot] != this_cluster->myself) return false;
+    return true;
+}
+
 /* This node takes the slots. From here on their keys are seen, and the source's clients are sent here. */
-static void take_slots(struct job *job) {
-    cluster_take_slots(this_cluster, &job->slots, cluster_now());
+static void claim_slots(struct job *job) {
+    if (!job->is_tracked || !owns_all(&job->slots)) cluster_take_slots(this_cluster, &job->slots, cluster_now());
     log_notice("Slot migration %s completed successfully. This node is now the owner of the slots", job_text(job));
     job_end(job, JOB_SUCCESS, "");
 }
 
-/* A target that was frozen may have a successor. */
-static void take_slots_if_certain(struct job *job) {
-    if (!migration_settings.prevent_failover && sync_leads_for_certain()) take_slots(job);
+static enum take_step next_step(struct job *job) {
+    bool leads = node_is_primary(this_cluster->myself) && !role_is_replica() && !server_is_loading() &&
+                 (!sync_on || sync_leads());
+    if (leads && job->takes && job->committed_at < 0) job->committed_at = role->position.offset;
+    struct take_facts facts = {.leads = leads,
+                               .certain = sync_leads_for_certain(),
+                               .granted = job->state == JOB_IMPORT_GRANTED,
+                               .held = migration_settings.prevent_failover,
+                               .decided = job->takes,
+                               .committed = job->takes && sync_has_committed(job->committed_at),
+                               .tracked = job->is_tracked,
+                               .owns = sync_on && owns_all(&job->slots)};
+    return take_decide(&facts);
+}
+
+/* Goes on with a job that was granted, or is tracked. Without synchronous replication it is carried out at once. */
+static void take_slots(struct job *job) {
+    enum take_step step = next_step(job);
+    if (step == TAKE_DECIDE) {
+        if (sync_on) propagate_own(5, (struct slice[])TAKE_WORDS(job));
+        job->takes = true;
+        job->committed_at = role->position.offset;
+        step = next_step(job);
+    }
+    if (step == TAKE_CLAIM) claim_slots(job);
+    if (step == TAKE_FAIL)
+        job_fail_later(job, restarted ? "Process restarted" : "A failover occurred during slot import");
 }
 
 /* CAPA slot-chunks [slot-pull [key]] */
@@ -163,7 +225,7 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
             return;
         }
         job_set_state(job, JOB_IMPORT_GRANTED);
-        take_slots_if_certain(job);
+        take_slots(job);
     } else if (slice_is(subcommand, "request-pause")) {
         unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
     } else if (slice_is(subcommand, "request-failover")) {
@@ -228,34 +290,6 @@ static bool may_request_failover(const struct job *job) {
     return true;
 }
 
-/* With synchronous replication: the source gives up the slots if it has heard that the old primary took them, which
- * this node, its successor, may not have heard. The keys are here, as they were committed before. True: the outcome is
- * not known yet, or it was a success. */
-static bool successor_completes(struct job *job) {
-    const struct slot_table *slots = &this_cluster->slots;
-    const struct cluster_node *source = NULL;
-    bool mine = true, given_up = true;
-    int64_t now = cluster_now();
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&job->slots, slot)) continue;
-        const struct cluster_node *owner = slots->owner[slot];
-        mine &= owner == this_cluster->myself;
-        given_up &= owner && owner != this_cluster->myself && slot_bitmap_has(&slots->unclaimed, slot);
-        if (owner) source = owner;
-    }
-    if (mine || given_up) {
-        if (given_up) cluster_take_slots(this_cluster, &job->slots, now);
-        log_notice("Slot migration %s was completed by the successor of the target", job_text(job));
-        job_end(job, JOB_SUCCESS, "");
-        return true;
-    }
-    if (!job->unknown_ms) job->unknown_ms = now;
-    /* After this time the source grants nothing any more, and what it says includes what it had heard. */
-    int64_t until = job->unknown_ms + 2 * config_number("cluster-manual-failover-timeout") +
-                    2 * config_number("cluster-node-timeout");
-    return now <= until || (source && source->data_received_ms <= until);
-}
-
 /* --- The question for the outcome: outcome.h --- */
 
 static enum outcome_job job_asked_about(const struct job *job) {
@@ -263,7 +297,7 @@ static enum outcome_job job_asked_about(const struct job *job) {
     if (job->state == JOB_SUCCESS) return OUTCOME_JOB_SUCCESS;
     if (job_is_over(job)) return OUTCOME_JOB_FAILED;
     if (job->failing) return OUTCOME_JOB_EARLY; /* it is about to end */
-    bool waits = job->is_tracked || job->state == JOB_FAILOVER_REQUESTED || job->state == JOB_IMPORT_GRANTED;
+    bool waits = job->takes || job->state == JOB_FAILOVER_REQUESTED || job->state == JOB_IMPORT_GRANTED;
     return waits ? OUTCOME_JOB_WAITS : OUTCOME_JOB_EARLY;
 }
 
@@ -273,43 +307,40 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
     struct outcome_facts facts = {.job = job_asked_about(job),
                                   .certain = node_is_primary(myself) && !role_is_replica() && !server_is_loading() &&
                                              sync_leads_for_certain(),
+                                  .committed = sync_has_committed(last_end),
                                   .held = migration_settings.prevent_failover,
-                                  .owns = true};
+                                  .owns = owns_all(slots)};
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(slots, slot)) continue;
         const struct cluster_node *owner = this_cluster->slots.owner[slot];
-        facts.owns &= owner == myself;
         facts.with_source |= !owner || (asker && owner != myself && nodes_share_shard(owner, asker));
-        facts.keys |= this_cluster->effects->keys_in_slot(this_cluster->context, slot) != 0;
     }
-    if (facts.job == OUTCOME_JOB_FAILED) {
-        if (job->asked_at < 0) job->asked_at = role->position.offset;
-        facts.committed = sync_has_committed(job->asked_at);
-    }
-    switch (outcome_decide(&facts)) {
-    case OUTCOME_LATER: reply_error(call->reply, "TRYAGAIN The outcome of this slot migration is not decided"); return;
-    case OUTCOME_REFUSED: reply_status(call->reply, "REFUSED"); return;
-    case OUTCOME_TAKEN: break;
-    case OUTCOME_TAKE:
+    enum outcome_answer answer = outcome_decide(&facts);
+    if (answer == OUTCOME_GRANTED) {
+        if (job->state == JOB_FAILOVER_REQUESTED) job_set_state(job, JOB_IMPORT_GRANTED);
+        take_slots(job);
+        answer = job->state == JOB_SUCCESS ? OUTCOME_TAKEN : OUTCOME_LATER;
+    } else if (answer == OUTCOME_CLAIM) {
         cluster_take_slots(this_cluster, slots, cluster_now());
         log_notice("Slots of migration %.*s are taken: the source's shard has granted them", (int)name.len, name.data);
-        if (facts.job == OUTCOME_JOB_WAITS) job_end(job, JOB_SUCCESS, "");
-        break;
+        answer = OUTCOME_TAKEN;
     }
-    reply_status(call->reply, "TAKEN");
+    if (answer == OUTCOME_LATER)
+        reply_error(call->reply, "TRYAGAIN The outcome of this slot migration is not decided");
+    else
+        reply_status(call->reply, answer == OUTCOME_TAKEN ? "TAKEN" : "REFUSED");
 }
 
 void import_step(struct job *job) {
     if (job->is_tracked) {
         if (role_is_replica()) restarted = false;
-        if (role_is_replica() || server_is_loading()) return;
-        if (sync_on && (!sync_leads() || successor_completes(job))) return;
-        job_fail_later(job, restarted ? "Process restarted" : "A failover occurred during slot import");
+        take_slots(job);
         return;
     }
     if (role_is_replica()) {
         job_detach(job);
         job->is_tracked = true;
+        job->committed_at = -1;
         job_set_state(job, JOB_ON_PRIMARY);
         return;
     }
@@ -319,7 +350,7 @@ void import_step(struct job *job) {
         check_owners(job);
     slot_fetch_step(job);
     if (job->failing) return;
-    if (sync_on && job->state == JOB_IMPORT_GRANTED) take_slots_if_certain(job);
+    if (sync_on && job->state == JOB_IMPORT_GRANTED) take_slots(job);
     if (job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job)) return;
     /* The source's acknowledged writes: this shard must be able to lose this node before the source gives them up. */
     if (job->committed_at < 0) job->committed_at = role->position.offset;
@@ -344,17 +375,69 @@ void import_tick(struct job *job) {
 
 /* --- Jobs of a primary, or of a file --- */
 
+static const char takes_aux[] = "cluster-slot-takes";
+static struct memory_output noted; /* the names of jobs with TAKE: the file has them before the jobs */
+
+static bool is_noted(struct slice name) {
+    for (size_t at = 0; noted.out.ops && at + JOB_NAME_LEN <= memory_output_slice(&noted).len; at += JOB_NAME_LEN)
+        if (slice_equal(slice_make(noted.data + at, JOB_NAME_LEN), name)) return true;
+    return false;
+}
+
+bool import_write_aux(struct rdb_aux *field) {
+    static struct memory_output text;
+    if (!text.out.ops) memory_output_init(&text);
+    memory_output_clear(&text);
+    list_each(&jobs, link) {
+        const struct job *job = job_of(link);
+        if (job->takes && !job_is_over(job)) output_write(&text.out, slice_make(job->name, JOB_NAME_LEN));
+    }
+    *field = (struct rdb_aux){slice_of(takes_aux), memory_output_slice(&text)};
+    return field->value.len > 0;
+}
+
+void import_read_aux(struct slice name, struct slice value) {
+    if (!slice_is(name, takes_aux)) return;
+    if (!noted.out.ops) memory_output_init(&noted);
+    memory_output_clear(&noted);
+    output_write(&noted.out, value);
+}
+
 void import_track(struct slice name, const uint16_t (*ranges)[2], size_t count) {
     struct job *known = job_find(name);
     if (!server_is_loading()) restarted = false;
     if (known && !job_is_over(known)) return;
     struct job *job = job_new(true, name, ranges, count, JOB_ON_PRIMARY);
     job->is_tracked = true;
+    job->takes = is_noted(name);
     log_notice("New slot import job created: %s.", job_text(job));
     slots_hide(job);
 }
 
-void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message) {
+void import_take_tracked(struct call *call, struct slice name) {
+    struct job *job = job_find(name);
+    if (!job || !job->is_import || !job->is_tracked || job_is_over(job)) {
+        reply_error(call->reply, "ERR No such slot migration job");
+        return;
+    }
+    job->takes = true;
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+}
+
+/* The keys are shown before this server serves the slots, which it may own already. */
+void import_leads(void) {
+    last_end = role->position.offset;
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (!job->is_import || job_is_over(job)) continue;
+        job->committed_at = -1;
+        if (job->is_tracked && job->takes) slots_show(job);
+    }
+}
+
+void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message,
+                           uint64_t epoch) {
     struct job *job = job_find(name);
     if (!job || (!job->is_tracked && !job_is_over(job))) {
         reply_error(call->reply, "ERR No such slot migration job");
@@ -364,6 +447,8 @@ void import_finish_tracked(struct call *call, struct slice name, enum job_state 
     job->is_decided = true;
     if (!job_is_over(job)) job_end(job, state, text);
     mem_free(text);
+    if (epoch && job->is_import && state == JOB_SUCCESS)
+        cluster_hear_claim(this_cluster, &job->slots, epoch, cluster_now());
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }
@@ -395,6 +480,7 @@ void migration_read_import(const struct rdb_slot_import *import) {
 
 /* The data set is about to be replaced. */
 void migration_load_begins(void) {
+    if (noted.out.ops) memory_output_clear(&noted);
     if (!jobs.len) return;
     list_each(&jobs, link) {
         struct job *job = job_of(link);

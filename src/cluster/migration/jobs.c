@@ -70,7 +70,7 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     job->heard_ms = job->sent_ms = monotonic_ms();
     job->message = mem_strndup("", 0);
     job->stream_db = -1;
-    job->committed_at = job->asked_at = -1;
+    job->committed_at = -1;
     job->failing_as = JOB_FAILED;
     list_prepend(&jobs, &job->link);
     jobs_active++;
@@ -212,7 +212,7 @@ void job_end(struct job *job, enum job_state state, const char *message) {
 }
 
 void job_fail_later(struct job *job, const char *message) {
-    if (!job->failing && !job_is_over(job)) job->failing = message;
+    if (!job->failing && !job_is_over(job) && !job->takes) job->failing = message;
 }
 
 void job_out_of_memory(struct job *job) {

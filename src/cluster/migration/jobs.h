@@ -51,6 +51,7 @@ struct job {
     char *message;
     bool is_recorded;    /* an export: its grant is in the stream (granted.c) */
     bool is_decided;     /* … and its outcome is known */
+    bool takes;          /* an import: TAKE is in the stream. It does not fail any more */
     const char *failing; /* the job is to fail with this message at the end of the turn; NULL: it is not */
     enum job_state failing_as;
     struct client *client;            /* of the link; NULL: none (any more) */
@@ -58,10 +59,9 @@ struct job {
     uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
     uint64_t owners_version;          /* of the owners of slots, when they were last looked at */
     bool source_paused;               /* the target: the failover is to be requested */
-    /* With synchronous replication. The target: the stream up to here is to be committed before the request; -1: not
-     * known yet. */
+    /* With synchronous replication: the stream up to here is to be committed before the next step; -1: not known yet.
+     */
     int64_t committed_at;
-    int64_t asked_at; /* the target: the stream when the outcome of a failed job was first asked for; -1: it was not */
     int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */
@@ -97,7 +97,8 @@ void job_finished(struct job *job, enum job_state state, const char *message); /
 void job_heard(struct job *job);
 /* Ends the job now; not from a callback of the store or of the cluster's machine. `message` may be "". */
 void job_end(struct job *job, enum job_state state, const char *message);
-/* The same at the end of the turn; from anywhere. The first one counts. `message` is static. */
+/* The same at the end of the turn; from anywhere. The first one counts. `message` is static. An import that `takes`
+ * goes on. */
 void job_fail_later(struct job *job, const char *message);
 void job_out_of_memory(struct job *job); /* fails an import */
 void jobs_settle(void);                  /* ends those that are to fail */
@@ -151,7 +152,15 @@ bool chunk_load_pulled(struct job *job, struct slice bytes);
 void import_establish(struct call *call, const struct cluster_node *source, struct slice name,
                       const uint16_t (*ranges)[2], size_t count);
 void import_track(struct slice name, const uint16_t (*ranges)[2], size_t count);
-void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message);
+/* FINISH and TAKE from the stream of a primary, or a file. `epoch`: of the claim; 0: none. */
+void import_finish_tracked(struct call *call, struct slice name, enum job_state state, struct slice message,
+                           uint64_t epoch);
+void import_take_tracked(struct call *call, struct slice name);
+void import_leads(void);                                           /* migration_leads() */
+void import_write_take(const struct job *job, struct output *out); /* the command */
+/* Of an RDB file: the jobs with TAKE. */
+bool import_write_aux(struct rdb_aux *field);
+void import_read_aux(struct slice name, struct slice value);
 void import_message(struct call *call, struct job *job, struct slice subcommand);
 /* SYNCSLOTS OUTCOME: replies. */
 void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots);

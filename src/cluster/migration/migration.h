@@ -86,8 +86,9 @@ bool migration_leaves(unsigned slot);
 void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
 
 /* struct cluster_hooks */
-size_t migration_write_aux(struct rdb_aux *field); /* at most one */
+size_t migration_write_aux(struct rdb_aux *fields); /* at most two */
 void migration_read_aux(struct slice name, struct slice value);
+void migration_write_commands(struct output *out);
 size_t migration_imports_list(const struct rdb_slot_import **list);
 void migration_read_import(const struct rdb_slot_import *import);
 void migration_load_begins(void);

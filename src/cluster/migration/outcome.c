@@ -7,6 +7,7 @@ enum grant_step grant_decide(const struct grant_facts *facts) {
     if (facts->moved) return GRANT_DONE;
     if (facts->tracked && facts->owns) return GRANT_RELEASE;
     if (!facts->certain || !facts->committed || facts->linked) return GRANT_WAIT;
+    if (!facts->tracked && facts->alone_ms >= facts->hold_ms) return GRANT_TRACK;
     if (!facts->tracked && facts->alone_ms < GRANT_PATIENCE_MS) return GRANT_WAIT;
     return GRANT_ASK;
 }
@@ -15,18 +16,26 @@ bool grant_takes_back(const struct grant_facts *facts) {
     return facts->primary && facts->certain && facts->committed && !facts->moved;
 }
 
+enum take_step take_decide(const struct take_facts *facts) {
+    if (!facts->leads) return TAKE_WAIT;
+    /* A claim is on disk before the end of the job: that may be lost with the files of all servers. */
+    if (facts->tracked && facts->owns) return TAKE_CLAIM;
+    if (facts->decided) return facts->certain && facts->committed ? TAKE_CLAIM : TAKE_WAIT;
+    if (facts->tracked) return TAKE_FAIL;
+    return facts->granted && facts->certain && !facts->held ? TAKE_DECIDE : TAKE_WAIT;
+}
+
 enum outcome_answer outcome_decide(const struct outcome_facts *facts) {
     if (!facts->certain) return OUTCOME_LATER;
-    if (facts->owns && facts->job != OUTCOME_JOB_WAITS) return OUTCOME_TAKEN;
     switch (facts->job) {
     case OUTCOME_JOB_EARLY: return OUTCOME_LATER;
-    case OUTCOME_JOB_WAITS: return facts->held ? OUTCOME_LATER : OUTCOME_TAKE;
-    /* The one that took them may have died before anybody heard of it. Later they may have gone on to a third shard. */
-    case OUTCOME_JOB_SUCCESS: return facts->with_source ? OUTCOME_TAKE : OUTCOME_TAKEN;
-    case OUTCOME_JOB_FAILED: return facts->committed ? OUTCOME_REFUSED : OUTCOME_LATER;
+    case OUTCOME_JOB_WAITS: return facts->held ? OUTCOME_LATER : OUTCOME_GRANTED;
+    /* Later they may have gone on to a third shard. */
+    case OUTCOME_JOB_SUCCESS: return facts->with_source && !facts->owns ? OUTCOME_CLAIM : OUTCOME_TAKEN;
+    case OUTCOME_JOB_FAILED:
     case OUTCOME_JOB_UNKNOWN: break;
     }
-    /* A job that failed leaves no keys. */
-    if (!facts->with_source) return OUTCOME_TAKEN;
-    return facts->keys ? OUTCOME_TAKE : OUTCOME_REFUSED;
+    /* The files of a job that has failed may be those of a time before it succeeded. */
+    if (facts->owns || !facts->with_source) return OUTCOME_TAKEN;
+    return facts->committed ? OUTCOME_REFUSED : OUTCOME_LATER;
 }

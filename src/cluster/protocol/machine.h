@@ -127,7 +127,8 @@ void node_set_role_primary(struct cluster *cluster, struct cluster_node *node);
 void follow_node(struct cluster *cluster, struct cluster_node *primary);
 void move_to_new_shard(struct cluster *cluster); /* myself */
 void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard);
-bool slot_leaves(const struct cluster *cluster, unsigned slot); /* struct cluster_effects */
+bool slot_arrives(const struct cluster *cluster, unsigned slot); /* struct cluster_effects */
+bool slot_leaves(const struct cluster *cluster, unsigned slot);
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
 void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);
 uint64_t max_config_epoch(const struct cluster *cluster);

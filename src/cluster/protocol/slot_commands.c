@@ -153,6 +153,25 @@ void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots
     todo(cluster, TODO_BROADCAST);
 }
 
+void cluster_hear_claim(struct cluster *cluster, const struct slot_bitmap *slots, uint64_t epoch, int64_t now_ms) {
+    struct cluster_node *primary = cluster_shard_primary(cluster);
+    bool changed = false;
+    cluster->now_ms = now_ms;
+    for (unsigned slot = 0; slot < HASH_SLOTS && primary; slot++) {
+        const struct cluster_node *owner = cluster->slots.owner[slot];
+        if (!slot_bitmap_has(slots, slot) || owner == primary) continue;
+        if (owner && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) continue;
+        slot_assign(cluster, slot, primary);
+        changed = true;
+    }
+    if (!changed) return;
+    if (primary->config_epoch < epoch) primary->config_epoch = epoch;
+    if (cluster->current_epoch < epoch) cluster->current_epoch = epoch;
+    state_update(cluster);
+    save(cluster, true);
+    if (primary == cluster->myself) todo(cluster, TODO_BROADCAST);
+}
+
 void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
     cluster->now_ms = now_ms;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
@@ -219,7 +238,7 @@ void cluster_check_data(struct cluster *cluster, int64_t now_ms) {
     if (node_is_replica(cluster->myself)) return;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         struct cluster_node *owner = cluster->slots.owner[slot];
-        if (owner == cluster->myself || slots_importing_from(&cluster->slots, slot) ||
+        if (owner == cluster->myself || slots_importing_from(&cluster->slots, slot) || slot_arrives(cluster, slot) ||
             !cluster->effects->keys_in_slot(cluster->context, slot))
             continue;
         if (owner) {

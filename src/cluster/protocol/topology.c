@@ -30,6 +30,9 @@ void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *ow
     cluster->effects->slot_moved(cluster->context, slot, old, owner);
 }
 
+bool slot_arrives(const struct cluster *cluster, unsigned slot) {
+    return cluster->effects->slot_arrives && cluster->effects->slot_arrives(cluster->context, slot);
+}
 bool slot_leaves(const struct cluster *cluster, unsigned slot) {
     return cluster->effects->slot_leaves && cluster->effects->slot_leaves(cluster->context, slot);
 }
@@ -253,8 +256,7 @@ void topology_strays_tick(struct cluster *cluster) {
     if (node_is_replica(cluster->myself)) return;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (cluster->slots.owner[slot] == cluster->myself || slots_importing_from(&cluster->slots, slot) ||
-            !cluster->effects->keys_in_slot(cluster->context, slot) ||
-            (cluster->effects->slot_arrives && cluster->effects->slot_arrives(cluster->context, slot)))
+            !cluster->effects->keys_in_slot(cluster->context, slot) || slot_arrives(cluster, slot))
             continue;
         if (is_elsewhere(cluster, slot)) {
             slot_bitmap_set(&dirty, slot);
