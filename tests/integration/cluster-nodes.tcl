@@ -251,6 +251,8 @@ start_cluster {primaries 2 replicas 1} {
         n 1 cluster delslots 100
         n 1 cluster addslots 100
         wait_for_condition 10000 {[slot_owner 100] == 1}
+        set conf [file join [node 0 dir] nodes.conf]
+        wait_for_condition 10000 {[regexp -line "^[node_id 1] .* 100( |$)" [file_bytes $conf]]}
         n 0 config set cluster-replica-no-failover yes
         n 2 config set cluster-replica-no-failover yes
         set from [node_log_size 0]
