@@ -33,12 +33,13 @@
  * see none of this.
  *
  * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
- * requests the failover when its shard has committed all keys, and takes the slots only while it leads its shard for
- * certain. The source writes the grant into its stream, and grants while it leads for certain, when that is committed.
- * Then it holds its reads and writes until it knows the outcome. CANCELSLOTMIGRATIONS does not shorten that, although
- * the job is shown as cancelled at once. If the source dies or restarts, the next leader of its shard does not serve
- * the slots, and asks the leader of the target's shard for the outcome: outcome.h. With a target that does not know the
- * question (Valkey), the source holds its commands until the target, or its successor, speaks later without a claim.
+ * requests the failover when its shard has committed all keys. The source writes the grant into its stream, and grants
+ * while it leads for certain, when that is committed. The target then writes SYNCSLOTS TAKE into its stream, and claims
+ * the slots while it leads for certain, when that is committed. Meanwhile the source holds the reads and writes of its
+ * clients. CANCELSLOTMIGRATIONS does not end that, although the job is shown as cancelled at once. If the source dies,
+ * restarts or has waited for too long, its shard does not serve the slots, and asks the leader of the target's shard
+ * for the outcome: outcome.h. With a target that does not know the question (Valkey), the source holds its commands
+ * until the target, or its successor, speaks later without a claim.
  *
  * Both ends also send SYNCSLOTS ACK each second. A job without a sign of life for repl-timeout fails. Whatever ends a
  * job before the last step leaves the slots with the source; the target deletes the keys.
@@ -51,7 +52,7 @@
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
  *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
- *     outcome.h   what happens to granted slots when a server dies: the decisions; granted.c: the source's shard
+ *     outcome.h   who gets granted slots: the decisions of both shards; granted.c: the source's shard
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
  *     commands.c  the subcommands of CLUSTER and DEBUG
