@@ -3,9 +3,9 @@
     tests/crash/soak [SECONDS] [--interval S] [--no-sync] [--no-rdma] [--seed N]
 
 Three shards of three servers on the software RDMA device, with replication and migrations over RDMA and, unless
---no-sync is given, with synchronous replication. Benchmarks send SET and GET of small and of large values to fixed
-keys, over RDMA. Each of their runs is short, so that connections come and go. Meanwhile slots move to another shard
-and back, one job after the other, and a replica takes over every few seconds.
+--no-sync is given, with synchronous replication. Benchmarks send SET and GET of small and SET of large values to
+fixed keys, over RDMA. Each of their runs is short, so that connections come and go. When nearly all keys exist, slots
+begin to move to another shard and back, one job after the other, and a replica takes over every few seconds.
 
 Every --interval seconds a line shows for each server: resident memory in MiB, descriptors, registered memory in MiB.
 The first third of the time is warm-up. Of the rest, a straight line is fitted to each series; its growth over the
@@ -29,7 +29,7 @@ SHARDS, COPIES, SLOTS, MOVED = 3, 3, 16384, 200
 NODES = SHARDS * COPIES
 # The number of keys is that of -r times the hash tags, of which each slot has one.
 LOADS = [["-t", "set,get", "-c", "20", "-d", "100", "-r", "4"],
-         ["-t", "set,get", "-c", "4", "-d", "16384", "-r", "1"]]
+         ["-c", "4", "-d", "16384", "-r", "1", "set", "large:{tag}", "__data__"]]
 RUN_SECONDS, FAILOVER_SECONDS = 4, 10  # of a test of the benchmark; between failovers
 MOVE_SECONDS = 0.5  # between migrations: after each, the benchmarks read the slot map and connect again
 COMMANDS_A_SECOND = 1000  # at least, by all servers: else there was no load
@@ -87,6 +87,12 @@ class Cluster:
             b"cluster_state:ok" in node.call("CLUSTER", "INFO") for node in self.nodes) and all(
             server.info("replication").get("connected_slaves") == str(COPIES - 1) and
             server.info("replication").get("sync_writable", "1") == "1" for server, *_ in shards)
+
+    def is_filled(self):
+        """The benchmarks add few keys to those that there are."""
+        before = sum(node.call("DBSIZE") for node in self.nodes[:SHARDS])
+        time.sleep(5)
+        return before and sum(node.call("DBSIZE") for node in self.nodes[:SHARDS]) < before * 1.005
 
     def commands(self):
         return sum(int(node.info("stats")["total_commands_processed"]) for node in self.nodes)
@@ -213,11 +219,13 @@ def main():
     print(f"seed {options.seed}", flush=True)
     cluster = Cluster(options)
     before = [node.sample() for node in cluster.nodes]
-    commands = cluster.commands()
     loads = [Load(cluster, options, words) for words in LOADS]
     moves = Moves(cluster, random.Random(options.seed))
-    for thread in [*loads, moves]:
-        thread.start()
+    for load in loads:
+        load.start()
+    wait_for("nearly all keys exist", cluster.is_filled, 120)
+    commands = cluster.commands()
+    moves.start()
     samples, began = [], time.monotonic()
     while time.monotonic() < began + options.seconds:
         time.sleep(options.interval)
