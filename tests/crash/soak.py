@@ -108,9 +108,10 @@ class Load(threading.Thread):
 
     def run(self):
         benchmark = [ours("valkey-benchmark"), "--cluster", "-p", str(self.cluster.nodes[0].port), "-q",
-                     "--duration", str(RUN_SECONDS), *self.words]
+                     "--duration", str(RUN_SECONDS)]
         if self.options.rdma:
             benchmark = rdma_device() + benchmark + ["-h", "127.0.0.1", "--rdma"]
+        benchmark += self.words  # a command ends the options
         while not self.ends:
             self.process = subprocess.Popen(benchmark, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             began = time.monotonic()
