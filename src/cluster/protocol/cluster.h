@@ -177,7 +177,8 @@ struct cluster {
     unsigned down_reason_logged;
     int64_t news_ms; /* last time that a node was added, or its address changed */
     uint64_t ticks, stamp;
-    unsigned pfail_count;      /* at the last tick */
+    struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
+    size_t suspect_count, suspect_capacity;
     unsigned todo;             /* enum cluster_todo: at the next flush */
     unsigned unsaved;          /* enum cluster_unsaved */
     int64_t saved_ms;          /* when it was saved last */

@@ -8,6 +8,7 @@
  * The cluster fails for this node when slots are not served, or when it cannot reach a majority of the voting
  * primaries: on the wrong side of a partition it must stop taking writes that the other side will not have. */
 #include "cluster/protocol/machine.h"
+#include "lib/system/memory.h"
 
 enum {
     JOIN_DELAY_MS = 2000, /* before a restarted primary serves or votes: its view may be old */
@@ -67,10 +68,25 @@ void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *nod
     todo(cluster, TODO_STATE);
 }
 
+static void suspects_add(struct cluster *cluster, struct cluster_node *node) {
+    for (size_t i = 0; i < cluster->suspect_count; i++)
+        if (cluster->suspects[i] == node) return;
+    if (cluster->suspect_count == cluster->suspect_capacity) {
+        cluster->suspect_capacity = cluster->suspect_capacity ? cluster->suspect_capacity * 2 : 16;
+        cluster->suspects = mem_realloc(cluster->suspects, cluster->suspect_capacity * sizeof *cluster->suspects);
+    }
+    cluster->suspects[cluster->suspect_count++] = node;
+}
+
+void failure_forget(struct cluster *cluster, const struct cluster_node *node) {
+    for (size_t i = 0; i < cluster->suspect_count; i++)
+        if (cluster->suspects[i] == node) cluster->suspects[i--] = cluster->suspects[--cluster->suspect_count];
+}
+
 bool failure_suspect(struct cluster *cluster, struct cluster_node *node) {
     if (node->flags & (NODE_PFAIL | NODE_FAIL)) return false;
     node->flags |= NODE_PFAIL;
-    cluster->pfail_count++;
+    suspects_add(cluster, node);
     changed_view(cluster);
     todo(cluster, TODO_STATE);
     if (node_votes(cluster->myself)) {
@@ -99,11 +115,13 @@ static void check_silence(struct cluster *cluster, struct cluster_node *node) {
 }
 
 void failure_tick(struct cluster *cluster) {
-    cluster->pfail_count = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < cluster->suspect_count; i++)
+        if (node_maybe_failed(cluster->suspects[i])) cluster->suspects[kept++] = cluster->suspects[i];
+    cluster->suspect_count = kept;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = cluster->nodes.list[i];
+        struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (node->flags & (NODE_MYSELF | NODE_NOADDR | NODE_HANDSHAKE)) continue;
-        cluster->pfail_count += node_maybe_failed(node);
         check_silence(cluster, node);
     }
 }

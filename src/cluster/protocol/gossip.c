@@ -105,8 +105,8 @@ static void fill_gossip(struct cluster *cluster, struct bus_message *message, co
             wanted--;
         }
     }
-    for (size_t i = 0; cluster->pfail_count > 0 && i < nodes->count && message->gossip_count < UINT16_MAX; i++) {
-        const struct cluster_node *node = nodes->list[i];
+    for (size_t i = 0; i < cluster->suspect_count && message->gossip_count < UINT16_MAX; i++) {
+        const struct cluster_node *node = cluster->suspects[i];
         if (node_maybe_failed(node) && !(node->flags & (NODE_HANDSHAKE | NODE_NOADDR)))
             add_entry(cluster, message, node);
     }
@@ -322,20 +322,21 @@ void gossip_tick(struct cluster *cluster) {
     if (cluster->ticks % 10 == 0 && !cluster->settings.no_random_pings) ping_random(cluster);
     int64_t interval = ping_interval(cluster), timeout = handshake_timeout(cluster);
     for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = cluster->nodes.list[i];
+        struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR)) continue;
-        if (!node->link || !node->link->connected) continue;
+        bool paused_for = cluster->manual.end_ms && node_is_primary(cluster->myself) && cluster->manual.replica == node;
+        bool due = paused_for || (!node->ping_sent_ms && cluster->now_ms - node->pong_received_ms > interval);
+        bool one_way = !node->inbound && node->flags & NODE_LIGHT_MODULE;
+        if (!(due || one_way) || !node->link || !node->link->connected) continue;
         /* It does not know us any more, or never did: else it would have dialled since it answers. */
         int64_t since_ms = max_i64(max_i64(node->inbound_missing_ms, node->meet_sent_ms), node->link->created_ms);
-        if (!node->inbound && node->flags & NODE_LIGHT_MODULE && cluster->now_ms - since_ms > timeout) {
+        if (one_way && cluster->now_ms - since_ms > timeout) {
             say_notice(cluster, "Sending MEET packet to node " NODE_FORMAT " because there is no inbound link for it",
                        NODE_TEXT(node));
             node->meet_sent_ms = cluster->now_ms;
             send_ping(cluster, node->link, BUS_MEET);
             if (!node->link) continue;
         }
-        bool paused_for = cluster->manual.end_ms && node_is_primary(cluster->myself) && cluster->manual.replica == node;
-        if (paused_for || (!node->ping_sent_ms && cluster->now_ms - node->pong_received_ms > interval))
-            send_ping(cluster, node->link, BUS_PING);
+        if (paused_for || (due && !node->ping_sent_ms)) send_ping(cluster, node->link, BUS_PING);
     }
 }

@@ -100,7 +100,7 @@ void reconnect_tick(struct cluster *cluster) {
     int64_t now = cluster->now_ms, timeout = cluster->settings.node_timeout_ms;
     int64_t budget = (int64_t)cluster->nodes.count * CLUSTER_TICK_MS / max_i64(timeout / 2, 1) * 10;
     for (size_t i = 0; i < cluster->nodes.count;) {
-        struct cluster_node *node = cluster->nodes.list[i];
+        struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (node_in_handshake(node) && now - node->created_ms > handshake_timeout(cluster)) {
             say_warning(cluster, "Clusterbus handshake timeout %s:%u", node->address, node->bus_port);
             node_delete(cluster, node); /* another node is at this index now */
@@ -111,7 +111,7 @@ void reconnect_tick(struct cluster *cluster) {
         struct cluster_link *link = node->link;
         /* Nothing arrives, or the ping or its reply was dropped while the peer's own link works. */
         int64_t unanswered = node->ping_sent_ms ? now - node->ping_sent_ms : 0;
-        if (link && now - link->created_ms > timeout && unanswered > timeout / 2 &&
+        if (unanswered > timeout / 2 && link && now - link->created_ms > timeout &&
             (now - node->data_received_ms > timeout / 2 || unanswered > timeout))
             link_close(cluster, link);
         if (node->link) continue;

@@ -53,6 +53,7 @@ void node_delete(struct cluster *cluster, struct cluster_node *node) {
     if (node->link) link_close(cluster, node->link);
     if (node->inbound) link_close(cluster, node->inbound);
     if (cluster->manual.replica == node) manual_reset(cluster);
+    failure_forget(cluster, node);
     if (node_in_handshake(node)) {
         cluster->handshakes--;
         changed_view(cluster);
@@ -129,6 +130,7 @@ void cluster_free(struct cluster *cluster) {
     slots_free(&cluster->slots);
     mem_free(cluster->forgotten);
     mem_free(cluster->forgotten_scratch);
+    mem_free(cluster->suspects);
     mem_free(cluster->gossip);
     mem_free(cluster->brief_gossip);
     mem_free(cluster);

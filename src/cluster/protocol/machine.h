@@ -97,7 +97,8 @@ void failure_primary_changed(struct cluster *cluster); /* recomputes NODE_PRIMAR
 void state_update(struct cluster *cluster);
 
 void failure_tell_voters(struct cluster *cluster);
-bool failure_suspect(struct cluster *cluster, struct cluster_node *node); /* sets PFAIL; false: it was set */
+bool failure_suspect(struct cluster *cluster, struct cluster_node *node);      /* sets PFAIL; false: it was set */
+void failure_forget(struct cluster *cluster, const struct cluster_node *node); /* which is deleted */
 
 /* fast_failover.c */
 bool fast_failover_dials(const struct cluster *cluster, const struct cluster_node *node);

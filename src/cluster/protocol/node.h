@@ -29,7 +29,8 @@ struct cluster_node {
     int64_t news_ms;          /* when it was added, or its address changed: others may not know */
     uint64_t stamp;           /* of the message that has taken this node into its gossip */
     size_t report_count;
-    struct cluster_link *link; /* that we dialled; NULL: none */
+    struct cluster_link *link;    /* that we dialled; NULL: none */
+    struct cluster_link *inbound; /* that it dialled; NULL: none */
 
     struct node_id shard;
     uint64_t config_epoch;
@@ -51,8 +52,6 @@ struct cluster_node {
     char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
     uint16_t client_port, client_tls_port;
     char *unknown; /* values of its line in nodes.conf that this version does not know; NULL: none */
-
-    struct cluster_link *inbound; /* that it dialled; NULL: none */
 
     /* Unix times in ms; 0: never, or not now. */
     int64_t created_ms;
@@ -106,11 +105,17 @@ void nodes_init(struct node_table *nodes);
 void nodes_free(struct node_table *nodes);
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id);
 struct cluster_node *nodes_find_brief(const struct node_table *nodes, const char id[static BUS_BRIEF_ID_LEN]);
-/* A node is needed soon. With a thousand nodes, most of what a message costs is waiting for memory. */
+/* A node is needed soon. With a thousand nodes, most of what a message or a tick costs is waiting for memory. */
 static inline void node_prefetch(const struct cluster_node *node) {
     enum { SECOND_LINE = 64 };
     __builtin_prefetch(node);
     __builtin_prefetch((const char *)node + SECOND_LINE);
+}
+/* The node at `index` of the list, by a loop that goes through all. */
+static inline struct cluster_node *nodes_at(const struct node_table *nodes, size_t index) {
+    enum { AHEAD = 12 };
+    if (index + AHEAD < nodes->count) node_prefetch(nodes->list[index + AHEAD]);
+    return nodes->list[index];
 }
 /* Takes ownership. The id must be new. */
 void nodes_add(struct node_table *nodes, struct cluster_node *node);

@@ -9,7 +9,7 @@ void replica_migration_tick(struct cluster *cluster) {
     struct cluster_node *myself = cluster->myself, *target = NULL;
     size_t best = 0, orphans = 0;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = cluster->nodes.list[i];
+        struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (!node_votes(node) || node->flags & (NODE_HANDSHAKE | NODE_FAIL | NODE_PFAIL)) {
             node->orphaned_ms = 0;
             continue;
