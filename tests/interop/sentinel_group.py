@@ -69,11 +69,14 @@ def seen_port(member):
 
 
 class Group:
-    """servers, sentinels: lists of "ours" and "genuine"; the first server begins as the primary."""
+    """servers, sentinels: lists of "ours" and "genuine"; the first server begins as the primary. `options` and
+    `server_options` are lines of their files; `host`: an address by which they know each other."""
 
-    def __init__(self, servers, sentinels, rdma=False, options=(), down_after=1000, failover_timeout=10000,
-                 network=False):
+    def __init__(self, servers, sentinels, rdma=False, options=(), server_options=(), host="127.0.0.1",
+                 down_after=1000, failover_timeout=10000, network=False):
         self.servers, self.sentinels, self.rdma = [], [], rdma
+        self.server_options, self.host = server_options, host
+        self.arguments = [] if host == "127.0.0.1" else ["--bind", "127.0.0.1", host]
         self.has_genuine_sentinel = "genuine" in sentinels
         self.network = Network() if network else None
         self.options = ["sentinel down-after-milliseconds %s %d" % (NAME, down_after),
@@ -87,12 +90,12 @@ class Group:
 
     def begin(self, servers, sentinels):
         for i, kind in enumerate(servers):
-            lines = ['save ""', "repl-diskless-sync-delay 0", "enable-debug-command yes"]
+            lines = ['save ""', "repl-diskless-sync-delay 0", "enable-debug-command yes", *self.server_options]
             if self.rdma and kind == "ours":
                 lines.append("rdma-replication yes")
             if i:
-                lines.append("replicaof 127.0.0.1 %d" % seen_port(self.servers[0]))
-            server = Server(server_program(kind), configuration=lines, rdma=self.rdma, start=False)
+                lines.append("replicaof %s %d" % (self.host, seen_port(self.servers[0])))
+            server = Server(server_program(kind), *self.arguments, configuration=lines, rdma=self.rdma, start=False)
             self.servers.append(server)
             if self.network:
                 lines += self.network.join(server)
@@ -101,12 +104,12 @@ class Group:
         primary = self.servers[0]
         wait_for("the replicas follow", lambda: primary.call("WAIT", len(servers) - 1, 100) == len(servers) - 1,
                  PATIENCE)
-        lines = ["sentinel monitor %s 127.0.0.1 %d %d" % (
-            NAME, seen_port(primary), len(sentinels) // 2 + 1), *self.options]
+        lines = ["sentinel monitor %s %s %d %d" % (
+            NAME, self.host, seen_port(primary), len(sentinels) // 2 + 1), *self.options]
         for kind in sentinels:
             program, *arguments = sentinel_program(kind)
-            sentinel = Server(program, *arguments, configuration=list(lines), rdma=self.rdma and kind == "ours",
-                              start=False)
+            sentinel = Server(program, *arguments, *self.arguments, configuration=list(lines),
+                              rdma=self.rdma and kind == "ours", start=False)
             self.sentinels.append(sentinel)
             if self.network:
                 sentinel.configuration += self.network.join(sentinel)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Our Sentinels over our and genuine servers, and our and genuine Sentinels in one quorum: a group loses its primary in
 each way, and comes back. All Sentinels must agree, all servers must follow, and the data must be the same."""
+import socket
 import sys
 import threading
 
@@ -8,6 +9,16 @@ from common import Client, Report, genuine, wait_for
 from sentinel_group import NAME, PATIENCE, Group, device, fields_of
 
 report = Report()
+FIVE_MIXED = ["ours", "genuine", "ours", "genuine", "ours"]
+# A user with the permissions that valkey-sentinel.conf names, and commands with other names.
+RESTRICTED = {
+    "server_options": ["user watcher on >word &* +ping +info +role +publish +subscribe +multi +exec +slaveof "
+                       "+config|rewrite +client|setname +client|kill +script|kill +client|pause +client|unpause "
+                       "+failover", "rename-command failover moved-failover", "rename-command slaveof moved-slaveof"],
+    "options": ["sentinel auth-user group watcher", "sentinel auth-pass group word",
+                "sentinel rename-command group failover moved-failover",
+                "sentinel rename-command group slaveof moved-slaveof"]}
+AT_A_TIME = threading.Semaphore(5)
 MIXES = {
     "ours alone": (["ours"] * 3, ["ours"] * 3, False),
     "ours alone, over RDMA": (["ours"] * 3, ["ours"] * 3, True),
@@ -15,6 +26,12 @@ MIXES = {
     "both kinds of each": (["ours", "genuine", "ours"], ["ours", "genuine", "ours"], False),
     "one of our Sentinels beside two genuine ones": (["genuine", "ours", "genuine"], ["genuine", "ours", "genuine"],
                                                      False),
+    "five of our Sentinels, five of our servers, over IPv6": (["ours"] * 5, ["ours"] * 5, False, {"host": "::1"}),
+    "five of our Sentinels, five genuine servers": (["genuine"] * 5, ["ours"] * 5, False),
+    "five of both kinds, over IPv6": (FIVE_MIXED, FIVE_MIXED, False, {"host": "::1"}),
+    "a restricted user and renamed commands": (["ours"] * 3, ["ours"] * 3, False, RESTRICTED),
+    "a restricted user and renamed commands of genuine servers": (["genuine"] * 3, ["ours", "genuine", "ours"], False,
+                                                                  RESTRICTED),
 }
 
 
@@ -22,17 +39,32 @@ def same_epochs(group):
     return len({fields_of(s.call("SENTINEL", "master", NAME))[b"config-epoch"] for s in group.running()}) == 1
 
 
+def has_ipv6():
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
 def watch(name, mix, results):
+    with AT_A_TIME:
+        play(name, mix, results)
+
+
+def play(name, mix, results):
     group = None
+    options = mix[3] if len(mix) > 3 else {}
     try:
-        group = Group(*mix)
+        group = Group(*mix[:3], **options)
         for how in ("killed", "frozen", "failover", "coordinated"):
             if how == "coordinated" and mix[0][0] != mix[0][1]:
                 continue
             primary = group.wait_whole()
             with Client(primary.port) as client:
                 client.call("SET", "key", how)
-                client.call("WAIT", 2, 10000)
+                client.call("WAIT", len(mix[0]) - 1, 10000)
             seconds, resume = group.fail(how)
             new = group.wait_primary(primary)
             value = new.call("GET", "key")
@@ -60,6 +92,8 @@ def main():
             report.missing(name, "there is no genuine Valkey")
         elif mix[2] and not device():
             report.missing(name, "the software RDMA device is not built")
+        elif "IPv6" in name and not has_ipv6():
+            report.skip(name, "this machine has no IPv6")
         else:
             threads.append(threading.Thread(target=watch, args=(name, mix, results), daemon=True))
     for thread in threads:
