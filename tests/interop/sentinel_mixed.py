@@ -39,6 +39,27 @@ def same_epochs(group):
     return len({fields_of(s.call("SENTINEL", "master", NAME))[b"config-epoch"] for s in group.running()}) == 1
 
 
+def transports(group, primary):
+    return {s.info("replication").get("master_link_transport") for s in group.servers if s is not primary}
+
+
+def failover_without_rdma(group):
+    """The promoted server does not listen for RDMA any more: the others follow it by TCP, and by RDMA when it does."""
+    old = group.wait_whole()
+    for server in group.servers:
+        if server is not old:
+            server.call("CONFIG", "SET", "rdma-port", 0)
+    _, resume = group.fail("killed")
+    resume()
+    new = group.wait_primary(old)
+    group.wait_whole()
+    without = transports(group, new)
+    new.call("CONFIG", "SET", "rdma-port", new.port)
+    new.call("CLIENT", "KILL", "TYPE", "replica")
+    wait_for("the links are RDMA again", lambda: transports(group, new) == {"rdma"}, PATIENCE)
+    return without
+
+
 def has_ipv6():
     with socket.socket(socket.AF_INET6) as probe:
         try:
@@ -74,6 +95,9 @@ def play(name, mix, results):
                      PATIENCE)
             wait_for("all have the same epoch", lambda: same_epochs(group), PATIENCE)
             results.append(("%s: %s (%.1f s)" % (name, how, seconds), value == how.encode(), value))
+        if mix[2]:
+            without = failover_without_rdma(group)
+            results.append(("%s: killed, the next one has no RDMA" % name, without == {"tcp"}, without))
     except Exception as error:  # a thread's exception would go unnoticed
         results.append(["%s: a failover" % name, False, repr(error)])
         for process in (group.sentinels + group.servers) if group else []:
