@@ -23,23 +23,13 @@ static struct tls_context *used[2]; /* by role; under the lock */
 /* A peer that makes OpenSSL ask for too much does not abort the process. As in Valkey, used_memory does not include the
  * memory, so that clients with TLS evict no keys. */
 static void *memory_allocate(size_t size, const char *file, int line) {
-    void *block = mem_try_alloc(size);
-    if (block) mem_count_library(mem_size(block));
-    return block;
+    return mem_library_alloc(size);
 }
 static void memory_release(void *block, const char *file, int line) {
-    if (block) mem_count_library(-mem_size(block));
-    mem_free(block);
+    mem_library_free(block);
 }
 static void *memory_reallocate(void *block, size_t size, const char *file, int line) {
-    if (!size) {
-        memory_release(block, file, line);
-        return NULL;
-    }
-    size_t before = block ? mem_size(block) : 0;
-    void *moved = mem_try_realloc(block, size);
-    if (moved) mem_count_library(mem_size(moved) - before);
-    return moved;
+    return mem_library_realloc(block, size);
 }
 
 static void start_once(void) {

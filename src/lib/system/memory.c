@@ -87,12 +87,6 @@ static inline void count(size_t bytes) {
     add(&counter_own()->bytes, bytes);
 }
 
-void mem_count_library(size_t bytes) {
-    struct counter *c = counter_own();
-    add(&c->library, bytes);
-    add(&c->bytes, -bytes);
-}
-
 void mem_count(size_t bytes) {
     count(bytes);
 }
@@ -246,6 +240,32 @@ void mem_free(void *block) {
     if (!block) return;
     size_t usable = malloc_usable_size(block);
     count(-usable);
+    free(block);
+}
+
+void *mem_library_alloc(size_t size) {
+    if (unlikely(size > SIZE_LIMIT)) return NULL;
+    void *block = malloc(size ? size : SIZE_MIN);
+    if (likely(block != NULL)) add(&counter_own()->library, class_of(block, size ? size : SIZE_MIN));
+    return block;
+}
+
+void *mem_library_realloc(void *block, size_t size) {
+    if (!block) return mem_library_alloc(size);
+    if (!size) {
+        mem_library_free(block);
+        return NULL;
+    }
+    if (unlikely(size > SIZE_LIMIT)) return NULL;
+    size_t before = malloc_usable_size(block);
+    void *moved = realloc(block, size);
+    if (likely(moved != NULL)) add(&counter_own()->library, class_of(moved, size) - before);
+    return moved;
+}
+
+void mem_library_free(void *block) {
+    if (!block) return;
+    add(&counter_own()->library, -malloc_usable_size(block));
     free(block);
 }
 

@@ -33,8 +33,10 @@ char *mem_strndup(const char *text, size_t len);
 size_t mem_used(void); /* bytes in use, over all threads */
 /* Adds `bytes` that another allocator handed out to the count; a negative number subtracts bytes returned to it. */
 void mem_count(size_t bytes);
-/* What the caller has allocated for a library counts there instead of in mem_used(); negative: freed. */
-void mem_count_library(size_t bytes);
+/* For the allocations of a library, which count here instead of in mem_used(). NULL: out of memory. */
+void *mem_library_alloc(size_t size);
+void *mem_library_realloc(void *block, size_t size); /* size 0 frees */
+void mem_library_free(void *block);
 size_t mem_used_by_libraries(void);
 void mem_set_oom_handler(void (*handler)(size_t size));
 
