@@ -32,7 +32,8 @@
  *   A flush encrypts from the chunk or the blob, a record of up to 16 KiB at a time, and OpenSSL's record is written to
  *   the carrier's send memory. When the carrier holds SEALED_MAX bytes that its peer does not take, the rest waits as
  *   plain text. OpenSSL encrypts into a buffer of its own first, so each byte is copied once more, while it is in the
- *   cache.
+ *   cache. The buffers of a trusted peer's session stay for two seconds after their last use; others have them only
+ *   while they hold a part of a record.
  *
  * Clear text
  *   A listener with allows_clear decides by the first byte: 0x16, a handshake record, begins TLS; a connection that

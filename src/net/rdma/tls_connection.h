@@ -27,6 +27,8 @@ struct tls_pool {
     struct list handshakes; /* accepted connections that are not reported yet, the oldest first */
     struct list steps;      /* those with input for their handshake */
     struct event_timer step_timer;
+    struct list buffered; /* connections whose sessions keep their buffers */
+    struct event_timer buffers_timer;
 };
 
 struct rdma_tls {
@@ -42,11 +44,12 @@ struct rdma_tls {
     bool waiting;                             /* a flush left output behind; `drained` is due */
     bool write_waits;                         /* OpenSSL must read before it can write */
     bool more;                                /* the last read stopped before OpenSSL's input was used up */
+    bool keeps_buffers, buffers_used;         /* tls.c, Buffers; used: since the last round of their timer */
     struct tls_listener *listener;            /* that accepted it, or NULL: placed on this loop */
     void (*arrived)(struct connection *conn); /* when placed */
     uint64_t began_us;
     uint32_t timeout_ms; /* outgoing: of the handshake */
-    struct list_link handshake_link, step_link;
+    struct list_link handshake_link, step_link, buffered_link;
     struct event_timer timer; /* of the handshake, of failing, and to read again */
     struct output_queue output;
     size_t chunk_memory;
@@ -65,6 +68,7 @@ void rdma_tls_finish(struct rdma_tls *t);
 /* Call it after transport_rdma has attached its state to the loop, which must be freed later. */
 struct tls_pool *rdma_tls_pool_of(struct event_loop *loop);
 bool rdma_tls_session_begin(struct rdma_tls *t, enum tls_role role); /* false: no context, or no memory */
+void rdma_tls_keep_buffers(struct rdma_tls *t); /* the peer is trusted, and the handshake is complete */
 /* As tls_session_failed(), with the text for conn_error_text(). */
 int rdma_tls_call_failed(struct rdma_tls *t, int result, int error);
 void rdma_tls_note(struct rdma_tls *t, const char *text); /* for conn_error_text(); NULL: none */

@@ -92,6 +92,7 @@ static void handshake_complete(struct rdma_tls *t) {
         arrival_report(t, conn);
     } else {
         event_timer_cancel(conn->loop, &t->timer);
+        rdma_tls_keep_buffers(t);
         conn->state = CONN_OPEN;
         if (conn->events->connected) conn->events->connected(conn);
         if (conn->state == CONN_OPEN) conn_flush(conn);
