@@ -174,6 +174,7 @@ struct listener {
     bool (*has_capacity)(struct listener *listener);
     int accept_batch; /* connections to accept in one iteration of the loop, at most; may be changed at any time */
     bool needs_certificate; /* TLS: peers must have one, whatever the context says; fixed */
+    bool rejects;           /* RDMA: a connection without capacity never reaches `accepted`; fixed */
 };
 struct listen_options {
     const char *host; /* IP address, "*" for all IPv4, "::*" for all IPv6, or a path */
@@ -186,6 +187,7 @@ struct listen_options {
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
     bool needs_certificate; /* as in struct listener */
+    bool rejects;           /* as in struct listener */
     bool allows_clear;      /* RDMA with TLS: the peer may speak without TLS (rdma/tls.h) */
     void (*accepted)(struct listener *, struct connection *);
     bool (*has_capacity)(struct listener *);        /* as in struct listener; may be NULL */

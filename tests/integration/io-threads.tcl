@@ -4,7 +4,7 @@
 # Starts valkey-benchmark against the current server, over the transport of the run; returns a handle.
 proc benchmark {args} {
     set where [list -h 127.0.0.1 -p [srv port]]
-    if {$::opt(rdma)} {lappend where --rdma}
+    if {$::opt(rdma)} {lappend where --rdma {*}[tls_tool_options]}
     spawn {*}$::opt(launcher) [tool valkey-benchmark] {*}$where -q {*}$args
 }
 proc benchmark_end {handle {ms 60000}} {

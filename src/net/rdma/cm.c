@@ -290,7 +290,8 @@ static void placed_dropped(struct event_post *post) {
 }
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
-    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) && !accepted_to_refuse(l->owner)) {
+    if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener) &&
+        (l->listener.rejects || !accepted_to_refuse(l->owner))) {
         refuse(l->owner, id, RDMA_REFUSED_FULL, "the number of clients has reached maxclients");
         rdma_destroy_id(id);
         return;

@@ -159,6 +159,7 @@ struct listener *rdma_listen_start(struct rdma_loop *owner, const struct listen_
                                     .address.port = options->port,
                                     .accepted = options->accepted,
                                     .has_capacity = options->has_capacity,
+                                    .rejects = options->rejects,
                                     .place = options->place,
                                     .arrived = options->arrived,
                                     .owner = options->owner,

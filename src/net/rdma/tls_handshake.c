@@ -289,7 +289,7 @@ const struct connection_events rdma_tls_carrier_events = {
 static void raw_accepted(struct listener *raw_listener, struct connection *raw) {
     struct tls_listener *l = raw_listener->owner;
     if (l->listener.has_capacity && !l->listener.has_capacity(&l->listener)) {
-        conn_close(raw); /* the reason could be sent only after the handshake */
+        conn_close(raw); /* it was available when the peer asked */
         return;
     }
     arrival_begin(raw, l, NULL, l->allows_clear);
@@ -337,6 +337,7 @@ struct listener *rdma_tls_listen(struct event_loop *loop, const struct listen_op
     below.owner = l;
     below.accepted = raw_accepted;
     below.arrived = l->allows_clear ? raw_arrived_clear : raw_arrived;
+    below.rejects = true; /* the reason could be sent only after the handshake */
     if (options->has_capacity) below.has_capacity = raw_has_capacity;
     if (options->place) below.place = raw_place;
     if (options->arrived) atomic_store(&user_arrived, options->arrived);
