@@ -28,6 +28,9 @@ void clock_update(void) {
     clock_cache.wall_ms = clock_cache.wall_us / 1000;
 }
 
+void clock_follow_within(unsigned lag_us) {
+    if (ticks_now() - clock_cache.read_at >= (uint64_t)(ticks_per_us() * lag_us)) clock_update();
+}
 void clock_follow(void) {
-    if (ticks_now() - clock_cache.read_at >= (uint64_t)(ticks_per_us() * CLOCK_LAG_US)) clock_update();
+    clock_follow_within(CLOCK_LAG_US);
 }

@@ -21,6 +21,7 @@ void clock_update(void); /* reads both clocks; keeps the wall time while frozen 
 /* Calls clock_update() unless the last update is less than CLOCK_LAG_US old. For code that needs the time more often
  * than it changes: the check costs one read of the CPU's time stamp counter. */
 void clock_follow(void);
+void clock_follow_within(unsigned lag_us); /* the same, for another age */
 enum { CLOCK_LAG_US = 2 };
 static inline int64_t clock_ms(void) {
     return clock_cache.wall_ms;
