@@ -65,6 +65,23 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
         }
     }
 
+    # Valkey 9.1 propagates UNLINK k before MSETEX, whose condition replicas then find not met: they keep the value of
+    # `other`.
+    test "MSETEX XX that sets a key with a time in the past twice is propagated alone" -needs {ours 1} {
+        with_debug_active_expire_off {
+            foreach time {{pxat 1} {exat 1}} propagated {{PXAT 1} {PXAT 1000}} {
+                r mset k 1 other 1
+                replica_commands $replica
+                assert_equal 1 [r msetex 3 k 2 k 3 other 2 {*}$time xx]
+                assert_equal [string tolower "{msetex 3 k 2 k 3 other 2 $propagated xx}"] \
+                    [string tolower [replica_commands $replica]]
+                assert_equal {{} {}} [r mget k other]
+            }
+            assert_equal 0 [r msetex 2 k 1 k 2 ex 10 xx]
+            assert_equal 1 [r msetex 2 k 1 k 2 pxat 1 nx]
+        }
+    }
+
     test "a hash that keeps only expired fields is there after a restart from the append-only file" -needs {ours 1} {
         with_debug_active_expire_off {
             foreach command {{hdel h a b t x} {hgetdel h fields 4 x a b t}} {

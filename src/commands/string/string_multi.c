@@ -88,7 +88,12 @@ static void msetex_run(struct call *call) {
         return;
     }
     reply_integer(call->reply, 1);
+    /* With XX, only a key that the command has itself set with a time in the past can have expired now, if it is given
+     * again. Its deletion, propagated before the command, would make XX fail on the replicas. */
+    bool shown = store_settings.show_expired;
+    store_settings.show_expired |= xx;
     pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
+    store_settings.show_expired = shown;
     if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, 2 + 2 * count, &option, at);
 }
 
