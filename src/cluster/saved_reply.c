@@ -32,6 +32,7 @@ static void client_gone(struct client *client) {
 
 void saved_reply(struct call *call, const char *status) {
     struct client *client = call->client;
+    if (this_cluster->unsaved) this_cluster->unsaved |= UNSAVED_SELF; /* what a command has changed may not be lost */
     bool saved = !(this_cluster->unsaved & UNSAVED_SELF) && !nodes_conf_unsafe_ticket();
     if (saved || !client->conn || client->flags & CLIENT_DENY_BLOCKING || client_must_be_obeyed(client)) {
         reply_status(call->reply, status);
