@@ -252,6 +252,26 @@ static void memory_sizes_have_two_kinds_of_units(void **state) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_memory(slice_of(bad[i]), &v));
 }
 
+static void sizes_are_written_with_units_that_leave_no_rest(void **state) {
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0"},
+                 {1, "1"},
+                 {1000, "1000"},
+                 {1024, "1kb"},
+                 {1536, "1536"},
+                 {268435456, "256mb"},
+                 {1073741824, "1gb"},
+                 {1099511627776, "1024gb"},
+                 {UINT64_MAX, "18446744073709551615"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[32];
+        size_t len = format_memory(text, cases[i].bytes);
+        assert_true(slice_is((struct slice){text, len}, cases[i].text));
+    }
+}
+
 static void human_readable_sizes_have_two_decimals(void **state) {
     char text[32];
     static const struct {
@@ -281,6 +301,7 @@ int main(void) {
         cmocka_unit_test(fixed_decimals_are_those_of_printf),
         cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
         cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
+        cmocka_unit_test(sizes_are_written_with_units_that_leave_no_rest),
         cmocka_unit_test(human_readable_sizes_have_two_decimals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -392,6 +392,15 @@ bool parse_memory(struct slice text, uint64_t *bytes) {
     return false;
 }
 
+size_t format_memory(char *text, uint64_t bytes) {
+    static const char units[] = {'k', 'm', 'g'};
+    int unit = 0;
+    while (bytes && bytes % 1024 == 0 && unit < (int)sizeof units) bytes /= 1024, unit++;
+    size_t len = format_uint64(text, bytes);
+    if (unit) text[len++] = units[unit - 1], text[len++] = 'b';
+    return len;
+}
+
 size_t format_bytes_human(char text[static 32], uint64_t bytes) {
     static const char units[] = "BKMGTP";
     int unit = 0;

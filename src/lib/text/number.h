@@ -32,6 +32,8 @@ size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value);
 /* "100", "1k" = 1000, "1kb" = 1024, "mb", "gb"; case does not matter. No digits mean 0. False if the result exceeds 64
  * bits. */
 bool parse_memory(struct slice text, uint64_t *bytes);
+/* The inverse, with the largest of "kb", "mb" and "gb" that leaves no rest; as format_uint64(). */
+size_t format_memory(char *text, uint64_t bytes);
 /* 1.50K, 23.00M …, as in the _human fields of INFO. */
 size_t format_bytes_human(char text[static 32], uint64_t bytes);
 #endif

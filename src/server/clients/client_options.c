@@ -51,12 +51,14 @@ static void get_output_limits(const struct config_option *option, struct output 
 
 static void rewrite_output_limits(const struct config_option *option, struct output *out) {
     for (int class = 0; class < CLIENT_CLASS_PRIMARY; class ++) {
+        const struct client_limit *limit = &client_settings.limits[class];
         char text[128];
-        output_limit_text(class, text, sizeof text);
-        output_write(out, slice_of(option->name));
-        output_write(out, SLICE(" "));
+        size_t len = (size_t)snprintf(text, sizeof text, "%s %s ", option->name, client_class_name(class));
+        len += format_memory(text + len, limit->hard);
+        text[len++] = ' ';
+        len += format_memory(text + len, limit->soft);
+        snprintf(text + len, sizeof text - len, " %llu\n", (unsigned long long)limit->soft_seconds);
         output_write(out, slice_of(text));
-        output_write(out, SLICE("\n"));
     }
 }
 

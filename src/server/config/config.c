@@ -287,15 +287,10 @@ static void write_number(const struct config_state *state, bool units, struct ou
     if (option->type == CONFIG_OCTAL) {
         snprintf(text, sizeof text, "%o", (unsigned)number);
     } else {
-        if (option->flags & CONFIG_PERCENT_OK && number < 0)
-            number = -number, unit = "%";
-        else if (units && option->type == CONFIG_MEMORY && number) {
-            static const char *const names[] = {"", "kb", "mb", "gb"};
-            int shift = number % (1 << 30) == 0 ? 3 : number % (1 << 20) == 0 ? 2 : number % (1 << 10) == 0;
-            unit = names[shift];
-            number = option->flags & CONFIG_UNSIGNED ? (int64_t)((uint64_t)number >> 10 * shift) : number >> 10 * shift;
-        }
-        if (option->flags & CONFIG_UNSIGNED)
+        if (option->flags & CONFIG_PERCENT_OK && number < 0) number = -number, unit = "%";
+        if (units && option->type == CONFIG_MEMORY && !*unit && (number > 0 || option->flags & CONFIG_UNSIGNED))
+            text[format_memory(text, (uint64_t)number)] = 0;
+        else if (option->flags & CONFIG_UNSIGNED)
             snprintf(text, sizeof text, "%llu%s", (unsigned long long)number, unit);
         else
             snprintf(text, sizeof text, "%lld%s", (long long)number, unit);

@@ -95,7 +95,6 @@ struct config_directive {
         max_words; /* after the name; max 0: any number. Otherwise "Bad directive or wrong number of arguments" */
     const char *(*handle)(int count, const struct slice *words);
     void (*rewrite)(struct output *out); /* all lines of the directive; may be NULL */
-    int pass;                            /* private */
     /* With it, each line keeps its place: this writes what replaces the line with these words, perhaps nothing, and
      * `rewrite` what is left, at the end of the file. */
     void (*rewrite_line)(int count, const struct slice *words, struct output *out);

@@ -13,7 +13,7 @@ struct config_state {
     void *value;           /* the option's variable, or memory of the engine */
     struct slice initial;  /* the default as config_state_text() shows it */
     bool logged_not_built; /* the CONFIG_NOT_BUILT message was logged for the current value */
-    int pass;              /* scratch of config_rewrite.c and config_command.c */
+    int pass;              /* scratch of config_command.c */
 };
 /* A name or an alias of an option. */
 struct config_name_entry {
