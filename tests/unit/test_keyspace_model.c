@@ -1,5 +1,7 @@
-/* Databases against a model: random changes of random keys in two databases, and in two arrays. */
+/* Databases against a model: random changes of random keys in two databases, and in two arrays. Tables grow, shrink and
+ * are resized meanwhile, except at times, as while a child process runs or at maxmemory. */
 #include "keyspace_fixture.h"
+#include "lib/structures/hashtable.h"
 #include "lib/text/number.h"
 
 enum { MODEL_KEYS = 400 };
@@ -125,13 +127,44 @@ static void change_time(struct change *c) {
     if (c->step % 50 == 0) keyspace_expire_cycle(c->keyspace, false, 10);
     c->e = NULL;
 }
+/* Deletes most keys, so that tables shrink, or all. */
+static void change_many(struct change *c) {
+    c->e = NULL;
+    if (random_below(300)) return;
+    bool all = random_below(2);
+    if (all) db_flush(c->dbs[c->d], random_below(2));
+    for (int n = 0; n < MODEL_KEYS; n++) {
+        struct model *m = &model[c->d][n];
+        model_expire(m);
+        m->present &= !all;
+        assert_int_equal(db_find(c->dbs[c->d], model_key(n), 0) != NULL, m->present);
+        if (!m->present || random_below(20) == 0) continue;
+        assert_true(db_delete(c->dbs[c->d], model_key(n), false));
+        m->present = false;
+    }
+}
 
+static bool growth_refused;
+static bool may_grow(size_t bytes) {
+    return !growth_refused;
+}
+static void change_resizing(struct change *c) {
+    static const enum hashtable_resizing policies[] = {HASHTABLE_RESIZE, HASHTABLE_RESIZE_AVOID,
+                                                       HASHTABLE_RESIZE_FORBID};
+    c->e = NULL;
+    if (random_below(20)) return;
+    hashtable_set_resizing(policies[random_below(3)]);
+    growth_refused = random_below(2);
+    if (random_below(4) == 0) keyspace_rehash(c->keyspace, random_below(20));
+}
 static void databases_behave_like_maps(void **state) {
-    static void (*const changes[])(struct change *) = {change_set,    change_set,     change_delete, change_expiry,
-                                                       change_expiry, change_replace, change_number, change_edit,
-                                                       change_rename, change_copy,    change_swap,   change_time};
+    static void (*const changes[])(struct change *) = {
+        change_set,  change_set,    change_delete, change_expiry, change_expiry, change_replace, change_number,
+        change_edit, change_rename, change_copy,   change_swap,   change_time,   change_many,    change_resizing};
     struct change c = {.keyspace = *state, .dbs = {keyspace_db(*state, 0), keyspace_db(*state, 1)}};
     memset(model, 0, sizeof(model));
+    store_settings.table_may_grow = may_grow;
+    growth_refused = false;
     char number[STRING_NUMBER_TEXT];
     for (c.step = 0; c.step < 150000; c.step++) {
         int n = (int)random_below(MODEL_KEYS);
@@ -151,6 +184,7 @@ static void databases_behave_like_maps(void **state) {
         assert_int_equal(entry_string_len(c.e), c.m->len);
     }
     databases_hold_the_model(c.dbs);
+    hashtable_set_resizing(HASHTABLE_RESIZE);
 }
 
 static void all_memory_comes_back(void **state) {
