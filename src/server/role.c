@@ -78,8 +78,16 @@ static void changed(void) {
     listeners_call(&listeners, struct role_listener, changed);
 }
 
+/* In import mode a command that writes must delete all expired keys that it looks up, and propagate this, because
+ * replicas execute the command with the keys that they have: SUNIONSTORE would find an expired source. */
+static bool deletes_expired(void) {
+    const struct call *call = dispatch_running();
+    return call && call->command->spec->flags & CMD_WRITE && !current.is_replica;
+}
+
 void role_start(void) {
     started = true;
+    store_settings.deletes_expired = deletes_expired;
     role_apply();
 }
 

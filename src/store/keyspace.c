@@ -201,7 +201,9 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
     struct entry *e = key_tables_find(&db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
         /* For a write the expired key must be removed, even on a replica. */
-        if (!store_settings.keep_expired || flags & LOOKUP_WRITE) db_expire_entry(db, e);
+        if (!store_settings.keep_expired || flags & LOOKUP_WRITE ||
+            (store_settings.deletes_expired && store_settings.deletes_expired()))
+            db_expire_entry(db, e);
         e = NULL;
     }
     if (e && !(flags & LOOKUP_NOTOUCH)) entry_touch(e);

@@ -41,6 +41,9 @@ struct store_settings {
     int active_expire_effort; /* 1..10 */
     bool active_expire;       /* DEBUG SET-ACTIVE-EXPIRE */
     bool keep_expired;        /* on a replica: lookups do not find expired keys, but only the primary deletes them */
+    /* With keep_expired: true if lookups delete expired keys nevertheless, because what runs now is propagated. NULL:
+     * never. */
+    bool (*deletes_expired)(void);
     bool active_rehashing;
     bool show_expired; /* while loading, and for commands of the primary's stream or of an import source: expired keys
                           and fields are visible */

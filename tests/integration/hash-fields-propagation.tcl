@@ -1,5 +1,5 @@
-# Propagation of commands with fields that have expired but are not deleted yet. Replicas and the append-only file do
-# not check expiry and find these fields. seconds: 2
+# Propagation of commands with keys and fields that have expired but are not deleted yet. Replicas and the append-only
+# file do not check expiry and find these keys and fields. seconds: 2
 
 # A hash with `a` and `b` without expiry, `t` with an expiry, and the given fields, which have expired.
 proc make_hash {fields} {
@@ -48,6 +48,7 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
 
     # Valkey 9.1 propagates MSETEX and HSETEX with both, which replicas refuse.
     test "an expiry that is given twice is propagated once" -needs {ours 1} {
+        r flushall ;# nothing expires meanwhile
         foreach {words wanted} {
             {msetex 1 k v EX 10 nx ex 20} {MSETEX 1 k v nx PXAT at}
             {msetex 2 ex 10 px 10 px 10000 PX 20000 PX 30000} {MSETEX 2 ex 10 px 10 PXAT at}
@@ -79,6 +80,31 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
             }
             assert_equal 0 [r msetex 2 k 1 k 2 ex 10 xx]
             assert_equal 1 [r msetex 2 k 1 k 2 pxat 1 nx]
+        }
+    }
+
+    # Valkey 9.1 propagates the command alone, and replicas find the expired source.
+    test "in import mode a command that writes deletes the expired keys that it reads" -needs {ours 1} {
+        with_config {import-mode yes} {
+            foreach {source words} {
+                {sadd source a} {sunionstore to source s}
+                {zadd source 1 a} {zunionstore to 2 source z}
+                {set source a} {bitop or to source b}
+                {pfadd source a} {pfmerge to source p}
+                {set source 5} {sort s by sour* alpha store to}
+            } {
+                r del to source
+                r sadd s ce
+                r zadd z 1 b
+                r set b b
+                r pfadd p b
+                r {*}$source
+                r pexpire source 1
+                wait_for_condition 2000 {![r exists source]}
+                replica_commands $replica
+                r {*}$words
+                assert_equal [list MULTI {UNLINK source} $words EXEC] [replica_commands $replica]
+            }
         }
     }
 
