@@ -108,6 +108,22 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
         }
     }
 
+    test "in import mode a time in the past is propagated with its fields" -needs {ours 1} {
+        with_config {import-mode yes} {
+            foreach {words wanted} {
+                {hpexpireat h 1 fields 3 x a b} {HPEXPIREAT h 1 FIELDS 2 a b}
+                {hexpire h 0 nx fields 2 a t} {HPEXPIREAT h at FIELDS 1 a}
+                {hexpireat h 1 fields 1 a} {HPEXPIREAT h 1000 FIELDS 1 a}
+                {hgetex h exat 1 fields 1 a} {HPEXPIREAT h 1000 FIELDS 1 a}
+            } {
+                make_hash x
+                replica_commands $replica
+                r {*}$words
+                assert_equal [list $wanted] [regsub {\m1[0-9]{12}\M} [replica_commands $replica] at] $words
+            }
+        }
+    }
+
     test "a hash that keeps only expired fields is there after a restart from the append-only file" -needs {ours 1} {
         with_debug_active_expire_off {
             foreach command {{hdel h a b t x} {hgetdel h fields 4 x a b t}} {

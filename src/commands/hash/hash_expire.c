@@ -8,6 +8,7 @@
 #include "commands/expire_time.h"
 #include "commands/hash/hash_common.h"
 #include "commands/spec.h"
+#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 
 /* --- FIELDS numfields field … --- */
@@ -150,7 +151,9 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
         expired_at_once(call, entry, &changes);
     } else if (changes.count) {
         fields_expiry_changed(call, changes.count, at);
-        if (seconds || relative)
+        if (at <= clock_ms()) /* in import mode: the fields count as expired now, but are not left out */
+            propagate_hpexpireat(call, &changes, at);
+        else if (seconds || relative)
             propagate_time(call, entry, at, fields.first);
         else
             propagate_without_expired(call, entry, call->argv, fields.first);
