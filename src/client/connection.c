@@ -252,7 +252,7 @@ static size_t queue_some(struct valkeyrdma *c, const struct iovec *pieces, int c
     return total;
 }
 
-/* Whether so many bytes can be queued at once. */
+/* True: the send queue has room for this many bytes. */
 static bool takes(const struct valkeyrdma *c, size_t len) {
     return is_writable(c) && !c->ended && len <= PIECE && len <= c->send_limit - conn_pending(c->conn);
 }

@@ -1,5 +1,5 @@
-# Slots that were granted to another shard when a server dies, with synchronous replication: nobody serves them until it
-# is known who has them, and no acknowledged write is lost. seconds: 80
+# Slots that were granted to another shard when a server dies, with synchronous replication: no node serves them until
+# the target's shard has said whether it took them, and no acknowledged write is lost. seconds: 80
 
 set sync_migration_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5
     cluster-require-full-coverage no appendonly yes appendfsync everysec}

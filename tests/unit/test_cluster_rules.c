@@ -666,7 +666,7 @@ static void an_old_update_about_a_replica_is_corrected(void **state) {
     sim_free(&sim);
 }
 
-/* A replica names its new primary, but not the slots that this one has taken: who has them is known from an UPDATE. */
+/* A replica names its new primary, but not the slots that this one has taken: an UPDATE tells them. */
 static void a_successor_that_a_replica_names_is_learnt_with_its_slots(void **state) {
     build(9, 3); /* machines 3 and 6 follow machine 0 */
     struct cluster_node *replica = node_of(1, 6), *successor = node_of(1, 3);

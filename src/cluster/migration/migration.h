@@ -52,7 +52,7 @@
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
  *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
- *     outcome.h   who gets granted slots: the decisions of both shards; granted.c: the source's shard
+ *     outcome.h   which shard owns granted slots: the decisions of both shards; granted.c: the source's shard
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c
  *     commands.c  the subcommands of CLUSTER and DEBUG

@@ -1,5 +1,5 @@
-/* outcome.h: who has the slots of a migration whose source or target died after the grant: the decisions, without
- * connections, clocks or data. With synchronous replication on both sides (migration.h).
+/* outcome.h: which shard owns the slots of a migration whose source or target died after the grant: the decisions,
+ * without connections, clocks or data. With synchronous replication on both sides (migration.h).
  *
  * The source writes the grant into its stream, and grants when that is committed. From then on the target's shard
  * decides, by its own stream. The target writes SYNCSLOTS TAKE there, claims the slots when that is committed, and
@@ -13,8 +13,8 @@
  *     refused    the target's shard has committed that the job has failed. It will never take the slots for this job,
  * so the source's shard takes them back, with a new epoch
  *
- * A question about a job that waits for its grant is the grant: only who has granted asks. The keys are complete there,
- * because the target requests the grant after its shard has committed them.
+ * A question about a job that waits for its grant is the grant, because only a source that has granted asks. The keys
+ * are complete at the target, which requests the grant after its shard has committed them.
  *
  * While the source itself waits it holds the commands of its clients, which then find the slots where they are. If the
  * target's shard does not answer for long, or the job is cancelled, it gives up the slots like a successor of its own,
