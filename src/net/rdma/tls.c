@@ -85,8 +85,8 @@ int rdma_tls_call_failed(struct rdma_tls *t, int result, int error) {
  *
  * OpenSSL allocates and frees a buffer for each record (SSL_MODE_RELEASE_BUFFERS), and calls the BIO for the header and
  * again for the rest of a record. That takes a fifth of a small request's time. The connection of a trusted peer
- * therefore keeps its two buffers while it is used, and reads ahead. A timer of the loop frees those that were not used for
- * BUFFERS_KEPT_US. */
+ * therefore keeps its two buffers while it is used, and reads ahead. A timer of the loop frees those that were not used
+ * for BUFFERS_KEPT_US. */
 
 static uint64_t free_buffers(struct event_timer *timer) {
     struct tls_pool *pool = container_of(timer, struct tls_pool, buffers_timer);
