@@ -19,7 +19,9 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16, TRIM_STEPS = 64 };
+enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16 };
+/* A turn of the loop frees at least so many blocks and so many bytes: small blocks are cheap, large ones are few. */
+enum { TRIM_BLOCKS = 64, TRIM_BYTES = 2 * 1024 * 1024 };
 
 struct repl_stream_block {
     struct list_link link;
@@ -137,8 +139,9 @@ void repl_stream_trim(void) {
         return;
     }
     int64_t keep_from = stream_end() - repl_settings.backlog_size;
-    for (int steps = 0; (next = next_block(block)) && next->offset <= keep_from && block->pins == 1; steps++) {
-        if (steps == TRIM_STEPS) {
+    size_t blocks = 0, memory = stream.memory;
+    for (; (next = next_block(block)) && next->offset <= keep_from && block->pins == 1; blocks++) {
+        if (blocks >= TRIM_BLOCKS && memory - stream.memory >= TRIM_BYTES) {
             repl_stream_excess = true;
             return;
         }
