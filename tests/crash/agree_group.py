@@ -324,6 +324,8 @@ class Group:
             if node.info("persistence").get("rdb_last_bgsave_status") == "err":  # rejects writes, and PING of replicas
                 wait_for(f"{node.name}: SAVE", lambda: node.call("SAVE", timeout=60) == "OK")
             info = node.replication()
+            if node.parent:  # follow() may have failed between its steps
+                node.set(node.transport_options())
             if node.parent and (info.get("role") != "slave" or info["master_port"] != str(node.port_of(node.parent))):
                 node.follow(node.parent, node.transport)
 
