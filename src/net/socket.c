@@ -8,6 +8,7 @@
 #include "net/socket_private.h"
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -50,6 +51,14 @@ static inline ssize_t io_write(struct socket_connection *s, const struct iovec *
 
 /* --- Chunks --- */
 
+static inline unsigned free_count(const struct socket_pool *pool) {
+    return atomic_load_explicit(&pool->free_count, memory_order_relaxed);
+}
+/* No atomic addition: only this thread writes it. */
+static inline void free_count_add(struct socket_pool *pool, int change) {
+    atomic_store_explicit(&pool->free_count, free_count(pool) + (unsigned)change, memory_order_relaxed);
+}
+
 /* Space for at least `len` bytes more of a connection that has `queued` bytes in other chunks. While many connections
  * hold chunks, which happens when one command writes to thousands of clients, their chunks begin small and grow: each
  * would otherwise be 16 KiB of memory that the kernel has to map again. */
@@ -57,7 +66,7 @@ static struct socket_chunk *chunk_take(struct socket_pool *pool, size_t len, siz
     struct socket_chunk *chunk = pool->free;
     if (chunk) {
         pool->free = chunk->next_free;
-        pool->free_count--;
+        free_count_add(pool, -1);
     } else {
         size_t size = CHUNK_SIZE;
         if (pool->used_count >= CHUNKS_KEPT) {
@@ -78,21 +87,31 @@ static void chunk_give(struct socket_pool *pool, struct output_chunk *queued) {
     struct socket_chunk *chunk = (struct socket_chunk *)queued;
     if (!chunk) return;
     pool->used_count--;
-    if (pool->free_count == CHUNKS_KEPT || chunk->size < CHUNK_SIZE) {
+    if (free_count(pool) == CHUNKS_KEPT || chunk->size < CHUNK_SIZE) {
         mem_free(chunk);
         return;
     }
     chunk->next_free = pool->free;
     pool->free = chunk;
-    pool->free_count++;
+    free_count_add(pool, 1);
+}
+
+void socket_prepare(struct event_loop *loop) {
+    struct socket_pool *pool = socket_pool_of(loop);
+    while (free_count(pool) < CHUNKS_STEADY) {
+        struct socket_chunk *chunk = mem_alloc(CHUNK_SIZE);
+        chunk->size = CHUNK_SIZE;
+        pool->used_count++;
+        chunk_give(pool, &chunk->queued);
+    }
 }
 
 /* A large queue was dropped: its memory is not to stay in the pool. */
 static void pool_trim(struct socket_pool *pool) {
-    while (pool->free_count > CHUNKS_STEADY) {
+    while (free_count(pool) > CHUNKS_STEADY) {
         struct socket_chunk *chunk = pool->free;
         pool->free = chunk->next_free;
-        pool->free_count--;
+        free_count_add(pool, -1);
         mem_free(chunk);
     }
 }

@@ -96,8 +96,9 @@ struct socket_chunk {
 /* State shared by all sockets of a loop. */
 struct socket_pool {
     struct event_attachment attachment;
+    struct list_link link; /* in the list of all pools */
     struct event_loop *loop;
-    unsigned free_count;
+    _Atomic unsigned free_count; /* the loop's thread writes it, the main thread reads it */
     unsigned used_count; /* chunks that connections hold */
     struct socket_chunk *free;
     struct input_shared input;
@@ -150,9 +151,11 @@ int socket_fd(const struct connection *conn);
 const char *socket_error_text(const struct connection *conn);
 size_t socket_memory(const struct connection *conn, size_t *input, size_t *output);
 void socket_trim_input(struct connection *conn);
-size_t socket_idle_memory(struct event_loop *loop); /* bytes of send memory of the loop that no connection uses, beyond
-                                                       what a single one needs */
+/* Bytes of send memory of all loops that no connection uses, beyond what a single one needs. Any thread. */
+size_t socket_idle_memory(void);
 size_t socket_shared(const struct connection *conn);
+/* Allocates what all sockets of the loop share, so that its first connection does not add it to the memory in use. */
+void socket_prepare(struct event_loop *loop);
 
 /* A listening socket. */
 struct socket_listener {

@@ -1,9 +1,13 @@
 /* socket_pool.c: what the sockets of a loop share, and what a socket shows of itself. See socket.h. */
 #include "lib/system/memory.h"
 #include "net/socket_private.h"
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static const char pool_key;
+static struct list pools = LIST_INIT(pools);
+static pthread_mutex_t pools_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void pool_free(struct event_attachment *attachment) {
     struct socket_pool *pool = container_of(attachment, struct socket_pool, attachment);
@@ -16,6 +20,9 @@ static void pool_free(struct event_attachment *attachment) {
         pool->free = chunk->next_free;
         mem_free(chunk);
     }
+    pthread_mutex_lock(&pools_mutex);
+    list_remove(&pools, &pool->link);
+    pthread_mutex_unlock(&pools_mutex);
     mem_free(pool->input.data);
     mem_free(pool);
 }
@@ -32,12 +39,22 @@ struct socket_pool *socket_pool_of(struct event_loop *loop) {
     pool->attachment.key = &pool_key;
     pool->attachment.free = pool_free;
     event_loop_attach(loop, &pool->attachment);
+    pthread_mutex_lock(&pools_mutex);
+    list_append(&pools, &pool->link);
+    pthread_mutex_unlock(&pools_mutex);
     return pool;
 }
 
-size_t socket_idle_memory(struct event_loop *loop) {
-    unsigned count = socket_pool_of(loop)->free_count;
-    return count > CHUNKS_STEADY ? (size_t)(count - CHUNKS_STEADY) * CHUNK_SIZE : 0;
+size_t socket_idle_memory(void) {
+    size_t chunks = 0;
+    pthread_mutex_lock(&pools_mutex);
+    list_each(&pools, link) {
+        const struct socket_pool *pool = container_of(link, struct socket_pool, link);
+        unsigned count = atomic_load_explicit(&pool->free_count, memory_order_relaxed);
+        if (count > CHUNKS_STEADY) chunks += count - CHUNKS_STEADY;
+    }
+    pthread_mutex_unlock(&pools_mutex);
+    return chunks * CHUNK_SIZE;
 }
 
 size_t socket_memory(const struct connection *conn, size_t *input, size_t *output) {

@@ -33,7 +33,7 @@ void eviction_leave_out(struct uncounted_memory *memory) {
 }
 
 size_t eviction_not_counted(void) {
-    size_t bytes = server.loop ? socket_idle_memory(server.loop) : 0;
+    size_t bytes = socket_idle_memory();
     list_each(&uncounted, link) bytes += container_of(link, struct uncounted_memory, link)->bytes();
     return bytes;
 }

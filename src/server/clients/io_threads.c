@@ -15,6 +15,7 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/remote.h"
+#include "net/socket.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/feature.h"
@@ -470,6 +471,7 @@ static int thread_start(int number) {
     struct event_loop *loop = event_loop_new();
     remote_worker_init(&thread->worker, loop, server.loop, &worker_ops);
     thread->number = number;
+    socket_prepare(loop);
     thread->rdma = rdma && rdma->join && rdma->join(loop);
     sigset_t all, before; /* the main thread handles all signals */
     sigfillset(&all);
@@ -499,6 +501,7 @@ static const char *threads_apply(void) {
 }
 
 static void start(void) {
+    socket_prepare(server.loop);
     const char *error = threads_apply();
     if (!error) return;
     log_warning("Fatal: %s", error);
