@@ -178,6 +178,7 @@ static void remote_flush(struct connection *conn) {
         send_to_end(r, message);
     }
     r->handed += r->sealed_len;
+    r->end->worker->handed += r->sealed_len;
     r->sealed_len = 0;
     r->sealed = NULL;
     r->sealed_end = &r->sealed;
@@ -335,6 +336,10 @@ static size_t in_transit(const struct remote *r) {
     uint64_t taken = atomic_load_explicit(&r->end->sent, memory_order_relaxed) +
                      atomic_load_explicit(&r->end->queued, memory_order_relaxed);
     return r->handed > taken ? (size_t)(r->handed - taken) : 0;
+}
+
+size_t remote_in_transit(const struct remote_worker *worker) {
+    return (size_t)(worker->handed - atomic_load_explicit(&worker->taken, memory_order_relaxed));
 }
 
 static size_t remote_memory(const struct connection *conn, size_t *input, size_t *output) {

@@ -99,7 +99,7 @@ struct socket_pool {
     struct list_link link; /* in the list of all pools */
     struct event_loop *loop;
     _Atomic unsigned free_count; /* the loop's thread writes it, the main thread reads it */
-    unsigned used_count; /* chunks that connections hold */
+    unsigned used_count;         /* chunks that connections hold */
     struct socket_chunk *free;
     struct input_shared input;
     struct list handshakes; /* accepted connections whose handshake is not complete, the oldest first */

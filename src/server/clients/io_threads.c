@@ -19,6 +19,7 @@
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/feature.h"
+#include "server/maxmemory.h"
 #include "server/process/process.h"
 #include <pthread.h>
 #include <signal.h>
@@ -500,7 +501,17 @@ static const char *threads_apply(void) {
     return NULL;
 }
 
+/* An eviction causes messages to clients (invalidations, notifications). Without threads they are sent before the next
+ * command; if they counted here, they would cause further evictions. */
+static size_t in_transit(void) {
+    size_t bytes = 0;
+    for (int i = 0; i < threads_started; i++) bytes += remote_in_transit(&threads[i]->worker);
+    return bytes;
+}
+
 static void start(void) {
+    static struct uncounted_memory transit = {.bytes = in_transit};
+    eviction_leave_out(&transit);
     socket_prepare(server.loop);
     const char *error = threads_apply();
     if (!error) return;
