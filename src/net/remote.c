@@ -175,10 +175,10 @@ static void remote_flush(struct connection *conn) {
     struct message *next;
     for (struct message *message = r->sealed; message; message = next) {
         next = (struct message *)message->post.next;
+        r->end->worker->handed += message->size;
         send_to_end(r, message);
     }
     r->handed += r->sealed_len;
-    r->end->worker->handed += r->sealed_len;
     r->sealed_len = 0;
     r->sealed = NULL;
     r->sealed_end = &r->sealed;

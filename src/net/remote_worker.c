@@ -249,6 +249,8 @@ static void end_close(struct remote_end *end, struct message *message) {
 }
 
 static void take_output(struct remote_end *end, struct message *message) {
+    uint64_t taken = atomic_load_explicit(&end->worker->taken, memory_order_relaxed);
+    atomic_store_explicit(&end->worker->taken, taken + message->size, memory_order_relaxed);
     struct output *out = &end->conn->out;
     size_t len = message->reply_len;
     if (len) output_write(out, (struct slice){message->reply, len});
@@ -258,8 +260,6 @@ static void take_output(struct remote_end *end, struct message *message) {
     }
     if (!len) return;
     end->taken_out += len;
-    uint64_t taken = atomic_load_explicit(&end->worker->taken, memory_order_relaxed);
-    atomic_store_explicit(&end->worker->taken, taken + len, memory_order_relaxed);
     if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
 }
 
