@@ -443,6 +443,14 @@ start_server {tags {stream}} {
         set f [new_follower]
         set c [new_client]
         set e [new_listener]
+        # Valkey propagates neither the deliveries that are counted for a consumer's history nor consumers that own no
+        # entry: its replicas do not have them.
+        set valkey {
+            {xreadgroup group g a streams s 0} {}
+            {xreadgroup group g new streams s 0} {}
+            {xclaim s g c 0 1-1} {{XCLAIM s g b 0 1-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}}
+            {xautoclaim s g d 1000000 0} {}
+        }
         with_config {notify-keyspace-events Et} {
             heard $f
             heard $e
@@ -455,14 +463,18 @@ start_server {tags {stream}} {
                     {MULTI {XGROUP CREATECONSUMER s g b} {XGROUP SETID s g 3-1 ENTRIESREAD 3} EXEC}\
                     {{xgroup-createconsumer s}}
                 {xreadgroup group g b noack count 1 streams s >} {{XGROUP SETID s g 4-1 ENTRIESREAD 4}} {}
-                {xreadgroup group g a streams s 0} {} {}
-                {xreadgroup group g new streams s 0} {} {{xgroup-createconsumer s}}
+                {xreadgroup group g a streams s 0}\
+                    {MULTI {XCLAIM s g a 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 4-1}
+                    {XCLAIM s g a 0 2-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 4-1} EXEC} {}
+                {xreadgroup group g new streams s 0} {{XGROUP CREATECONSUMER s g new}} {{xgroup-createconsumer s}}
                 {xclaim s g b 0 1} {} {}
                 {xclaim s g b 0 01-1 lastid 7} {{XCLAIM s g b 0 01-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 7-0}} {}
                 {xclaim s g b 0 9-9 lastid 8} {{XGROUP SETID s g 8-0 ENTRIESREAD 4}} {}
                 {xdel s 1-1} {{xdel s 1-1}} {{xdel s}}
-                {xclaim s g c 0 1-1} {{XCLAIM s g b 0 1-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}}\
-                    {{xgroup-createconsumer s}}
+                {xclaim s g c 0 1-1}\
+                    {MULTI {XCLAIM s g b 0 1-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}
+                    {XGROUP CREATECONSUMER s g c} EXEC} {{xgroup-createconsumer s}}
+                {xautoclaim s g d 1000000 0} {{XGROUP CREATECONSUMER s g d}} {{xgroup-createconsumer s}}
                 {xautoclaim s g c 0 0} {{XCLAIM s g c 0 2-1 TIME * RETRYCOUNT 3 FORCE JUSTID LASTID 8-0}} {}
                 {xack s g 2-1} {{xack s g 2-1}} {}
                 {xack s g 2-1} {} {}
@@ -472,6 +484,7 @@ start_server {tags {stream}} {
                 {xgroup destroy s g} {{xgroup destroy s g}} {{xgroup-destroy s}}
                 {xgroup destroy s g} {} {}
             } {
+                if {![server_is_ours] && [dict exists $valkey $command]} {set repeated [dict get $valkey $command]}
                 r {*}$command
                 set got [heard $f]
                 assert {[llength $got] == [llength $repeated]} "$command: $got"
@@ -488,6 +501,19 @@ start_server {tags {stream}} {
             assert_equal {{xadd s 9-1 f v} {XGROUP SETID s g 9-1 ENTRIESREAD 5}} [heard $f]
         }
         foreach client [list $c $e $f] {$client -close}
+    }
+
+    test "XCLAIM of the primary keeps its time, although the clock of the replica is behind" -needs {ours 1} {
+        make_group 1
+        set c [new_client]
+        set future [expr {[clock milliseconds] + 1000000}]
+        proc delivered {} {lindex [dict get [lindex [dict get [r xinfo stream s full] groups] 0] pending] 0 2}
+        r xclaim s g a 0 1-1 time $future force
+        assert_lessthan [delivered] $future
+        $c debug role as-primary
+        $c -send xclaim s g a 0 1-1 time $future force justid
+        wait_for_condition 5000 {[delivered] == $future}
+        $c -close
     }
 
     test "serving the clients that are blocked on a stream looks at each of them once" -needs {ours 1} {

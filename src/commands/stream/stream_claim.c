@@ -14,6 +14,7 @@ struct claim {
     int64_t min_idle, delivered_ms, deliveries; /* deliveries -1: increment */
     bool force, only_ids;                       /* FORCE, JUSTID */
     bool propagated;                            /* already propagated, with the group's last id */
+    bool taken;                                 /* an entry was claimed, so the propagated XCLAIM has the consumer */
     const struct slice *written;                /* the current id as given by the client */
 };
 
@@ -59,6 +60,7 @@ static void claim_take(struct call *call, struct claim *claim, struct stream_id 
     else if (!claim->only_ids)
         pending->deliveries++;
     claim->consumer->active_ms = clock_ms();
+    claim->taken = true;
     claim_propagate(call, claim, id, pending);
 }
 static void reply_claimed(struct call *call, const struct claim *claim, const struct stream_id *ids, size_t count) {
@@ -103,7 +105,9 @@ static bool claim_options_read(struct call *call, int at, struct claim *claim, s
             return false;
         }
     }
-    if (claim->delivered_ms < 0 || claim->delivered_ms > now) claim->delivered_ms = now;
+    /* The clock of a primary may be ahead. */
+    bool future = claim->delivered_ms > now && !client_must_be_obeyed(call->client);
+    if (claim->delivered_ms < 0 || future) claim->delivered_ms = now;
     return true;
 }
 
@@ -140,6 +144,7 @@ static void claim_all(struct call *call, struct claim *claim, struct stream_id *
         if (claim_one(call, claim, ids[i])) ids[claimed++] = ids[i];
     }
     reply_claimed(call, claim, ids, claimed);
+    if (made && !claim->taken) stream_propagate_consumer(call, &claim->name, call->argv[3]);
     if (!advanced || claim->propagated) return;
     stream_propagate_group(call, &claim->name, claim->group);
     call->dirty++;
@@ -226,6 +231,7 @@ static void xautoclaim_run(struct call *call) {
     call_propagate_nothing(call);
     claim.consumer = stream_consumer_get(call, claim.name.key, claim.group, call->argv[3], &made);
     struct stream_id next = autoclaim_walk(call, &claim, from, count, &claimed, &deleted);
+    if (made && !claim.taken) stream_propagate_consumer(call, &claim.name, call->argv[3]);
     reply_array(call->reply, 3);
     reply_stream_id(call->reply, next);
     reply_claimed(call, &claim, claimed.ids, claimed.count);

@@ -152,6 +152,11 @@ void stream_propagate_claim(struct call *call, const struct stream_group_name *n
                                     {last_text, stream_id_format(last_text, group->last_id)}});
 }
 
+void stream_propagate_consumer(struct call *call, const struct stream_group_name *name, struct slice consumer) {
+    call_propagate(call, 5,
+                   (struct slice[]){SLICE("XGROUP"), SLICE("CREATECONSUMER"), name->key, name->group, consumer});
+}
+
 void stream_propagate_group(struct call *call, const struct stream_group_name *name, const struct stream_group *group) {
     char id[STREAM_ID_TEXT], read[NUMBER_TEXT_MAX];
     call_propagate(call, 7,

@@ -69,5 +69,7 @@ struct stream_group_name {
 /* `written`: the id as the client gave it, or NULL. */
 void stream_propagate_claim(struct call *call, const struct stream_group_name *name, const struct stream_group *group,
                             struct stream_id id, const struct slice *written, const struct stream_pending *pending);
+/* For a new consumer that no claim names. */
+void stream_propagate_consumer(struct call *call, const struct stream_group_name *name, struct slice consumer);
 void stream_propagate_group(struct call *call, const struct stream_group_name *name, const struct stream_group *group);
 #endif

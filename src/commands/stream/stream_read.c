@@ -154,7 +154,8 @@ static void serve_new(struct call *call, const struct read *read, const struct s
 
 /* Replies with the consumer's pending entries, counted as another delivery; deleted entries have no fields. */
 static void serve_pending(struct call *call, const struct read *read, const struct source *source,
-                          struct stream_consumer *consumer) {
+                          struct stream_consumer *consumer, struct slice key) {
+    const struct stream_group_name name = {key, read->group};
     struct stream_pending_iterator it;
     struct stream_pending *pending;
     struct stream_id first = source->after;
@@ -169,6 +170,7 @@ static void serve_pending(struct call *call, const struct read *read, const stru
         if (reply_stream_one(call->reply, source->stream, it.id)) {
             pending->delivered_ms = clock_ms();
             pending->deliveries++;
+            stream_propagate_claim(call, &name, source->group, it.id, NULL, pending);
         } else {
             reply_array(call->reply, 2);
             reply_stream_id(call->reply, it.id);
@@ -191,7 +193,7 @@ static void serve(struct call *call, const struct read *read, const struct sourc
     if (asks_for_new(source))
         serve_new(call, read, source, consumer, key);
     else
-        serve_pending(call, read, source, consumer);
+        serve_pending(call, read, source, consumer, key);
     call->dirty++;
 }
 static void reply_served(struct reply *reply, size_t count) {
@@ -222,13 +224,11 @@ static bool serve_plain(struct call *call, const struct read *read) {
     return true;
 }
 
-static struct stream_consumer *consumer_of(struct call *call, const struct read *read, struct stream_group *group,
+static struct stream_consumer *consumer_of(struct call *call, const struct read *read, const struct source *source,
                                            struct slice key) {
-    bool made;
-    struct stream_consumer *consumer = stream_consumer_get(call, key, group, read->consumer, &made);
-    if (made && read->no_ack)
-        call_propagate(call, 5,
-                       (struct slice[]){SLICE("XGROUP"), SLICE("CREATECONSUMER"), key, read->group, read->consumer});
+    bool made, claims = serves(source) && asks_for_new(source) && !read->no_ack;
+    struct stream_consumer *consumer = stream_consumer_get(call, key, source->group, read->consumer, &made);
+    if (made && !claims) stream_propagate_consumer(call, &(struct stream_group_name){key, read->group}, read->consumer);
     return consumer;
 }
 static bool serve_grouped(struct call *call, const struct read *read) {
@@ -242,7 +242,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
     for (int i = 0; i < read->streams; i++) {
         const struct source *source = &read->sources[i];
         struct slice key = call->argv[read->first + i];
-        struct stream_consumer *consumer = consumer_of(call, read, source->group, key);
+        struct stream_consumer *consumer = consumer_of(call, read, source, key);
         if (!serves(source)) continue;
         if (!several) reply_served(call->reply, 1);
         serve(call, read, source, consumer, key);
