@@ -3,6 +3,7 @@
  * A value with many elements takes several commands of at most CHUNK elements each, so that loading a command needs
  * little memory. Every piece is written directly to the sink. */
 #include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"
 #include "persistence/persistence.h"
@@ -16,6 +17,7 @@
 #include "store/stream_group.h"
 #include "store/zset.h"
 #include <errno.h>
+#include <stdlib.h>
 
 enum { CHUNK = 64 };
 
@@ -144,12 +146,89 @@ static void write_hash(struct output *out, struct slice key, const struct entry 
 
 /* --- Streams --- */
 
-static void write_entries(struct output *out, struct slice key, const struct stream *stream) {
+/* XCLAIM drops pending entries that are not in the stream. So those whose entries were deleted or trimmed are claimed
+ * from substitutes, which are removed when all groups are complete. */
+struct substitutes {
+    struct stream_id *ids; /* ascending, without duplicates */
+    size_t count, capacity;
+    size_t below; /* number of them that precede the first entry */
+};
+
+static int compare_ids(const void *a, const void *b) {
+    return stream_id_compare(*(const struct stream_id *)a, *(const struct stream_id *)b);
+}
+
+static void substitutes_add(struct substitutes *substitutes, const struct stream *stream,
+                            const struct stream_group *group) {
+    struct stream_pending_iterator it;
+    stream_pending_iterate(&it, group->pending, STREAM_ID_MIN);
+    while (stream_pending_next(&it)) {
+        /* XSETID may have set the last id below a pending entry. XADD could not be followed by the same XSETID. */
+        if (stream_contains(stream, it.id) || stream_id_compare(it.id, stream->last_id) > 0) continue;
+        if (substitutes->count == substitutes->capacity) {
+            substitutes->capacity = substitutes->capacity ? substitutes->capacity * 2 : CHUNK;
+            substitutes->ids = mem_realloc(substitutes->ids, substitutes->capacity * sizeof *substitutes->ids);
+        }
+        substitutes->ids[substitutes->count++] = it.id;
+    }
+    stream_pending_iterate_end(&it);
+}
+
+static struct substitutes substitutes_of(const struct stream *stream) {
+    struct substitutes all = {.ids = NULL};
+    if (!stream->groups) return all;
+    struct radix_iterator it;
+    radix_iterator_init(&it, stream->groups);
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
+        substitutes_add(&all, stream, it.value);
+    radix_iterator_free(&it);
+    if (all.count) qsort(all.ids, all.count, sizeof *all.ids, compare_ids);
+    size_t unique = 0;
+    for (size_t i = 0; i < all.count; i++)
+        if (!i || !stream_id_equal(all.ids[i], all.ids[i - 1])) all.ids[unique++] = all.ids[i];
+    all.count = unique;
+    while (all.below < all.count && (!stream->length || stream_id_compare(all.ids[all.below], stream->first_id) < 0))
+        all.below++;
+    return all;
+}
+
+static void write_substitute(struct output *out, struct slice key, struct stream_id id) {
+    command(out, "XADD", 4);
+    request_write_argument(out, key);
+    write_argument_id(out, id);
+    request_write_argument(out, SLICE("x"));
+    request_write_argument(out, SLICE("y"));
+}
+
+/* Those before the first entry are trimmed: XDEL would change the greatest deleted id, which XSETID cannot set to 0-0
+ * again. */
+static void remove_substitutes(struct output *out, struct slice key, const struct stream *stream,
+                               const struct substitutes *substitutes) {
+    size_t deleted = substitutes->count - substitutes->below;
+    if (substitutes->below) {
+        command(out, "XTRIM", 3);
+        request_write_argument(out, key);
+        request_write_argument(out, stream->length ? SLICE("MINID") : SLICE("MAXLEN"));
+        if (stream->length)
+            write_argument_id(out, stream->first_id);
+        else
+            request_write_argument(out, SLICE("0"));
+    }
+    for (size_t i = 0; i < deleted; i++) {
+        chunk(out, "XDEL", key, i, deleted, 1);
+        write_argument_id(out, substitutes->ids[substitutes->below + i]);
+    }
+}
+
+static void write_entries(struct output *out, struct slice key, const struct stream *stream,
+                          const struct substitutes *substitutes) {
     struct stream_iterator it;
     struct stream_id id;
-    size_t fields;
+    size_t fields, at = 0;
     stream_iterate(&it, stream, STREAM_ID_MIN, STREAM_ID_MAX, false);
     while (stream_next(&it, &id, &fields)) {
+        for (; at < substitutes->count && stream_id_compare(substitutes->ids[at], id) < 0; at++)
+            write_substitute(out, key, substitutes->ids[at]);
         command(out, "XADD", 2 + 2 * fields);
         request_write_argument(out, key);
         write_argument_id(out, id);
@@ -161,6 +240,7 @@ static void write_entries(struct output *out, struct slice key, const struct str
         }
     }
     stream_iterate_end(&it);
+    for (; at < substitutes->count; at++) write_substitute(out, key, substitutes->ids[at]);
 }
 
 /* Creates a stream without entries: MAXLEN 0 removes the added entry immediately. */
@@ -218,12 +298,25 @@ static void write_group(struct output *out, struct slice key, struct slice name,
     radix_iterator_free(&it);
 }
 
+static void write_groups(struct output *out, struct slice key, const struct stream *stream) {
+    if (!stream->groups) return;
+    struct radix_iterator it;
+    radix_iterator_init(&it, stream->groups);
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
+        write_group(out, key, it.key, it.value);
+    radix_iterator_free(&it);
+}
+
 static void write_stream(struct output *out, struct slice key, const struct entry *entry) {
     const struct stream *stream = stream_of(entry);
-    if (stream->length)
-        write_entries(out, key, stream);
+    struct substitutes substitutes = substitutes_of(stream);
+    if (stream->length || substitutes.count)
+        write_entries(out, key, stream, &substitutes);
     else
         write_empty(out, key, stream);
+    write_groups(out, key, stream);
+    remove_substitutes(out, key, stream, &substitutes);
+    mem_free(substitutes.ids);
     command(out, "XSETID", 6);
     request_write_argument(out, key);
     write_argument_id(out, stream->last_id);
@@ -231,12 +324,6 @@ static void write_stream(struct output *out, struct slice key, const struct entr
     write_argument_number(out, (int64_t)stream->entries_added);
     request_write_argument(out, SLICE("MAXDELETEDID"));
     write_argument_id(out, stream->max_deleted_id);
-    if (!stream->groups) return;
-    struct radix_iterator it;
-    radix_iterator_init(&it, stream->groups);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
-        write_group(out, key, it.key, it.value);
-    radix_iterator_free(&it);
 }
 
 /* --- Databases --- */
