@@ -31,6 +31,7 @@ struct sort {
     int64_t offset, count;     /* count negative: all */
     const struct slice *store; /* NULL: reply with the result */
     bool missed_volatile;      /* a field was missing, perhaps because it has expired */
+    bool has_ties;             /* the order of some elements is not determined */
     int get_count;
     struct element *elements;
     size_t len, capacity;
@@ -167,7 +168,7 @@ static bool weigh(struct sort *sort) {
 
 static int compare(const void *left, const void *right, void *context) {
     const struct element *a = left, *b = right;
-    const struct sort *sort = context;
+    struct sort *sort = context;
     int order;
     if (!sort->alpha) {
         order = (a->weight > b->weight) - (a->weight < b->weight);
@@ -178,6 +179,7 @@ static int compare(const void *left, const void *right, void *context) {
         /* A stored result must not depend on the locale. */
         order = sort->store ? slice_compare(a->key, b->key) : strcoll(a->key.data, b->key.data);
     }
+    sort->has_ties |= order == 0 && !slice_equal(a->text, b->text);
     return sort->descending ? -order : order;
 }
 
@@ -317,8 +319,9 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_LIST, "sortstore", key);
         call->dirty += values;
-        /* Replicas and the append-only file do not check expiry: they would find the expired fields. */
-        if (sort->missed_volatile) propagate_list(sort, key);
+        /* Replicas and the append-only file do not check expiry: they would find the expired fields. They may have the
+         * elements of a set in another order, and other servers sort equal elements in another way. */
+        if (sort->missed_volatile || sort->has_ties) propagate_list(sort, key);
     } else {
         delete_destination(call, key);
     }

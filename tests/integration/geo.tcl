@@ -298,6 +298,44 @@ start_server {tags {geo}} {
         assert_syntax_error georadius g 1 1 1 m {*}$triangle
     }
 
+    test "GEOSEARCHSTORE and GEORADIUS propagate their result where other servers may choose other members" \
+        -needs {ours 1} {
+        r flushall
+        r geoadd g 1 1 a 1 1 b 1 1 c 1.001 1.001 e
+        set f [new_follower]
+        set search {fromlonlat 1 1 byradius 100 km}
+        foreach {command chosen} [list \
+            "geosearchstore d g $search" 0 \
+            "geosearchstore d g $search count 3" 0 \
+            "geosearchstore d g $search count 9" 0 \
+            "geosearchstore d g $search count 9 any" 0 \
+            "geosearchstore d g $search count 2" 1 \
+            "geosearchstore d g $search count 1 desc" 0 \
+            "geosearchstore d g $search count 2 any" 1 \
+            "geosearchstore d g $search count 2 storedist" 1 \
+            "georadius g 1 1 100 km count 1 store d" 1 \
+            "georadiusbymember g a 100 km count 2 asc store d" 1
+        ] {
+            heard $f
+            r {*}$command
+            set members [lmap {member score} [r zrange d 0 -1 withscores] {list $score $member}]
+            set expected [list MULTI {DEL d} [list ZADD d {*}[concat {*}$members]] EXEC]
+            if {!$chosen} {set expected [list $command]}
+            assert_equal $expected [heard $f] $command
+        }
+        # More members than in one command.
+        set made 0
+        r geoadd g {*}[concat {*}[lmap i [split [string repeat x 200] {}] {list 1 1 m[incr made]}]]
+        heard $f
+        r geosearchstore d g {*}$search count 150
+        set heard [heard $f]
+        assert_equal {6 150} [list [llength $heard] [r zcard d]]
+        r del d
+        foreach command [lrange $heard 2 end-1] {r {*}$command}
+        assert_equal 150 [r zcard d]
+        $f -close
+    }
+
     test "random polygons contain the positions inside them" -needs {version 9.0} {
         for {set round 0} {$round < [scaled 30 5]} {incr round} {
             r flushall

@@ -120,6 +120,27 @@ start_server {tags {sort}} {
         assert_equal [list [string repeat v 100000] [string repeat v 100000]] [r sort l get w_*]
     }
 
+    test "SORT STORE with equal keys propagates the list: their order may differ elsewhere" -needs {ours 1} {
+        r flushall
+        set f [new_follower]
+        r sadd s b a c
+        foreach member {a b c} {r set w_$member equal}
+        r set x_b 1
+        foreach {options first} {{by w_* alpha} b {by none_* alpha desc} b {by x_* alpha desc} b} {
+            heard $f
+            r sort s {*}$options store d
+            set list [r lrange d 0 -1]
+            assert_equal [list MULTI {DEL d} [list RPUSH d {*}$list] EXEC] [heard $f] $options
+            assert_equal $first [lindex $list 0]
+        }
+        foreach options {{alpha} {by nosort} {by w_* alpha limit 0 0}} {r sort s {*}$options store d}
+        r rpush l 1 1
+        heard $f
+        r sort l by none_* alpha store d
+        assert_equal {{sort l by none_* alpha store d}} [heard $f] "equal elements have no order"
+        $f -close
+    }
+
     test "SORT turns a sorted set into a skiplist" {
         foreach command {{sort z} {sort z alpha} {sort z by nosort limit 5 1} {sort_ro z by nosort} {sort z store to}} {
             r del z

@@ -32,6 +32,7 @@ struct found {
 struct results {
     struct found *items;
     size_t count, capacity;
+    bool other_choice; /* others could have been chosen: the command does not determine them */
 };
 
 /* --- Arguments --- */
@@ -227,7 +228,12 @@ static void search_all(const struct search *search, const struct zset *zset, str
     if (search->sort != SORT_NONE && results->count)
         qsort(results->items, results->count, sizeof *results->items,
               search->sort == SORT_ASCENDING ? nearer : farther);
-    if (search->count && results->count > (size_t)search->count) results->count = (size_t)search->count;
+    size_t most = (size_t)search->count;
+    if (!most || results->count < most) return;
+    /* ANY keeps those that are found first. */
+    results->other_choice =
+        search->any || (results->count > most && results->items[most - 1].distance == results->items[most].distance);
+    results->count = most;
 }
 
 /* --- Replying --- */
@@ -246,6 +252,27 @@ static void reply_results(struct call *call, const struct search *search, const 
     }
 }
 
+/* Propagates the stored members instead of the command: another server may choose others that are as near. */
+static void propagate_members(struct call *call, struct slice key, const struct zset *zset) {
+    enum { BATCH = 64, SCORE_TEXT = 40 };
+    char scores[BATCH][SCORE_TEXT], members[BATCH][LISTPACK_TEXT];
+    struct slice argv[2 * BATCH + 2] = {SLICE("DEL"), key};
+    struct zset_iterator it;
+    struct zset_item item;
+    int count = 0;
+    call_propagate(call, 2, argv);
+    argv[0] = SLICE("ZADD");
+    zset_iterate(&it, zset, 0, false);
+    while (zset_next(&it, &item)) {
+        argv[2 + 2 * count] = (struct slice){scores[count], format_double(scores[count], item.score)};
+        argv[3 + 2 * count] = listpack_value_text(&item.member, members[count]);
+        if (++count < BATCH) continue;
+        call_propagate(call, 2 + 2 * count, argv);
+        count = 0;
+    }
+    if (count) call_propagate(call, 2 + 2 * count, argv);
+}
+
 static void store_results(struct call *call, const struct search *search, const struct results *results) {
     size_t longest = 0;
     char text[LISTPACK_TEXT];
@@ -259,6 +286,7 @@ static void store_results(struct call *call, const struct search *search, const 
         if (!member.data) member = (struct slice){text, format_int64(text, found->member.number)};
         zset_put(&zset, search->store_distances ? found->distance / search->unit : found->score, member, 0, &now);
     }
+    if (results->other_choice) propagate_members(call, *search->store, &zset);
     if (results->count) call->dirty += results->count - 1;
     zset_store_result(call, *search->store, &zset,
                       search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
