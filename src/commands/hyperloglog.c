@@ -70,6 +70,16 @@ static bool edit_to_dense(struct editing *edit) {
         if ((changed) == HLL_MUST_BE_DENSE) (changed) = edit_to_dense(edit) ? __VA_ARGS__ : -1;                        \
     } while (0)
 
+/* The value was found corrupt after it had been changed. The value is propagated, since the command fails. */
+static void refuse_changed(struct call *call, struct slice key) {
+    static char text[STRING_NUMBER_TEXT];
+    reply_error(call->reply, CORRUPT);
+    db_changed(call->db, key);
+    call_propagate(call, 4,
+                   (struct slice[]){SLICE("SET"), key, entry_string(find_write(call, key), text), SLICE("KEEPTTL")});
+    call->dirty++;
+}
+
 static void pfadd_run(struct call *call) {
     struct slice key = call->argv[1], bytes;
     struct entry *entry = find_write(call, key);
@@ -90,11 +100,15 @@ static void pfadd_run(struct call *call) {
         }
     }
     edit_end(&edit);
-    if (changes) db_changed(call->db, key);
+    if (changed < 0 && changes) {
+        refuse_changed(call, key);
+        return;
+    }
     if (changed < 0) {
         reply_error(call->reply, CORRUPT);
         return;
     }
+    if (changes) db_changed(call->db, key);
     if (changes) notify(call->db, NOTIFY_STRING, "pfadd", key);
     call->dirty += changes;
     reply_integer(call->reply, changes != 0);
@@ -174,7 +188,7 @@ static void pfmerge_run(struct call *call) {
     hll_invalidate(edit.bytes);
     edit_end(&edit);
     if (changed < 0) {
-        reply_error(call->reply, CORRUPT);
+        refuse_changed(call, key);
         return;
     }
     db_changed(call->db, key);

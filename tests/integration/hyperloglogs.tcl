@@ -148,6 +148,23 @@ start_server {tags {hyperloglogs}} {
         assert_error "INVALIDOBJ Corrupted HLL object detected" {r pfmerge d s}
     }
 
+    test "what PFADD had changed when it found the value corrupt is propagated" -needs {ours 1} {
+        r flushall
+        set f [new_follower]
+        proc numbers {} {lmap i {1 2 3 4 5 6 7 8} {randint 100000}}
+        for {set found 0} {$found < 3} {} {
+            r del s
+            r pfadd s {*}[numbers]
+            r setrange s [expr {16 + [randint [expr {[r strlen s] - 16}]]}] [randstring 1 1]
+            set before [r get s]
+            heard $f
+            if {![catch {r pfadd s {*}[numbers]}] || [r get s] eq $before} continue
+            assert_equal [list [list SET s [r get s] KEEPTTL]] [heard $f]
+            incr found
+        }
+        $f -close
+    }
+
     test "events, and no event where nothing changed" {
         r flushall
         set c [new_client]
