@@ -8,6 +8,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include <errno.h>
 
 static void dump_run(struct call *call) {
     struct entry *entry = find_read(call, call->argv[1]);
@@ -65,14 +66,17 @@ static void refuse_data(struct call *call, const struct source *source) {
     if (source->failed)
         log_verbose("Internal error in RDB reading offset %llu -> %s", (unsigned long long)source_offset(source),
                     rdb_reason(source));
-    reply_error(call->reply, "ERR Bad data format");
+    if (source->error == -ENOMEM && client_must_be_obeyed(call->client))
+        reply_no_memory(call->reply);
+    else
+        reply_error(call->reply, "ERR Bad data format");
 }
 
 /* Reads the payload into the scratch database. False: replied with an error. */
 static bool payload_read(struct call *call, struct db *scratch, struct slice key, struct slice payload) {
     struct source source;
     struct rdb_reader in;
-    if (!dump_open(payload, &source)) {
+    if (!dump_open(payload, client_must_be_obeyed(call->client), &source)) {
         refuse_checksum(call);
         return false;
     }

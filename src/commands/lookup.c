@@ -24,7 +24,7 @@ enum { LARGE_STRING = 1024 * 1024 };
 /* A quarter more, because the allocator rounds up and a string grows with spare capacity. */
 bool string_memory_ok(struct call *call, uint64_t len) {
     if (len < LARGE_STRING || mem_is_available(len + len / 4)) return true;
-    reply_error(call->reply, "ERR Insufficient memory for the string");
+    reply_no_memory(call->reply);
     return false;
 }
 

@@ -181,8 +181,9 @@ struct dump_steps {
     uint64_t crc;
 };
 bool dump_write_some(struct dump_steps *steps, struct memory_output *out, const struct entry *entry, size_t items);
-/* Checks version and checksum. True: the source reads type and value from the payload's memory. */
-bool dump_open(struct slice payload, struct source *source);
+/* Checks version and checksum. True: the source reads type and value from the payload's memory. `accepted`: another
+ * server has checked them, perhaps with other options, so that this one must read the value as well. */
+bool dump_open(struct slice payload, bool accepted, struct source *source);
 /* The same in parts. The value's bytes, without version and checksum; false: too short, or a version that is not
  * accepted. And whether the checksum of the payload is this one: the CRC-64 of all but its last 8 bytes. */
 enum { DUMP_CHECKSUM = 8 };

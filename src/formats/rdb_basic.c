@@ -430,22 +430,29 @@ bool rdb_version_accepted(int version) {
     return rdb_settings.version_check == RDB_VERSION_RELAXED || version <= RDB_VERSION_COMMON || version == RDB_VERSION;
 }
 
-bool dump_value(struct slice payload, struct slice *value) {
-    uint16_t version;
+static bool footer_read(struct slice payload, struct slice *value, uint16_t *version) {
     if (payload.len < FOOTER) return false;
     *value = (struct slice){payload.data, payload.len - FOOTER};
-    memcpy(&version, payload.data + value->len, sizeof version);
-    return rdb_version_accepted(le16toh(version));
+    memcpy(version, payload.data + value->len, sizeof *version);
+    *version = le16toh(*version);
+    return true;
+}
+bool dump_value(struct slice payload, struct slice *value) {
+    uint16_t version;
+    return footer_read(payload, value, &version) && rdb_version_accepted(version);
 }
 bool dump_checksum_is(struct slice payload, uint64_t crc) {
     uint64_t stored;
     memcpy(&stored, payload.data + payload.len - DUMP_CHECKSUM, sizeof stored);
     return le64toh(stored) == crc || rdb_settings.skip_checksum;
 }
-bool dump_open(struct slice payload, struct source *source) {
+bool dump_open(struct slice payload, bool accepted, struct source *source) {
     struct slice value;
-    if (!dump_value(payload, &value)) return false;
-    if (!dump_checksum_is(payload, crc64(0, payload.data, payload.len - DUMP_CHECKSUM))) return false;
+    uint16_t version;
+    if (!footer_read(payload, &value, &version)) return false;
+    if (!accepted && (!rdb_version_accepted(version) ||
+                      !dump_checksum_is(payload, crc64(0, payload.data, payload.len - DUMP_CHECKSUM))))
+        return false;
     source_init_memory(source, value);
     return true;
 }

@@ -11,7 +11,7 @@
  * Commands are executed without checks of permissions or limits. A transaction is executed when its EXEC has been read.
  * After a crash the last file may end in the middle of a command or a transaction. With aof-load-truncated it is then
  * truncated after the last complete one. A command that fails is logged, but the number of a database that this server
- * does not have ends the server: the next commands would change another database. */
+ * does not have, and a value for which it has no memory, end the server: the next commands would change other data. */
 #include "formats/aof_reader.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -76,15 +76,17 @@ static bool queue_add(struct loader *loader, int argc, const struct slice *argv)
     return true;
 }
 
-static bool lacks_db; /* the last command names a database that this server does not have */
+static bool lacks_db, lacks_memory; /* this server does not have the database, or the memory, of the last command */
 
 static void error_reply(struct reply *reply, struct slice text) {
     errorstats_count(reply, text);
     lacks_db |= is_no_such_db(text);
+    lacks_memory |= is_no_memory(text);
 }
 
 static bool execute(struct loader *loader, int argc, const struct slice *argv) {
     struct command *parent = NULL, *command = command_lookup(argc, argv, &parent);
+    if (!command) command = command_lookup_original(argc, argv, &parent);
     if (!command) {
         char text[DISPATCH_UNKNOWN_TEXT];
         dispatch_unknown_text(text, argc, argv, parent);
@@ -101,6 +103,10 @@ static bool execute(struct loader *loader, int argc, const struct slice *argv) {
         return source_fail(loader->source, -EINVAL,
                            "a database in the file is beyond the %d databases that this server is configured for",
                            keyspace_databases(server.keyspace));
+    }
+    if (lacks_memory) {
+        lacks_memory = false;
+        return source_fail(loader->source, -ENOMEM, "no memory for a value");
     }
     if (!loader->errors++)
         log_warning("The command '%.*s' of the append-only file %s was answered with an error",
@@ -158,11 +164,11 @@ static int read_commands(struct loader *loader, bool is_last) {
     while (ok && ((record = aof_reader_next(&reader)) == AOF_COMMAND || record == AOF_ANNOTATION))
         if (record == AOF_COMMAND) ok = run_command(loader, &reader);
     int error = 0;
-    if (!ok) {
+    if (!ok && loader->source->error != -ENOMEM) {
         error = damaged(loader->name, reader.record_offset, loader->source->reason);
     } else if (record == AOF_DAMAGED) {
         error = damaged(loader->name, reader.part_offset, reader.reason);
-    } else if (record == AOF_FAILED) {
+    } else if (!ok || record == AOF_FAILED) {
         log_warning("Unrecoverable error reading the append only file %s: %s", loader->name, loader->source->reason);
         error = loader->source->error;
     } else if (record == AOF_TRUNCATED) {

@@ -10,7 +10,8 @@
  *
  * When the connection ends, the client is freed, and the next PSYNC continues at role->position. If the stream contains
  * a request that this server cannot execute (an inline request, an unknown command, the number of a database that it
- * does not have), the position is discarded: the link ends, and a full synchronization follows.
+ * does not have, a value for which it has no memory), the position is discarded: the link ends, and a full
+ * synchronization follows.
  *
  * While a command that turns the loop runs (a busy script, a debugging session), the stream waits: its bytes stay in
  * the connection, and the replica keeps sending acknowledgements, so that the link does not time out. The stream also
@@ -58,7 +59,7 @@ static struct {
     struct client *client; /* NULL: the stream is not followed */
     bool running;          /* apply_input() is on the stack */
     bool waits;            /* input arrived while a command ran: apply_before_wait() executes it */
-    bool refused;          /* the last request was refused before it ran, or names a database that is not here */
+    bool refused;          /* the last request was refused before it ran, or this server lacks what it needs */
     bool held;             /* a filter held back the request in the reader */
     struct event_timer alive;
     uint64_t counted; /* bytes of the connection already in replication_stats */
@@ -197,7 +198,7 @@ static void error_reply(struct reply *reply, struct slice text) {
     const struct command *command = client->current;
     errorstats_count(reply, text);
     role_sync.errors++;
-    apply.refused |= !dispatch_running() || is_no_such_db(text);
+    apply.refused |= !dispatch_running() || is_no_such_db(text) || is_no_memory(text);
     repl_log_error("This replica is sending an error to its primary", text, command);
     if (repl_stream_backlog_len() > 0)
         log_warning("Latest backlog is: the %lld bytes before offset %lld", (long long)repl_stream_backlog_len(),

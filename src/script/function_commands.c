@@ -169,7 +169,7 @@ static void restore_run(struct call *call) {
     struct source source;
     struct code_list list = {0};
     if (!policy_read(call, &policy)) return;
-    if (!dump_open(call->argv[2], &source)) {
+    if (!dump_open(call->argv[2], client_must_be_obeyed(call->client), &source)) {
         reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
         return;
     }

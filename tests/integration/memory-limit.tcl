@@ -131,6 +131,37 @@ start_server {tags {limits}} {
     }
 }
 
+start_server {overrides {repl-diskless-load flush-before-load} no_rdma 1 tags {limits}} {
+    test "a replica that has no memory for a value of the stream copies the data again" \
+        -needs {ours 1 true {[limits_work]}} {
+        r set a 1
+        r save
+        set copy [file_bytes [srv dir]/dump.rdb]
+        r replicaof 127.0.0.1 [primary_listen]
+        primary_handshake chan
+        primary_send $chan "+FULLRESYNC [string repeat a 40] 0\r\n\$[string length $copy]\r\n$copy"
+        primary_await $chan REPLCONF ACK 0
+        limit_memory 100
+        primary_send $chan [resp_command MULTI][resp_command SETRANGE a 400000000 x][resp_command EXEC]
+        assert_equal "PSYNC ? -1" [primary_handshake chan]
+        unlimit_memory
+        r replicaof no one
+        primary_close
+    }
+
+    test "a file with a value for which there is no memory is not loaded" -needs {ours 1 true {[limits_work]}} {
+        r config set appendonly yes
+        aof_wait_rewritten
+        set file [open [aof_file i] ab]
+        puts -nonewline $file [resp_command SETRANGE a 400000000 x]
+        close $file
+        limit_memory 100
+        catch {r debug loadaof}
+        wait_for_log "*no memory for a value*"
+        expect_server_exit
+    }
+}
+
 start_server {overrides {appendonly yes} no_rdma 1} {
     test "at the limit of a file's size writing fails as on a full disk, and the server continues" \
         -needs {ours 1 true {[auto_execok prlimit] ne ""}} {

@@ -316,3 +316,36 @@ start_server {overrides {repl-diskless-sync-delay 0 enable-debug-command yes dua
         }
     }
 }
+
+start_server {no_rdma 1 config {{rename-command FLUSHDB ""} {rename-command XGROUP ""} {rename-command SET PUT}}\
+    overrides {enable-debug-command yes save "" appendonly no} tags {replication}} {
+    test "the stream and files may use commands that rename-command took away, and payloads of other options" \
+        -needs {ours 1} {
+        r put a 1
+        r save
+        set copy [file_bytes [data_file]]
+        set payload [string replace [r dump a] end-9 end-8 [binary format s 99]]
+        assert_error "ERR DUMP payload version or checksum are wrong" {r restore c 0 $payload}
+        assert_error_like "ERR unknown command*" {r flushdb}
+        set sent ""
+        foreach request {{SET lost 1} FLUSHDB {XGROUP CREATE s g 0 MKSTREAM} {PUT b 1} {SET c 1}} {
+            append sent [resp_command {*}$request]
+        }
+        append sent [resp_command RESTORE d 0 $payload]
+        set chan [synchronize $copy]
+        primary_send $chan $sent
+        primary_await $chan REPLCONF ACK [string length $sent]
+        assert_equal {0 {b c d s} up} \
+            [list [errors] [lsort [r keys *]] [info_field replication master_link_status]]
+        primary_send $chan [resp_command NOSUCH]
+        assert_equal "PSYNC ? -1" [primary_handshake chan]
+        lead
+        r config set appendonly yes
+        aof_wait_rewritten
+        set file [open [aof_file i] ab]
+        puts -nonewline $file $sent
+        close $file
+        r debug loadaof
+        assert_equal {b c d s} [lsort [r keys *]]
+    }
+}

@@ -743,7 +743,7 @@ static void values_are_dumped_in_steps(void **state) {
                 while (!dump_write_some(&dump, &payload, entry, items)) steps++;
                 if (steps > most_steps) most_steps = steps;
                 struct slice bytes = memory_output_slice(&payload);
-                assert_true(dump_open((struct slice){bytes.data + 6, bytes.len - 6}, &source));
+                assert_true(dump_open((struct slice){bytes.data + 6, bytes.len - 6}, false, &source));
                 rdb_reader_init(&in, &source);
                 struct entry *read = rdb_read_value(&in, to, entry_key(entry));
                 assert_non_null(read);
@@ -777,7 +777,7 @@ static void a_table_that_is_resized_meanwhile_is_dumped_whole(void **state) {
         memory_output_init(&payload);
         while (!dump_write_some(&dump, &payload, hash, 3))
             for (size_t i = 1; i <= 100; i++) assert_false(hash_has(hash, text_of(text, "none", i)));
-        assert_true(dump_open(memory_output_slice(&payload), &source));
+        assert_true(dump_open(memory_output_slice(&payload), false, &source));
         rdb_reader_init(&in, &source);
         assert_non_null(rdb_read_value(&in, to, SLICE("k")));
         rdb_reader_free(&in);

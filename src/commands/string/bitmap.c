@@ -227,7 +227,7 @@ static void bitop_run(struct call *call) {
     if (len) {
         struct blob *blob = blob_try_new(len);
         if (!blob) {
-            reply_error(call->reply, "ERR Insufficient memory for the string");
+            reply_no_memory(call->reply);
             return;
         }
         combine_sources(call, operation, blob->data, len);

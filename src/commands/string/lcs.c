@@ -99,7 +99,7 @@ static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, c
     return matches;
 }
 
-static void reply_no_memory(struct call *call) {
+static void reply_no_lcs_memory(struct call *call) {
     reply_error(call->reply, "ERR Insufficient memory, failed allocating transient memory for LCS");
 }
 
@@ -118,7 +118,7 @@ static void lcs_reply(struct call *call, const struct lcs *lcs, const struct lcs
     } else {
         struct blob *text = blob_try_new(lcs->len);
         if (!text) {
-            reply_no_memory(call);
+            reply_no_lcs_memory(call);
             return;
         }
         lcs_walk(lcs, text->data, NULL, options);
@@ -170,7 +170,7 @@ static void lcs_run(struct call *call) {
     if (lcs_fill(&lcs, !options.len)) {
         lcs_reply(call, &lcs, &options);
     } else {
-        reply_no_memory(call);
+        reply_no_lcs_memory(call);
     }
     mem_free(lcs.rows);
     mem_free(lcs.longer_up);

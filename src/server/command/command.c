@@ -105,6 +105,15 @@ struct command *command_lookup(int argc, const struct slice *argv, struct comman
     return sub;
 }
 
+struct command *command_lookup_original(int argc, const struct slice *argv, struct command **known_parent) {
+    struct command *command = command_find_original(argv[0]);
+    *known_parent = NULL;
+    if (!command || !command->subcommands || argc < 2) return command;
+    struct command *sub = hashtable_find(command->subcommands, argv[1]);
+    if (!sub) *known_parent = command;
+    return sub;
+}
+
 struct command *command_find(struct slice full_name) {
     const char *bar = memchr(full_name.data, '|', full_name.len);
     if (!bar) return table_find(full_name);

@@ -44,10 +44,13 @@ void call_propagate_nothing(struct call *call);
 void call_redact(struct call *call, int index);
 /* Selects another database for the call and its client. */
 void call_select(struct call *call, struct db *db);
-/* The error for the number of a database that this server does not have. After this error a stream or a file of
- * commands must not continue: its next commands would change another database. */
+/* The errors for what this server lacks and the one that has executed the command did not: the database of a number,
+ * memory for a value. After such an error a stream or a file of commands must not continue: its next commands would
+ * change other data. */
 void reply_no_such_db(struct reply *reply);
+void reply_no_memory(struct reply *reply);
 bool is_no_such_db(struct slice error);
+bool is_no_memory(struct slice error);
 
 /* Flags; names as COMMAND INFO shows them. */
 enum command_flag {
@@ -216,6 +219,9 @@ void commands_unregister(const struct command_spec *specs);
 /* Finds the command of a request, subcommand included. NULL: unknown. *known_parent: the container, if only the
  * subcommand is unknown. */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
+/* The same by the names without rename-command, for what command_lookup() does not find in the primary's stream or an
+ * append-only file: servers propagate DEL for an expired key, even if rename-command has removed DEL. */
+struct command *command_lookup_original(int argc, const struct slice *argv, struct command **known_parent);
 struct command *command_find(struct slice full_name); /* "client|kill" */
 /* The same by the names that commands have without rename-command, those that it removed included: for ACL rules. */
 struct command *command_find_original(struct slice full_name);

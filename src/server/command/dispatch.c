@@ -168,6 +168,7 @@ void call_select(struct call *call, struct db *db) {
 }
 
 static const char no_such_db[] = "ERR DB index is out of range";
+static const char no_memory[] = "ERR Insufficient memory for the string";
 
 void reply_no_such_db(struct reply *reply) {
     reply_error(reply, no_such_db);
@@ -175,6 +176,14 @@ void reply_no_such_db(struct reply *reply) {
 
 bool is_no_such_db(struct slice error) {
     return slice_equal(error, slice_of(no_such_db));
+}
+
+void reply_no_memory(struct reply *reply) {
+    reply_error(reply, no_memory);
+}
+
+bool is_no_memory(struct slice error) {
+    return slice_equal(error, slice_of(no_memory));
 }
 
 static void pending_send(struct running *self, int db) {
@@ -514,6 +523,7 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
     if (!command || !command_is_named(command, argv[0])) {
         struct command *parent;
         command = command_lookup(argc, argv, &parent);
+        if (unlikely(!command) && client_must_be_obeyed(client)) command = command_lookup_original(argc, argv, &parent);
         if (unlikely(!command)) {
             if (needs_login(client))
                 refuse(client, NULL, no_login);
