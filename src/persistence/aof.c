@@ -285,12 +285,12 @@ static void debug_loadaof(struct call *call) {
         exit(1);
     }
     if (error < 0) {
-        role_set_position_known(false);
+        role_data_replaced();
         reply_error(call->reply, "ERR Error trying to load the AOF files, check server logs.");
         return;
     }
     /* The files are older than the stream's position while the first rewrite runs, and while appendonly is off. */
-    if (aof.state != AOF_ON) role_set_position_known(false);
+    if (aof.state != AOF_ON) role_data_replaced();
     server.dirty = 0;
     log_notice("Append Only File loaded by DEBUG LOADAOF");
     reply_ok(call->reply);

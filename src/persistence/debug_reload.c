@@ -1,12 +1,20 @@
 /* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, flushes it, and loads the file. Tests use it to
  * check that the file has all data. */
 #include "lib/system/log.h"
-#include "persistence/persistence.h"
+#include "persistence/aof.h"
 #include "persistence/loading.h"
+#include "persistence/persistence.h"
 #include "persistence/snapshot.h"
 #include "server/clients/client.h"
 #include "server/role.h"
 #include <errno.h>
+
+/* The data set is not the one that the replicas and the append-only file have, or that blocked clients have seen. */
+static void data_replaced(void) {
+    role_data_replaced();
+    aof_restart();
+    if (!role_is_replica()) keyspace_replace(server.keyspace, NULL);
+}
 
 static void run_reload(struct call *call) {
     bool save = true, flush = true;
@@ -38,7 +46,8 @@ static void run_reload(struct call *call) {
         reply_error(call->reply, "ERR Error trying to load the RDB dump, check server logs.");
         return;
     }
-    if (!save) role_set_position_known(false); /* the file may be older than the stream's position */
+    if (!save) data_replaced(); /* the file may be older */
+    if (!role_is_replica()) loading_delete_expired();
     log_notice("DB reloaded by DEBUG RELOAD");
     reply_ok(call->reply);
 }

@@ -17,6 +17,7 @@
 #include "server/clients/transactions.h"
 #include "server/cluster_hooks.h"
 #include "server/command/dispatch.h"
+#include "server/command/propagate.h"
 #include "server/config/settings.h"
 #include "server/nested_turn.h"
 #include "server/repl_hooks.h"
@@ -190,11 +191,40 @@ static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rd
     source_init_fd(&source, fd);
     loading_begin(size, service);
     loading_attach(&source);
-    int error =
-        read_source(&source, duplicates, role_is_replica(), result); /* a replica's primary deletes expired keys */
+    /* A replica's primary deletes expired keys. A primary's replicas and append-only file have them (DEBUG RELOAD). */
+    int error = read_source(&source, duplicates, role_is_replica() || propagate_wanted(), result);
     loading_end();
     source_free(&source);
     return error;
+}
+
+static size_t delete_expired(struct db *db) {
+    struct slice *keys = NULL;
+    size_t count = 0, capacity = 0;
+    struct db_iterator *iterator = db_iterate(db, -1);
+    for (struct entry *entry; (entry = db_iterate_next(iterator));) {
+        if (!entry_is_expired(entry)) continue;
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 64;
+            keys = mem_realloc(keys, capacity * sizeof *keys);
+        }
+        struct slice key = entry_key(entry);
+        keys[count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
+    }
+    db_iterate_end(iterator);
+    for (size_t i = 0; i < count; i++) {
+        db_find(db, keys[i], LOOKUP_NOTOUCH | LOOKUP_NOSTATS); /* a lookup deletes it */
+        mem_free((void *)(uintptr_t)keys[i].data);
+    }
+    mem_free(keys);
+    return count;
+}
+
+void loading_delete_expired(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
+        struct db *db = keyspace_db(server.keyspace, id);
+        if (db_expires(db)) loading_state.last_expired += delete_expired(db);
+    }
 }
 
 static void log_failure(const char *name, int error, const struct rdb_load_result *result) {

@@ -1,11 +1,10 @@
 /* history.c: the ids of this server's history. See repl.h.
  *
  * A server starts with a random id. An RDB file holds the position of its data (struct stream_position, AUX fields
- * repl-id, repl-offset and repl-stream-db), so that a restarted server can continue. A replica asks its primary for the
- * stream from that position on. A primary keeps the old id as its second id, so that its replicas need no full
- * synchronization. */
+ * repl-id, repl-offset, repl-stream-db and repl-local-changes), so that a restarted server can continue. A replica asks
+ * its primary for the stream from that position on. A primary keeps the old id as its second id, so that its replicas
+ * need no full synchronization. */
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "persistence/loading.h"
@@ -44,6 +43,7 @@ static void second_from_id(void) {
 static void begin_history(void) {
     struct stream_position position = role->position;
     random_hex(position.id, REPL_ID_LEN);
+    position.local_changes = false;
     role_set_position(&position);
     repl_feed_select_again();
 }
@@ -53,7 +53,17 @@ void repl_history_new(void) {
     second_clear();
 }
 
+void repl_data_replaced(void) {
+    repl_history_new();
+    repl_disconnect_replicas("the data set was replaced");
+}
+
 void repl_history_branch(void) {
+    if (role->position.local_changes) {
+        log_notice("This server has data that its primary's replicas lack: they need a full synchronization");
+        repl_history_new();
+        return;
+    }
     second_from_id();
     begin_history();
     log_notice("Setting secondary replication ID to %s, valid up to offset: %lld. New replication ID is %s",
@@ -78,46 +88,16 @@ void repl_history_rename(struct slice id) {
     role_set_position(&position);
 }
 
-static size_t delete_expired(struct db *db) {
-    struct slice *keys = NULL;
-    size_t count = 0, capacity = 0;
-    struct db_iterator *iterator = db_iterate(db, -1);
-    for (struct entry *entry; (entry = db_iterate_next(iterator));) {
-        if (!entry_is_expired(entry)) continue;
-        if (count == capacity) {
-            capacity = capacity ? capacity * 2 : 64;
-            keys = mem_realloc(keys, capacity * sizeof *keys);
-        }
-        struct slice key = entry_key(entry);
-        keys[count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
-    }
-    db_iterate_end(iterator);
-    for (size_t i = 0; i < count; i++) {
-        db_find(db, keys[i], LOOKUP_NOTOUCH | LOOKUP_NOSTATS); /* a lookup deletes it */
-        mem_free((void *)(uintptr_t)keys[i].data);
-    }
-    mem_free(keys);
-    return count;
-}
-
-/* Deletes keys that expired while this primary was down. They were loaded so that their deletion goes through the
- * stream: reconnecting replicas still have them. */
-static void delete_all_expired(void) {
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
-        struct db *db = keyspace_db(server.keyspace, id);
-        if (db_expires(db)) loading_state.last_expired += delete_expired(db);
-    }
-}
-
 /* The data loaded at start belong to this position. */
 static void restore(const struct stream_position *position) {
+    if (position->local_changes && !role_is_replica()) return; /* no replica can continue with these data */
     role_set_position(position);
     second_clear();
     if (role_is_replica()) return;
     second_from_id();
     begin_history();
     repl_stream_create_backlog(); /* later changes must reach reconnecting replicas */
-    delete_all_expired();
+    loading_delete_expired();     /* keys that expired while this server was down: these replicas have them */
 }
 
 bool repl_history_has(struct slice id, int64_t offset) {
@@ -147,7 +127,9 @@ size_t repl_history_write_aux(struct rdb_aux *fields) {
     fields[0] = (struct rdb_aux){SLICE("repl-stream-db"), {db_text, format_int64(db_text, at->db < 0 ? 0 : at->db)}};
     fields[1] = (struct rdb_aux){SLICE("repl-id"), id_slice(at->id)};
     fields[2] = (struct rdb_aux){SLICE("repl-offset"), {offset_text, format_int64(offset_text, at->offset)}};
-    return 3;
+    if (!at->local_changes) return 3;
+    fields[3] = (struct rdb_aux){SLICE("repl-local-changes"), SLICE("1")};
+    return 4;
 }
 
 bool repl_history_read_db(struct slice value, int *db) {
@@ -157,8 +139,13 @@ bool repl_history_read_db(struct slice value, int *db) {
     return true;
 }
 
+void repl_history_read_local_changes(struct slice name, struct slice value, struct stream_position *position) {
+    if (slice_is(name, "repl-local-changes")) position->local_changes = slice_is(value, "1");
+}
+
 bool repl_history_read_aux(struct slice name, struct slice value) {
     if (!reads_aux) return false;
+    repl_history_read_local_changes(name, value, &loaded);
     if (slice_is(name, "repl-stream-db")) {
         repl_history_read_db(value, &loaded.db);
     } else if (slice_is(name, "repl-id")) {

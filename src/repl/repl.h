@@ -59,7 +59,9 @@ extern const struct repl_history *const repl_history; /* its id, and the positio
 /* Begins a new history and clears the second id. A primary calls it when it frees the backlog: later changes are in no
  * stream, so no replica may continue the old history. */
 void repl_history_new(void);
-/* For a replica that becomes a primary: the id becomes the second id, and a new id begins at the current offset. */
+void repl_data_replaced(void); /* for struct repl_hooks */
+/* For a replica that becomes a primary: the id becomes the second id, and a new id begins at the current offset. With
+ * local changes (role.h) there is no second id. */
 void repl_history_branch(void);
 /* For a replica that continues its primary's history. adopt: after a full synchronization, from the position of the
  * copy. rename: the primary's reply to PSYNC names another id, and the old id becomes the second id. */
@@ -74,6 +76,8 @@ size_t repl_history_write_aux(struct rdb_aux *fields);
 bool repl_history_read_aux(struct slice name, struct slice value);
 /* AUX field repl-stream-db. False: there is no such database, and *db is unchanged. */
 bool repl_history_read_db(struct slice value, int *db);
+/* AUX field repl-local-changes; others are ignored. */
+void repl_history_read_local_changes(struct slice name, struct slice value, struct stream_position *position);
 /* Called at start, before and after the data set is loaded: collects the AUX fields, and restores their position. */
 void repl_history_start(void);
 void repl_history_loaded(void);

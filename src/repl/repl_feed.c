@@ -43,8 +43,11 @@ void repl_feed_update(void) {
         propagate_listen(&listener);
         repl_feed_select_again();
     } else {
+        /* REPLICAOF in a transaction: what follows is not in the stream of this server. */
+        if (repl_stream_active()) propagation_writer_seal(&writer);
         propagate_unlisten(&listener);
         repl_stream_unmark();
+        repl_stream_written();
     }
 }
 

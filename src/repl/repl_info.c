@@ -99,6 +99,7 @@ void repl_info_start(void) {
 static void init(void) {
     static const struct repl_hooks hooks = {.write_aux = repl_history_write_aux,
                                             .read_aux = repl_history_read_aux,
+                                            .data_replaced = repl_data_replaced,
                                             .write_replicas = write_role,
                                             .report_memory = report_memory};
     repl_hooks = &hooks;

@@ -228,6 +228,7 @@ static const struct source_ops fetch_ops = {.read = fetch_read, .show = fetch_sh
  * that it selected last in a stream of its own. */
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
     if (slice_is(name, "repl-stream-db")) repl_history_read_db(value, &copy.at->db);
+    repl_history_read_local_changes(name, value, copy.at);
     if (cluster_hooks) cluster_hooks->read_aux(name, value, true);
     return true;
 }

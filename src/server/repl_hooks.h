@@ -13,6 +13,7 @@ struct repl_hooks {
     /* Called for each AUX field of an RDB file that is loaded. True: expired keys are loaded too, because replicas that
      * continue with this data have them. */
     bool (*read_aux)(struct slice name, struct slice value);
+    void (*data_replaced)(void);                 /* see role_data_replaced(); called on a primary */
     void (*write_replicas)(struct reply *reply); /* the array of replicas in a primary's reply to ROLE */
     void (*report_memory)(struct memory_report *report);
 };

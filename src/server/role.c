@@ -13,6 +13,7 @@
 #include "server/stats/info.h"
 #include <string.h>
 
+const struct repl_hooks *repl_hooks;
 static struct role current;
 const struct role *const role = &current;
 struct role_sync role_sync;
@@ -47,6 +48,14 @@ static enum filter_answer stale_ask(struct client *client, const struct command 
     return FILTER_REFUSE;
 }
 
+/* A write that is not refused. */
+static enum filter_answer note_write(struct client *client, const struct command *command, int argc,
+                                     const struct slice *argv, const char **error) {
+    if (dispatch_flags(client, command, argv) & CMD_WRITE) role_note_local_change();
+    return FILTER_PASS;
+}
+
+static struct command_filter note_filter = {.order = FILTER_READONLY, .flags = CMD_WRITE, .ask = note_write};
 static struct command_filter write_filter = {.order = FILTER_READONLY, .flags = CMD_WRITE, .ask = write_ask};
 static struct command_filter stale_filter = {.order = FILTER_STALE, .ask = stale_ask};
 
@@ -55,6 +64,7 @@ static const char *role_apply(void) {
     if (started) log_set_role(replica ? 'S' : 'M');
     server_pause_deletion(DELETION_PAUSE_REPLICA, replica);
     dispatch_set_filter(&write_filter, replica && read_only);
+    dispatch_set_filter(&note_filter, replica && !read_only);
     dispatch_set_filter(&stale_filter, replica && !serve_stale && current.link != ROLE_LINK_CONNECTED);
     return NULL;
 }
@@ -129,6 +139,15 @@ void role_set_position_known(bool known) {
     current.position.known = known;
 }
 
+void role_note_local_change(void) {
+    current.position.local_changes |= current.is_replica;
+}
+
+void role_data_replaced(void) {
+    role_set_position_known(false);
+    if (!current.is_replica && repl_hooks) repl_hooks->data_replaced();
+}
+
 void role_heard(void) {
     current.heard_ms = clock_ms();
 }
@@ -172,8 +191,6 @@ void role_write_info(struct output *out) {
     else
         info_line(out, "role:master");
 }
-
-const struct repl_hooks *repl_hooks;
 
 static void role_run(struct call *call) {
     struct reply *reply = call->reply;

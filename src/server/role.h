@@ -26,15 +26,16 @@ enum role_link {
     ROLE_LINK_CONNECTED /* up: the data follows the primary's */
 };
 /* A position in a replication stream: everything that is needed to continue the stream from there. RDB files contain it
- * (AUX fields repl-id, repl-offset and repl-stream-db), PSYNC requests it, and it survives a lost link and a change of
- * roles. No transaction is open at a position: the bytes of a transaction count when its EXEC has been executed, so a
- * stream that breaks within a transaction continues before it. */
+ * (AUX fields repl-id, repl-offset, repl-stream-db and repl-local-changes), PSYNC requests it, and it survives a lost
+ * link and a change of roles. No transaction is open at a position: the bytes of a transaction count when its EXEC has
+ * been executed, so a stream that breaks within a transaction continues before it. */
 enum { REPL_ID_LEN = 40, STREAM_DB_NONE = -1 };
 struct stream_position {
     char id[REPL_ID_LEN + 1]; /* of the history */
     int64_t offset;           /* bytes of the stream that a primary has written or a replica has executed */
     int db;                   /* selected in the stream; STREAM_DB_NONE: the next command is preceded by SELECT */
     bool known;               /* of a replica: its data is that of this position, so PSYNC can request it */
+    bool local_changes;       /* of a replica: see role_note_local_change() */
 };
 struct role {
     bool is_replica;
@@ -69,6 +70,13 @@ void role_set_position(const struct stream_position *position);
 void role_set_offset(int64_t offset); /* `id` and `known` stay as they are */
 void role_set_stream_db(int db);
 void role_set_position_known(bool known);
+/* A replica changes its data by itself: clients write to it (replica-read-only no), or it evicts keys
+ * (replica-ignore-maxmemory no). No stream has these changes, so if it becomes a primary, other servers can only follow
+ * it after a full synchronization. */
+void role_note_local_change(void);
+/* The data are not those of the position any more, because a file was loaded into them: this server, or the replicas of
+ * this primary, need a full synchronization. */
+void role_data_replaced(void);
 void role_heard(void);             /* bytes have arrived from the primary */
 bool role_is_stale(void);          /* a replica that refuses commands on its data: the link is down */
 bool role_is_read_only(void);      /* the option replica-read-only */

@@ -3,6 +3,7 @@
 #include "lib/system/memory.h"
 #include "server/command/propagate.h"
 #include "server/notify.h"
+#include "server/role.h"
 
 static struct list listeners = LIST_INIT(listeners);
 
@@ -50,6 +51,7 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
 
 static void evicted(struct db *db, struct slice key) {
     key_deleted(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
+    role_note_local_change();
     listeners_call(&listeners, struct store_listener, hooks.evicted, db, key);
 }
 

@@ -143,6 +143,28 @@ start_server {tags {debug}} {
         }
     }
 
+    test "DEBUG RELOAD propagates that expired keys are gone: replicas and the append-only file have them" \
+        -needs {ours 1} {
+        r flushall
+        set follower [new_follower]
+        with_debug_active_expire_off {
+            r set gone v px 1
+            r hset h f 1
+            r hset h g 2
+            r hpexpire h 1 fields 1 f
+            r debug sleep 0.01
+            heard $follower
+            r debug reload
+            assert_equal {{UNLINK gone}} [heard $follower]
+            assert_equal {{} 1} [list [r get gone] [info_field persistence rdb_last_load_keys_expired]]
+            assert_equal 2 [r hlen h] "the field remains until its deletion is propagated"
+            assert_equal {g 2} [r hgetall h]
+        }
+        wait_for_condition 5000 {[r hlen h] == 1}
+        assert_equal {{HDEL h f}} [heard $follower]
+        $follower -close
+    }
+
     test "DEBUG RELOAD sends no events and propagates nothing; clients that wait for a key are served" {
         r flushall
         make_values

@@ -536,6 +536,34 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_replicas 0
     }
 
+    test "data of another time that DEBUG RELOAD NOSAVE loads begin another history and append-only file" \
+        -needs {ours 1} {
+        r rpush l v
+        r save
+        r del l
+        lassign [replica_full_sync] c id
+        r config set appendonly yes
+        aof_wait_rewritten
+        r set later v
+        set offset [repl_offset]
+        set waiting [new_client]
+        $waiting -send blpop l 0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        assert_equal OK [r debug reload nosave]
+        assert_equal {l v} [$waiting -read]
+        assert_closed $c
+        set c [replica_connect]
+        assert_match +FULLRESYNC* [replica_sync $c $id [expr {$offset + 1}]]
+        $c -close
+        wait_replicas 0
+        aof_wait_rewritten
+        set digest [r debug digest]
+        r debug loadaof
+        assert_equal $digest [r debug digest]
+        r config set appendonly no
+        $waiting -close
+    }
+
     test "the backlog is freed some time after the last replica left, and its history ends" {
         lassign [replica_full_sync] c id
         $c -close

@@ -468,6 +468,60 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r flushall
     }
 
+    test "other servers follow a primary that changed data as a replica only after a full copy" -needs {ours 1} {
+        foreach {options change} {
+            {replica-read-only yes} {}
+            {replica-read-only no} {}
+            {replica-read-only no} {set local 1}
+            {replica-read-only no} {eval "redis.call('set', 'local', 1)" 0}
+            {replica-ignore-maxmemory no maxmemory-policy allkeys-random} {config set maxmemory 1}
+        } {
+            synchronize $copy 5
+            r config set {*}$options
+            if {$change ne ""} {r {*}$change}
+            if {[lindex $change 0] eq "config"} {
+                wait_for_condition 5000 {[info_field stats evicted_keys] > 0}
+                r config set maxmemory 0
+            }
+            r save
+            set in_file [string match *repl-local-changes* [file_bytes [srv dir]/dump.rdb]]
+            lead
+            set second [string repeat 0 40]
+            if {$change eq ""} {set second $id}
+            assert_equal $second [info_field replication master_replid2] "$options $change"
+            assert_equal [expr {$change ne ""}] $in_file "$options $change"
+            r config set replica-read-only yes replica-ignore-maxmemory yes maxmemory-policy noeviction
+            r config resetstat
+        }
+        # Copies contain these changes, and so do files.
+        set changed [string map [list "\xfe\x00" "\xfa\x12repl-local-changes\x011\xfe\x00"] [rdb_of {{set a 1}}]]
+        set changed [string range $changed 0 end-8][string repeat \0 8]
+        synchronize $changed 5
+        lead
+        assert_equal [string repeat 0 40] [info_field replication master_replid2]
+        synchronize $copy 5
+        lead
+        assert_equal $id [info_field replication master_replid2] "another copy replaces them"
+    }
+
+    test "a transaction that makes the server a replica writes nothing more, and ends in the stream" -needs {ours 1} {
+        lassign [replica_full_sync] c before
+        set offset [repl_offset]
+        set transaction [new_client]
+        foreach command [list multi {set x 1} {incr y} "replicaof 127.0.0.1 [primary_listen]" {set x 2} {get x} exec] {
+            set reply [$transaction -typed {*}$command]
+        }
+        assert_equal 1 [r get x]
+        assert_match "*READONLY*" $reply
+        lead
+        set again [replica_connect]
+        assert_match +CONTINUE* [replica_sync $again $before [expr {$offset + 1}]]
+        r set z 1
+        assert_equal {MULTI {SELECT 0} {set x 1} {incr y} EXEC {SELECT 0} {set z 1}} [replica_commands $again]
+        foreach client [list $c $transaction $again] {$client -close}
+        wait_replicas 0
+    }
+
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
         assert_equal OK [r replicaof no one]
         assert_equal OK [r slaveof no one]

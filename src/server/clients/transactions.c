@@ -8,6 +8,7 @@
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/feature.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <stdio.h>
 
@@ -259,11 +260,21 @@ static void discard_run(struct call *call) {
     reply_ok(call->reply);
 }
 
+/* The filters were asked at EXEC. `followed`: whether the server was a replica then; the transaction may contain
+ * REPLICAOF, and what it writes afterwards would only be in the data of this server. */
+static const char *refuse_queued(struct client *client, const struct queued *queued, bool followed) {
+    const char *error = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
+    if (error || followed || !role_is_replica()) return error;
+    return dispatch_ask(client, queued->command, dispatch_flags(client, queued->command, queued->argv), queued->argc,
+                        queued->argv, FILTER_BIT(FILTER_READONLY));
+}
+
 /* Calls the commands as the client's own. One of them may free the client; its memory stays until the end of the turn,
  * and this function owns the transaction meanwhile. */
 static void run_queued(struct call *call, struct transaction *t) {
     struct client *client = call->client;
     struct command *exec = client->current;
+    bool followed = role_is_replica();
     t->running = true;
     t->exec = exec;
     client_set_state(client, &client_listener, t); /* for the blobs of the arguments */
@@ -274,7 +285,7 @@ static void run_queued(struct call *call, struct transaction *t) {
         struct call_start start;
         t->runs = queued;
         client_call_starts(client, &start);
-        const char *refusal = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
+        const char *refusal = refuse_queued(client, queued, followed);
         if (__builtin_expect(refusal != NULL, 0)) {
             queued->command->rejected++;
             reply_error(call->reply, refusal);
