@@ -504,22 +504,31 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         assert_equal $id [info_field replication master_replid2] "another copy replaces them"
     }
 
-    test "a transaction that makes the server a replica writes nothing more, and ends in the stream" -needs {ours 1} {
+    test "a transaction that makes the server a replica ends in the stream, and what it writes then is not kept" \
+        -needs {ours 1} {
         lassign [replica_full_sync] c before
         set offset [repl_offset]
-        set transaction [new_client]
-        foreach command [list multi {set x 1} {incr y} "replicaof 127.0.0.1 [primary_listen]" {set x 2} {get x} exec] {
-            set reply [$transaction -typed {*}$command]
-        }
-        assert_equal 1 [r get x]
-        assert_match "*READONLY*" $reply
+        r multi
+        r set x 1
+        r incr y
+        r replicaof 127.0.0.1 [primary_listen]
+        r get x
+        assert_equal {OK 1 OK 1} [r exec]
+        assert_equal "PSYNC $before [expr {[repl_offset] + 1}]" [primary_handshake chan]
         lead
         set again [replica_connect]
         assert_match +CONTINUE* [replica_sync $again $before [expr {$offset + 1}]]
         r set z 1
         assert_equal {MULTI {SELECT 0} {set x 1} {incr y} EXEC {SELECT 0} {set z 1}} [replica_commands $again]
-        foreach client [list $c $transaction $again] {$client -close}
+        foreach client [list $c $again] {$client -close}
         wait_replicas 0
+        r multi
+        r replicaof 127.0.0.1 [primary_listen]
+        r set x 2
+        assert_equal {OK OK} [r exec]
+        assert_equal "PSYNC ? -1" [primary_handshake chan]
+        lead
+        assert_equal [string repeat 0 40] [info_field replication master_replid2] "other servers lack the write"
     }
 
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {

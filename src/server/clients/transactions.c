@@ -260,13 +260,12 @@ static void discard_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The filters were asked at EXEC. `followed`: whether the server was a replica then; the transaction may contain
- * REPLICAOF, and what it writes afterwards would only be in the data of this server. */
-static const char *refuse_queued(struct client *client, const struct queued *queued, bool followed) {
-    const char *error = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
-    if (error || followed || !role_is_replica()) return error;
-    return dispatch_ask(client, queued->command, dispatch_flags(client, queued->command, queued->argv), queued->argc,
-                        queued->argv, FILTER_BIT(FILTER_READONLY));
+/* A transaction with REPLICAOF may write afterwards, as in Valkey. Only the data of this server has these writes: it
+ * needs a full synchronization, and so do others that may follow it before that. */
+static void note_write(const struct client *client, const struct queued *queued) {
+    if (!(dispatch_flags(client, queued->command, queued->argv) & CMD_WRITE)) return;
+    role_set_position_known(false);
+    role_note_local_change();
 }
 
 /* Calls the commands as the client's own. One of them may free the client; its memory stays until the end of the turn,
@@ -285,11 +284,12 @@ static void run_queued(struct call *call, struct transaction *t) {
         struct call_start start;
         t->runs = queued;
         client_call_starts(client, &start);
-        const char *refusal = refuse_queued(client, queued, followed);
+        const char *refusal = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
         if (__builtin_expect(refusal != NULL, 0)) {
             queued->command->rejected++;
             reply_error(call->reply, refusal);
         } else {
+            if (!followed && role_is_replica()) note_write(client, queued);
             dispatch_call(client, queued->command, queued->argc, queued->argv, queued->slot);
         }
         client_call_ends(client, &start, queued->argc, queued->argv, queued->wire_size);
