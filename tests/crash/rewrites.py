@@ -22,7 +22,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from agree_check import BAD_LINES  # noqa: E402
 from agree_load import DATABASES, Generator  # noqa: E402
-from resp import Client  # noqa: E402
+from agree_options import VALUES  # noqa: E402
+from resp import Client, Error  # noqa: E402
 from servers import Server, info_fields, ours, until, wait_for  # noqa: E402
 
 BATCHES, SAME_WITHIN = 300, 10
@@ -124,7 +125,7 @@ class Commands(Generator):
             "K": self.key,
             "V": lambda: "z" * rng.choice([100, 1000, 20000]) if self.eviction and rng.random() < 0.3 else rng.choice(
                 ["1", "5", "x", "abc", "y" * 70, ""]),
-            "F": lambda: rng.choice("abcd"),
+            "F": lambda: rng.choice("abcd") if rng.random() < 0.9 else f"member{rng.randrange(40)}",
             "N": lambda: rng.choice([0, 1, 2, 3, 5, -1, 10]),
             "ID": lambda: f"{rng.randrange(4)}-{rng.choice('0123*')}",
             "DB": lambda: rng.randrange(DATABASES),
@@ -186,20 +187,39 @@ class Commands(Generator):
         return made
 
 
+def stream_state(reply):
+    """What an XINFO STREAM FULL reply says about the stream, without what a server does not propagate: how the entries
+    are stored and when consumers were seen."""
+    if isinstance(reply, Error):
+        return None
+    state = dict(zip(reply[::2], reply[1::2]))
+    groups = [dict(zip(group[::2], group[1::2])) for group in state[b"groups"]]
+    for group in groups:
+        group[b"consumers"] = [(consumer[1], consumer[7]) for consumer in group[b"consumers"]]
+    return [state[name] for name in (b"last-generated-id", b"max-deleted-entry-id", b"entries-added")] + groups
+
+
 class Round:
     def __init__(self, options, seed, commands):
         self.options, self.rng, self.commands, self.sent, self.failovers = options, random.Random(seed), commands, 0, 0
         self.batch, self.replies = [], []
         commands.begin(seed, options.eviction)
-        arguments = ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"]
+        arguments = ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
+                     *(["--appendonly", "yes"] if options.reload else [])]
         self.servers = []
         try:
-            self.servers += [Server(options.server, *arguments), Server(options.server, *arguments)]
+            self.servers += [Server(options.server, *arguments), Server(options.server, *arguments, *self.others())]
             self.servers[1].call("REPLICAOF", "127.0.0.1", self.servers[0].port)
             self.connect()
         except BaseException:
             self.stop()
             raise
+
+    def others(self):
+        """Options of the replica: how it stores values must not matter."""
+        names = [name for name in VALUES if "listpack" in name or "intset" in name or name.startswith("stream-node")]
+        return [word for name in sorted(names) if self.rng.random() < 0.5
+                for word in (f"--{name}", self.rng.choice(VALUES[name]))]
 
     def stop(self):
         for server in self.servers:
@@ -227,6 +247,19 @@ class Round:
         if self.options.import_mode and rng.random() < 0.05:
             config("import-mode", rng.choice(["yes", "no"]))
 
+    def reload(self):
+        """A server loads its data from a file that it has written."""
+        client = Client(self.rng.choice(self.servers).port)
+        client.call("CONFIG", "SET", "aof-use-rdb-preamble", self.rng.choice(["yes", "no"]))
+        if self.rng.random() < 0.5:
+            client.call("BGREWRITEAOF")
+            wait_for("the append-only file is rewritten", lambda: not re.search(
+                rb"aof_rewrite_(in_progress|scheduled):1", client.call("INFO", "persistence")))
+        words = self.rng.choice([["LOADAOF"], ["RELOAD"]])
+        reply = client.call("DEBUG", *words)
+        self.batch.append(["DEBUG", *words])
+        self.replies.append(reply)
+
     def failover(self):
         """Half of a batch arrives before the failover, the other half meanwhile, at the server that leaves."""
         writer, commands = Client(self.servers[0].port), self.commands.commands(30)
@@ -249,8 +282,9 @@ class Round:
             reader.call("SELECT", database)
             for key in reader.call("KEYS", "*"):
                 reader.send(("TYPE", key), ("DEBUG", "DIGEST-VALUE", key), ("PEXPIRETIME", key),
-                            ("HPEXPIRETIME", key, "FIELDS", len(FIELDS), *FIELDS))
-                found[database, key] = [reader.read() for _ in range(4)]
+                            ("HPEXPIRETIME", key, "FIELDS", len(FIELDS), *FIELDS), ("XINFO", "STREAM", key, "FULL"))
+                *values, stream = [reader.read() for _ in range(5)]
+                found[database, key] = [*values, stream_state(stream)]
         return found
 
     def equal(self, thorough):
@@ -282,7 +316,10 @@ class Round:
                 self.commands.dumps = [*self.commands.dumps, dump or b""][-8:]
                 time.sleep(self.rng.choice([0.001, 0.003, 0.02]))  # keys expire before the next batch
             self.primary.call("WAIT", 1, 1000)
-            if not until(lambda: self.equal(number % 20 == 19), SAME_WITHIN):
+            if self.options.reload and number % 20 == 18:
+                self.primary.call("WAIT", 1, 1000)
+                self.reload()
+            if not until(lambda: self.equal(number % 5 == 4), SAME_WITHIN):
                 return f"primary and replica differ after batch {number}:\n{self.describe()}"
         lines = [line for server in self.servers for line in server.output(None).splitlines()
                  if any(bad in line for bad in BAD_LINES)]
@@ -319,10 +356,11 @@ def main():
     parser.add_argument("--eviction", action="store_true", help="change maxmemory")
     parser.add_argument("--import", dest="import_mode", action="store_true", help="change import-mode")
     parser.add_argument("--failover", action="store_true", help="exchange the roles")
+    parser.add_argument("--reload", action="store_true", help="load the data from files")
     parser.add_argument("--server", default=ours(), help="the program of both servers")
     options = parser.parse_args()
     modes = [f" --{name}" for name, on in (("eviction", options.eviction), ("import", options.import_mode),
-                                           ("failover", options.failover)) if on]
+                                           ("failover", options.failover), ("reload", options.reload)) if on]
     commands, began, passed, failed, sent, failovers = Commands(random.Random(0)), time.monotonic(), 0, 0, 0, 0
     print(f"seed {options.seed}", flush=True)
     while not passed + failed or time.monotonic() - began < options.seconds:
