@@ -128,6 +128,7 @@ proc start_sentinels {options body} {
     set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tls 0 faults 0 tags {}} $options]
     set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags $::opt(tls)]
     if {[dict get $o tls]} {set ::opt(tls) 1}
+    if {[dict get $o faults]} {set ::opt(tls) 0} ;# a Sentinel with the library of disk faults has only a plain port
     lappend ::tags sentinel {*}[dict get $o tags]
     set ids {}
     set ::sentinel_ids {}

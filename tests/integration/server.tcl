@@ -24,6 +24,7 @@ start_server {tags {server}} {
         assert_typed +OK debug sleep 0.3
         assert_range [expr {[clock milliseconds] - $began}] 290 2000
         set c [new_client]
+        $c ping ;# over TLS or RDMA it is connected now
         $c -send debug sleep 0.2
         after 20
         set began [clock milliseconds]

@@ -244,7 +244,7 @@ start_sentinels [list overrides $sync_options config {"sentinel down-after-milli
         wait_for_condition 15000 {[regexp {sync_members:3.*} [g 0 info replication]]}
         assert_equal OK [g 0 set before failover]
         kill_group_server 0
-        set port [wait_for_switch [g_srv 0 port]]
+        set port [wait_for_switch [group_port [lindex $::sentinel_group 0]]]
         set new [server_of_port $port]
         wait_for_condition 15000 {![catch {g $new get before} got] && $got eq "failover"}
         start_group_server 0

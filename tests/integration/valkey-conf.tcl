@@ -33,6 +33,7 @@ start_server {overrides {io-threads -} tags {config}} {
     # Options that the harness sets cannot be compared; `save` accumulates its values.
     set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir\
         rdma-bind rdma-port}
+    if {$::opt(tls)} {lappend own tls-port tls-rdma tls-cert-file tls-key-file tls-ca-cert-file}
     set lines [lmap line [shipped_lines] {if {[lindex [split $line] 0] in $own} continue; set line}]
     set plain [r config get *]
     # A genuine server may not have all options of our server.
@@ -41,7 +42,7 @@ start_server {overrides {io-threads -} tags {config}} {
             set loaded [r config get *]
             set different {}
             foreach {name value} $plain {
-                if {$name in {dir port rdma-port rdma-bind}} continue
+                if {$name in {dir port rdma-port rdma-bind tls-port}} continue
                 if {[dict get $loaded $name] ne $value} {
                     lappend different "$name: '[dict get $loaded $name]', not '$value'"
                 }
