@@ -4,8 +4,10 @@
  *   The peer's orderly end reads as with TCP: the bytes that arrived before, then 0. A failure is reported once, as
  *   ECONNRESET or ETIMEDOUT, by whatever asks first: a read, a write or SO_ERROR.
  *   RDMA has no half-closed connections. shutdown(SHUT_WR) sends what was written and refuses further output; the
- *   connection is closed when the peer closes it, or when HALF_CLOSED_US have passed without input. The program then
- *   reads the end.
+ *   connection is closed when the peer closes it, or when HALF_CLOSED_US have passed without input. A server closes a
+ *   TCP connection as soon as it reads its end, so a program that expects no reply shall not wait: if input has come
+ *   after the last output, ANSWERED_US without input are enough, and if it has come as often as output was written, the
+ *   connection is closed at once. The program then reads the end.
  *
  * Output
  *   A write is copied into the connection's send memory and posted at once. More than SEND_LIMIT bytes that the peer
@@ -22,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SEND_LIMIT = 1024 * 1024, HALF_CLOSED_US = 1000 * 1000, FLUSH_US = 2000 * 1000 };
+enum { SEND_LIMIT = 1024 * 1024, HALF_CLOSED_US = 1000 * 1000, ANSWERED_US = 50 * 1000, FLUSH_US = 2000 * 1000 };
 
 _Atomic(struct link *) link_table[LINK_TABLE];
 struct list links = LIST_INIT(links);
@@ -281,12 +283,18 @@ static uint64_t half_closed_long_enough(struct event_timer *timer) {
 }
 
 static void await_end(struct link *link) {
-    if (!link->ended) event_timer_set(engine_loop(), &link->half_closed, HALF_CLOSED_US, half_closed_long_enough);
+    uint64_t patience_us = link->output_last ? HALF_CLOSED_US : link->unanswered ? ANSWERED_US : 0;
+    if (!link->ended) event_timer_set(engine_loop(), &link->half_closed, patience_us, half_closed_long_enough);
 }
 
 static void on_readable(struct connection *conn) {
     struct link *link = conn->owner;
-    if (link->no_write) await_end(link);
+    if (link->no_write)
+        await_end(link);
+    else {
+        link->output_last = false;
+        if (link->unanswered) link->unanswered--;
+    }
     changed(link);
 }
 static void on_drained(struct connection *conn) {
@@ -492,6 +500,8 @@ static ssize_t put(struct link *link, const struct iovec *vector, int count, siz
         skip = 0;
     }
     if (!left) link->was_full = true;
+    link->output_last = true;
+    link->unanswered++;
     link->conn->wants_drained = true;
     conn_flush(link->conn);
     return (ssize_t)done;

@@ -133,6 +133,7 @@ struct link {
     struct connection *conn; /* NULL: closed */
     enum link_state state;
     struct mapping *mapping;
+    unsigned unanswered;    /* pieces of output less pieces of input; not changed after the output was shut down */
     int error;              /* errno to report once: SO_ERROR, or the next read or write */
     char *reason;           /* LINK_FAILED */
     bool ended;             /* the peer has ended its direction: reads return 0 after the bytes that are there */
@@ -144,6 +145,7 @@ struct link {
     bool relay;             /* the descriptor is used by plain system calls */
     bool shared;            /* a forked child may have the descriptor */
     bool inherited;         /* in a forked child: the link is the parent's */
+    bool output_last;       /* no input has come after the last output; not changed after the output was shut down */
     bool was_full;          /* a write found no space: tell when there is some */
     bool side_full;         /* relay: bytes wait for space in the socket pair */
     int side;               /* our end of the socket pair; -1: none yet */
