@@ -26,11 +26,11 @@ static atomic_uint generation;
 
 static void before_fork(void) {
     pthread_mutex_lock(&contexts_lock);
-    list_each(&contexts, link) pthread_mutex_lock(&container_of(link, struct valkeyrdma_context, link)->lock);
+    list_each(&contexts, link) biased_lock_take(&container_of(link, struct valkeyrdma_context, link)->lock);
 }
 
 static void release_all(void) {
-    list_each(&contexts, link) pthread_mutex_unlock(&container_of(link, struct valkeyrdma_context, link)->lock);
+    list_each(&contexts, link) biased_lock_give(&container_of(link, struct valkeyrdma_context, link)->lock);
     pthread_mutex_unlock(&contexts_lock);
 }
 
@@ -104,7 +104,7 @@ static void destroy(struct valkeyrdma_context *context) {
         close(context->timer_fd);
     }
     if (context->loop) event_loop_free(context->loop);
-    pthread_mutex_destroy(&context->lock);
+    biased_lock_destroy(&context->lock);
     mem_free(context);
 }
 
@@ -119,7 +119,7 @@ struct valkeyrdma_context *valkeyrdma_context_new(char *error, size_t error_size
     }
     pthread_mutex_lock(&contexts_lock); /* a fork may not happen in the middle */
     struct valkeyrdma_context *context = mem_calloc(1, sizeof *context);
-    pthread_mutex_init(&context->lock, NULL);
+    biased_lock_init(&context->lock);
     context->generation = generation;
     context->timer_io.fd = -1;
     list_init(&context->waiters);
@@ -146,11 +146,11 @@ struct valkeyrdma_context *valkeyrdma_context_new(char *error, size_t error_size
 void valkeyrdma_context_free(struct valkeyrdma_context *context) {
     if (!context || !context_is_ours(context)) return;
     pthread_mutex_lock(&contexts_lock);
-    pthread_mutex_lock(&context->lock);
+    biased_lock_take(&context->lock);
     while (context->connections.len)
         connection_orphan(container_of(list_first(&context->connections), struct valkeyrdma, link));
     list_remove(&contexts, &context->link);
-    pthread_mutex_unlock(&context->lock);
+    biased_lock_give(&context->lock);
     destroy(context);
     pthread_mutex_unlock(&contexts_lock);
 }
@@ -161,11 +161,7 @@ bool context_is_ours(const struct valkeyrdma_context *context) {
 
 static bool lock_context(struct valkeyrdma_context *context) {
     if (!context_is_ours(context)) return false;
-    if (pthread_mutex_trylock(&context->lock) != 0) {
-        context->contenders++;
-        pthread_mutex_lock(&context->lock);
-        context->contenders--;
-    }
+    biased_lock_take(&context->lock);
     return true;
 }
 bool context_enter(struct valkeyrdma_context *context) {
@@ -212,7 +208,7 @@ static void arm_timer(struct valkeyrdma_context *context) {
 
 void context_leave(struct valkeyrdma_context *context) {
     if (context->leading) arm_timer(context); /* for a timer that was set while the leader waits */
-    pthread_mutex_unlock(&context->lock);
+    biased_lock_give(&context->lock);
 }
 
 /* poll() for one descriptor until the deadline (INT64_MAX: none). False: a signal was handled. */
@@ -228,9 +224,9 @@ static bool follow(struct valkeyrdma_context *context, uint64_t deadline_us) {
     enum { LOOK_MS = 10 };
     struct waiter waiter = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     list_append(&context->waiters, &waiter.link);
-    pthread_mutex_unlock(&context->lock);
+    biased_lock_give(&context->lock);
     bool undisturbed = wait_for_descriptor(waiter.fd, deadline_us, waiter.fd < 0 ? LOOK_MS : -1);
-    pthread_mutex_lock(&context->lock);
+    biased_lock_take(&context->lock);
     list_remove(&context->waiters, &waiter.link);
     if (waiter.fd >= 0) close(waiter.fd);
     return undisturbed;
@@ -243,13 +239,13 @@ static bool lead(struct valkeyrdma_context *context, uint64_t deadline_us) {
     context->leading = true;
     if (event_loop_prepare_wait(context->loop, true)) {
         arm_timer(context);
-        pthread_mutex_unlock(&context->lock);
+        biased_lock_give(&context->lock);
         undisturbed = wait_for_descriptor(event_loop_fd(context->loop), deadline_us, -1);
-        pthread_mutex_lock(&context->lock);
-    } else if (context->contenders) {
-        pthread_mutex_unlock(&context->lock);
+        biased_lock_take(&context->lock);
+    } else if (biased_lock_is_contended(&context->lock)) {
+        biased_lock_give(&context->lock);
         sched_yield();
-        pthread_mutex_lock(&context->lock);
+        biased_lock_take(&context->lock);
     } else {
         /* The loop polls the device before it sleeps, for "busy-poll-us". */
         context->turns++;
@@ -331,7 +327,7 @@ struct valkeyrdma *valkeyrdma_context_next(struct valkeyrdma_context *context) {
         c = container_of(list_first(&context->changed), struct valkeyrdma, changed_link);
         list_remove(&context->changed, &c->changed_link);
     }
-    pthread_mutex_unlock(&context->lock);
+    biased_lock_give(&context->lock);
     return c;
 }
 

@@ -19,6 +19,7 @@
 #define CLIENT_LIBRARY_H
 #include "client/valkeyrdma.h"
 #include "lib/structures/linked_list.h"
+#include "lib/system/biased_lock.h"
 #include "net/connection.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,14 +30,13 @@ struct addrinfo;
 struct valkeyrdma_context {
     struct list_link link; /* in the process's list */
     unsigned generation;
-    pthread_mutex_t lock;
+    struct biased_lock lock;
     struct event_loop *loop;
     int timer_fd;
     struct event_io timer_io;
     uint64_t timer_due; /* of timer_fd; 0: not set */
     bool leading;       /* a thread waits for the loop's descriptor, or is about to */
     struct list waiters;
-    _Atomic int contenders; /* threads that wait for the lock */
     uint64_t turns;
     _Atomic bool interrupted;         /* valkeyrdma_context_wake() */
     struct list connections, changed; /* struct valkeyrdma */
