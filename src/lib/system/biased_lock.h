@@ -24,9 +24,9 @@ enum { BIASED_LOCK_ROW = 64, BIASED_LOCK_OWNERS = 8 };
 
 struct biased_lock {
     struct biased_lock_owner {
-        _Atomic uintptr_t thread; /* its pthread_self(); 0: not yet, or no more */
-        _Atomic bool inside;      /* it holds the lock, or is about to see that its ownership has ended */
-    } owners[BIASED_LOCK_OWNERS + 1]; /* the last one has no thread */
+        _Atomic uintptr_t thread;              /* its pthread_self(); 0: not yet, or no more */
+        _Atomic bool inside;                   /* it holds the lock, or is about to see that its ownership has ended */
+    } owners[BIASED_LOCK_OWNERS + 1];          /* the last one has no thread */
     _Atomic(struct biased_lock_owner *) owner; /* the present one, or the next */
     struct biased_lock_owner *held_by;         /* NULL: the lock is held with the mutex */
     uintptr_t last;                            /* the thread that took the mutex last */
