@@ -10,6 +10,7 @@ A server that a test has started is stopped when the test ends, also by SIGTERM 
 import atexit
 import collections
 import os
+import re
 import shutil
 import signal
 import socket
@@ -232,6 +233,34 @@ class Server:
             shutil.rmtree(self.dir, ignore_errors=True)
         Server.running.discard(self)
         return self.process.returncode if self.process else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Proxy:
+    """valkey-rdma-proxy on the software device, in front of the RDMA listener of a port, and its own `port`."""
+
+    def __init__(self, server_port, environment=None):
+        self.output = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
+        self.process = subprocess.Popen(
+            [*(rdma_device() or [None]), ours("valkey-rdma-proxy"), "--server", "127.0.0.1:%d" % server_port,
+             "--listen", "0"], stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
+            env=dict(os.environ, **(environment or {})))
+        Server.running.add(self)
+        self.port = int(wait_for("the proxy listens", self.ready).group(1))
+
+    def ready(self):
+        return re.search(rb"^ready 127\.0\.0\.1:(\d+)", os.pread(self.output.fileno(), 100000, 0), re.MULTILINE)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.output.close()
+        Server.running.discard(self)
 
     def __enter__(self):
         return self

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Client libraries under valkey-rdma-run: redis-py (also asyncio), node-redis, ioredis and iovalkey must pass as many
-checks as over TCP, and their connections must be RDMA. What is not installed is skipped."""
+"""Client libraries under valkey-rdma-run and through valkey-rdma-proxy: redis-py (also asyncio), node-redis, ioredis
+and iovalkey must pass as many checks as over TCP, and their connections must be RDMA. What is not installed is
+skipped."""
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import sys
 from common import Report, Server, ours
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from servers import LAUNCHER, ROOT
+from servers import LAUNCHER, ROOT, Proxy
 
 RUN = os.path.join(ROOT, "src", "valkey-rdma-run")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -69,10 +70,16 @@ with Server(ours(), rdma=True) as server, Server(ours(), "--requirepass", "secre
         suites.append(("node", ["node", "node_clients.js", ports[0]]))
     else:
         print("[skipped] node clients under valkey-rdma-run: the part node has not installed them")
-    for name, command in suites:
-        over_tcp, over_rdma = last_line(command), last_line(prefix + command)
-        report.check(name + " over TCP", re.search(r"[1-9]\d* passed, 0 failed", over_tcp), over_tcp)
-        report.equal(name + " under valkey-rdma-run", over_tcp, over_rdma)
-    kind = last_line(prefix + [os.path.join(ROOT, "src", "valkey-cli"), "-p", ports[0], "client", "info"])
-    report.check("the connection is RDMA", "rdma" in kind, kind)
+    with Proxy(server.port) as proxy, Proxy(secret.port) as secret_proxy:
+        by_proxy = {ports[0]: str(proxy.port), ports[1]: str(secret_proxy.port)}
+        for name, command in suites:
+            over_tcp = last_line(command)
+            report.check(name + " over TCP", re.search(r"[1-9]\d* passed, 0 failed", over_tcp), over_tcp)
+            report.equal(name + " under valkey-rdma-run", over_tcp, last_line(prefix + command))
+            report.equal(name + " through valkey-rdma-proxy", over_tcp,
+                         last_line([by_proxy.get(word, word) for word in command]))
+        command = [os.path.join(ROOT, "src", "valkey-cli"), "-p", ports[0], "client", "info"]
+        for name, kind in (("valkey-rdma-run", last_line(prefix + command)),
+                           ("valkey-rdma-proxy", last_line([by_proxy.get(word, word) for word in command]))):
+            report.check(name + ": the connection is RDMA", "rdma" in kind, kind)
 report.finish()
