@@ -24,7 +24,7 @@ static void check(bool good, const char *what) {
 /* --- The cipher --- */
 
 static unsigned char key[32], nonce[NONCE], header[HEADER] = {23, 3, 3}, tag[TAG], plain[RECORD_MAX],
-    sealed[RECORD_MAX], opened[RECORD_MAX];
+                                            sealed[RECORD_MAX], opened[RECORD_MAX];
 
 static void seal(EVP_CIPHER_CTX *cipher, int len) {
     int n;
