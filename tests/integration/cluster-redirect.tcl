@@ -31,6 +31,16 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         assert_equal {PONG OK 0} [r exec]
     }
 
+    test "EXEC of a transaction that fails anyway is not redirected" {
+        replies [list {multi} +OK {get foo} +QUEUED {get bar} +QUEUED {get} {-ERR wrong number of arguments for 'get'\
+            command} {exec} {-EXECABORT Transaction discarded because of previous errors.}\
+            {watch foo} +OK {multi} +OK {get foo} +QUEUED {get bar} +QUEUED]
+        set c [new_client]
+        $c set foo changed
+        $c -close
+        assert_equal nil* [r -typed exec]
+    }
+
     test "a refused command counts as rejected, and its error in the error statistics" {
         r config resetstat
         r -typed sinter foo bar

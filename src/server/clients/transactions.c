@@ -220,6 +220,7 @@ void transaction_mark_dirty(struct client *client) {
     t->count = 0;
     t->flags = t->lacks = 0;
     t->db = NULL;
+    t->slot = -1;
 }
 
 static void transaction_drop(struct client *client) {
