@@ -205,11 +205,11 @@ static bool passes(struct client *client, const struct command *command, int arg
     unsigned key = command->only_key;
     if (!key) return command->keyless;
     if (__builtin_expect((int)key >= argc, 0)) return false;
-    const struct slot_table *slots = &this_cluster->slots;
+    const struct cluster *cluster = this_cluster;
     unsigned slot = key_slot_of_request(argv[key]);
     client->slot = (int16_t)slot;
-    return slots->owner[slot] == this_cluster->myself && this_cluster->ok && !slots_migrating_to(slots, slot) &&
-           !slots_importing_from(slots, slot);
+    /* The bitmap stays in the processor's cache; the table of owners is too large for that. */
+    return node_has_slot(cluster->myself, slot) && cluster->ok && !slots_is_open(&cluster->slots, slot);
 }
 
 /* The most frequent refusal: passes() has found the slot of the only key, the cluster is up, and the slot is not open.
@@ -221,7 +221,7 @@ static const char *redirect_simply(const struct client *client, const struct com
     if (!owner || owner == this_cluster->myself || !this_cluster->ok || !command->only_key) return NULL;
     if (client->flags & (CLIENT_ASKING | CLIENT_READONLY | CLIENT_INTERNAL)) return NULL;
     if (command->spec->flags & (CMD_PUBSUB | CMD_RUNS_QUEUED)) return NULL;
-    if (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot)) return NULL;
+    if (slots_is_open(slots, slot)) return NULL;
     return endpoint_redirection(owner, slot, false, client);
 }
 

@@ -17,17 +17,10 @@ struct waiting {
 };
 static struct list waits = LIST_INIT(waits);
 
-static void client_gone(struct client *client);
-static struct client_listener client_listener = {.freed = client_gone};
-
-static void wait_end(struct client *client) {
-    struct waiting *waiting = client_state(client, &client_listener);
+static void wait_end(void *state) {
+    struct waiting *waiting = state;
     list_remove(&waits, &waiting->link);
-    client_set_state(client, &client_listener, NULL);
     mem_free(waiting);
-}
-static void client_gone(struct client *client) {
-    if (client_state(client, &client_listener)) wait_end(client);
 }
 
 void saved_reply(struct call *call, const char *status) {
@@ -42,24 +35,17 @@ void saved_reply(struct call *call, const char *status) {
     waiting->client = client;
     waiting->ticket = UINT64_MAX;
     strncpy(waiting->status, status, SAVED_REPLY_MAX);
-    client_set_state(client, &client_listener, waiting);
     list_append(&waits, &waiting->link);
-    call_block(call, &(struct blocking){.call_at_end = true});
+    call_block(call, &(struct blocking){.call_at_end = true, .state = waiting, .ended = wait_end});
 }
 
 bool saved_reply_continues(struct call *call) {
-    struct waiting *waiting = client_state(call->client, &client_listener);
+    struct waiting *waiting = call_wait(call, wait_end);
     if (!waiting) return false;
-    if (!(call->client->flags & CLIENT_CALLED_AGAIN)) { /* an error has ended the wait, this is a new command */
-        wait_end(call->client);
-        return false;
-    }
-    if (waiting->ticket && !(call->client->flags & CLIENT_DENY_BLOCKING)) { /* of CLIENT UNBLOCK, too */
+    if (waiting->ticket && !(call->client->flags & CLIENT_DENY_BLOCKING)) /* of CLIENT UNBLOCK, too */
         call_block(call, &(struct blocking){.call_at_end = true});
-        return true;
-    }
-    reply_status(call->reply, waiting->status);
-    wait_end(call->client);
+    else
+        reply_status(call->reply, waiting->status);
     return true;
 }
 
@@ -67,10 +53,8 @@ void saved_reply_release(uint64_t ticket) {
     list_each(&waits, link) {
         struct waiting *waiting = container_of(link, struct waiting, link);
         if (waiting->ticket > ticket) continue;
-        struct client *client = waiting->client;
         waiting->ticket = 0;
-        blocking_call_again(client);
-        client_gone(client); /* an error has ended the wait before */
+        blocking_call_again(waiting->client);
     }
 }
 

@@ -38,17 +38,10 @@ struct waiting {
 };
 static struct list waits = LIST_INIT(waits);
 
-static void client_gone(struct client *client);
-static struct client_listener client_listener = {.freed = client_gone};
-
-static void wait_end(struct client *client) {
-    struct waiting *waiting = client_state(client, &client_listener);
+static void wait_end(void *state) {
+    struct waiting *waiting = state;
     list_remove(&waits, &waiting->link);
-    client_set_state(client, &client_listener, NULL);
     mem_free(waiting);
-}
-static void client_gone(struct client *client) {
-    if (client_state(client, &client_listener)) wait_end(client);
 }
 
 static bool change_read(struct call *call, struct request *request) {
@@ -122,32 +115,24 @@ static bool replicas_take_it(size_t *online) {
 static void wait_begin(struct call *call, size_t count, int64_t timeout_ms) {
     struct waiting *waiting = mem_alloc(sizeof(*waiting));
     *waiting = (struct waiting){.client = call->client, .replicas = count, .offset = -1};
-    client_set_state(call->client, &client_listener, waiting);
     list_append(&waits, &waiting->link);
-    call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true});
+    call_block(call,
+               &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true, .state = waiting, .ended = wait_end});
 }
 
 void cluster_setslot_run(struct call *call) {
     struct client *client = call->client;
     struct request request;
     if (cluster_is_disabled(call) || saved_reply_continues(call)) return;
-    struct waiting *waiting = client_state(client, &client_listener);
-    if (waiting && !(client->flags & CLIENT_CALLED_AGAIN)) { /* an error has ended the wait, this is a new command */
-        wait_end(client);
-        waiting = NULL;
-    }
-    bool acknowledged = false, gives_up = client->flags & CLIENT_DENY_BLOCKING;
-    if (waiting) {
-        acknowledged = waiting->offset >= 0 && repl_replicas_at(waiting->offset) >= waiting->replicas;
-        if (!acknowledged && !gives_up) {
-            call_block(call, &(struct blocking){.call_at_end = true});
-            return;
-        }
-        wait_end(client);
-        if (!acknowledged) {
+    const struct waiting *waiting = call_wait(call, wait_end);
+    bool acknowledged = waiting && waiting->offset >= 0 && repl_replicas_at(waiting->offset) >= waiting->replicas;
+    bool gives_up = client->flags & CLIENT_DENY_BLOCKING;
+    if (waiting && !acknowledged) {
+        if (gives_up)
             reply_error(call->reply, "NOREPLICAS Not enough good replicas to write.");
-            return;
-        }
+        else
+            call_block(call, &(struct blocking){.call_at_end = true});
+        return;
     }
     if (node_is_replica(this_cluster->myself) && !client_must_be_obeyed(client)) {
         reply_error(call->reply, "ERR Please use SETSLOT only with masters.");
@@ -196,8 +181,7 @@ void setslot_copy_begins(void) {
     const struct slot_table *slots = &this_cluster->slots;
     if (!node_is_replica(this_cluster->myself)) return;
     for (unsigned slot = 0; slot < HASH_SLOTS && slots->migrating_count + slots->importing_count > 0; slot++)
-        if (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot))
-            cluster_set_slot_stable(this_cluster, slot, cluster_now());
+        if (slots_is_open(slots, slot)) cluster_set_slot_stable(this_cluster, slot, cluster_now());
 }
 
 /* Entries that do not fit what this node knows of the cluster are left out. */

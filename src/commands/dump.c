@@ -173,7 +173,6 @@ static void restore_run(struct call *call) {
     struct large_load *load = large_load_of(call);
     if (load && large_load_waits(load, call)) return;
     restore(call, load);
-    if (load) large_load_free(load);
 }
 
 #define RESTORE_COMPLEXITY                                                                                             \

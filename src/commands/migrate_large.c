@@ -163,16 +163,9 @@ static void keys_release(struct job *job) {
 
 /* --- The client --- */
 
-static void client_gone(struct client *client);
-static struct client_listener client_listener = {.freed = client_gone};
-
-static void client_leave(struct job *job) {
-    if (job->client) client_set_state(job->client, &client_listener, NULL);
+static void wait_ended(void *state) {
+    struct job *job = state;
     job->client = NULL;
-}
-static void client_gone(struct client *client) {
-    struct job *job = client_state(client, &client_listener);
-    if (job) client_leave(job);
 }
 
 bool migrate_large_possible(const struct call *call) {
@@ -180,25 +173,15 @@ bool migrate_large_possible(const struct call *call) {
 }
 
 bool migrate_large_again(struct call *call) {
-    struct job *job = client_state(call->client, &client_listener);
+    const struct job *job = call_wait(call, wait_ended);
     if (!job) return false;
-    if (!(call->client->flags & CLIENT_CALLED_AGAIN)) { /* another call, after CLIENT UNBLOCK with ERROR */
-        client_leave(job);
-        return false;
-    }
     call_propagate_nothing(call); /* the end of the job does */
-    if (list_is_linked(&job->link)) {
-        if (!(call->client->flags & CLIENT_DENY_BLOCKING)) {
-            call_block(call, &(struct blocking){.call_at_end = true});
-            return true;
-        }
-        /* CLIENT UNBLOCK */
-        client_leave(job);
+    bool over = !list_is_linked(&job->link), unblocked = call->client->flags & CLIENT_DENY_BLOCKING;
+    if (!over && !unblocked)
+        call_block(call, &(struct blocking){.call_at_end = true});
+    else if (!over)
         reply_error(call->reply, MIGRATE_CANNOT_READ);
-        return true;
-    }
-    client_leave(job);
-    if (job->error[0])
+    else if (job->error[0])
         reply_error(call->reply, job->error);
     else
         reply_ok(call->reply);
@@ -250,7 +233,6 @@ static uint64_t job_end(struct event_timer *timer) {
     list_remove(&jobs, &job->link);
     keys_release(job);
     if (job->client) blocking_call_again(job->client);
-    client_leave(job);
     job_free(job);
     return 0;
 }
@@ -456,7 +438,6 @@ void migrate_large_begin(struct call *call, const struct large_migration *large)
     struct job *job = job_new(call, large);
     list_append(&jobs, &job->link);
     keys_hold(job);
-    client_set_state(call->client, &client_listener, job);
     job->conn = conn_connect(transport_find(tls_for_cluster() ? "tls" : "tcp"), server.loop,
                              &(struct connect_options){.host = large->host,
                                                        .source_host = outgoing_source(),
@@ -468,5 +449,5 @@ void migrate_large_begin(struct call *call, const struct large_migration *large)
     request_begin(job);
     event_timer_set(server.loop, &job->next, 0, send_next);
     call_propagate_nothing(call);
-    call_block(call, &(struct blocking){.call_at_end = true});
+    call_block(call, &(struct blocking){.call_at_end = true, .state = job, .ended = wait_ended});
 }

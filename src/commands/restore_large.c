@@ -27,9 +27,6 @@ struct large_load {
     char key_bytes[];
 };
 
-static void client_gone(struct client *client);
-static struct client_listener client_listener = {.freed = client_gone};
-
 struct db *large_load_db(const struct large_load *load) {
     return keyspace_db(load->keyspace, 0);
 }
@@ -37,17 +34,13 @@ int64_t large_load_began_ms(const struct large_load *load) {
     return load->began_ms;
 }
 
-void large_load_free(struct large_load *load) {
+static void wait_ended(void *state) {
+    struct large_load *load = state;
     event_timer_cancel(server.loop, &load->timer);
-    client_set_state(load->client, &client_listener, NULL);
     if (load->steps) rdb_steps_free(load->steps);
     keyspace_free(load->keyspace); /* empty */
     blob_release(load->payload);
     mem_free(load);
-}
-static void client_gone(struct client *client) {
-    struct large_load *load = client_state(client, &client_listener);
-    if (load) large_load_free(load);
 }
 
 /* --- Loading --- */
@@ -75,9 +68,7 @@ static uint64_t load_some(struct event_timer *timer) {
     }
     if (!load->over) return 1;
     if (clients_paused() != PAUSE_NONE) return RETRY_US;
-    struct client *client = load->client;
-    blocking_call_again(client); /* frees the load if the call runs */
-    client_gone(client);
+    blocking_call_again(load->client); /* frees the load */
     return 0;
 }
 
@@ -98,9 +89,9 @@ bool large_load_possible(const struct call *call) {
            dump_value(call->argv[PAYLOAD], &value);
 }
 
-static void wait(struct call *call, const struct slice *argv) {
+static void wait(struct call *call, struct large_load *load, const struct slice *argv) {
     call_propagate_nothing(call);
-    call_block(call, &(struct blocking){.call_at_end = true, .argv = argv});
+    call_block(call, &(struct blocking){.call_at_end = true, .argv = argv, .state = load, .ended = wait_ended});
 }
 
 void large_load_begin(struct call *call) {
@@ -115,31 +106,26 @@ void large_load_begin(struct call *call) {
     if (name.len) memcpy(load->key_bytes, name.data, name.len);
     load->began_ms = clock_ms();
     dump_value(blob_slice(load->payload), &load->value);
-    client_set_state(call->client, &client_listener, load);
     event_timer_set(server.loop, &load->timer, 0, load_some);
     /* What waits is the call without the payload. */
     struct slice *argv = mem_alloc((size_t)call->argc * sizeof *argv);
     memcpy(argv, call->argv, (size_t)call->argc * sizeof *argv);
     argv[PAYLOAD] = SLICE("");
-    wait(call, argv);
+    wait(call, load, argv);
     mem_free(argv);
 }
 
-struct large_load *large_load_of(struct call *call) {
-    struct large_load *load = client_state(call->client, &client_listener);
-    if (!load || call->client->flags & CLIENT_CALLED_AGAIN) return load;
-    large_load_free(load); /* another call, after CLIENT UNBLOCK with ERROR */
-    return NULL;
+struct large_load *large_load_of(const struct call *call) {
+    return call_wait(call, wait_ended);
 }
 
 bool large_load_waits(struct large_load *load, struct call *call) {
     if (call->client->flags & CLIENT_DENY_BLOCKING) {
         call_propagate_nothing(call);
-        large_load_free(load);
         reply_error(call->reply, "UNBLOCKED client unblocked via CLIENT UNBLOCK");
         return true;
     }
-    if (!load->over) wait(call, call->argv);
+    if (!load->over) wait(call, load, call->argv);
     return !load->over;
 }
 

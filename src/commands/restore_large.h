@@ -22,8 +22,8 @@ enum { RESTORE_LARGE_MIN = 256 * 1024 };
 /* The payload, argv[3], is large and has a version that is accepted, and the client can wait. */
 bool large_load_possible(const struct call *call);
 void large_load_begin(struct call *call); /* the call waits */
-/* What the call has waited for; NULL: it has not waited. */
-struct large_load *large_load_of(struct call *call);
+/* What the call has waited for; NULL: it has not waited. It is freed after the call. */
+struct large_load *large_load_of(const struct call *call);
 /* True: it is not over, and the call waits on, or CLIENT UNBLOCK has ended it. */
 bool large_load_waits(struct large_load *load, struct call *call);
 /* Once: the entry, in large_load_db(). NULL: *failure says why; NULL: the checksum is wrong. */
@@ -32,5 +32,4 @@ struct db *large_load_db(const struct large_load *load);
 int64_t large_load_began_ms(const struct large_load *load);
 /* call_propagate() with the payload as argv[3]. */
 void large_load_propagate(const struct large_load *load, struct call *call, int argc, struct slice *argv);
-void large_load_free(struct large_load *load);
 #endif

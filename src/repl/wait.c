@@ -100,18 +100,19 @@ static bool must_reply(const struct client *client) {
     return !client->conn || client->flags & CLIENT_DENY_BLOCKING;
 }
 
+static void wait_ended(void *client) {
+    struct written *written = client_state(client, &client_listener);
+    if (written) list_remove(&waiting, &written->waiting);
+}
+
 static void wait_more(struct call *call, int64_t timeout_ms) {
     struct written *written = written_by(call->client);
     if (!list_is_linked(&written->waiting)) {
         list_append(&waiting, &written->waiting);
         asks = true;
     }
-    call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true});
-}
-
-static void wait_no_more(struct client *client) {
-    struct written *written = client_state(client, &client_listener);
-    if (written && list_is_linked(&written->waiting)) list_remove(&waiting, &written->waiting);
+    call_block(call, &(struct blocking){
+                         .timeout_ms = timeout_ms, .call_at_end = true, .state = call->client, .ended = wait_ended});
 }
 
 static void wait_run(struct call *call) {
@@ -133,7 +134,6 @@ static void wait_run(struct call *call) {
         wait_more(call, timeout_ms);
         return;
     }
-    wait_no_more(call->client);
     reply_integer(call->reply, (int64_t)count);
 }
 
@@ -172,7 +172,6 @@ static void waitaof_run(struct call *call) {
         return;
     }
     if (local && !aof_is_configured()) {
-        wait_no_more(call->client);
         reply_error(call->reply, "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
         return;
     }
@@ -183,7 +182,6 @@ static void waitaof_run(struct call *call) {
         wait_more(call, timeout_ms);
         return;
     }
-    wait_no_more(call->client);
     reply_array(call->reply, 2);
     reply_integer(call->reply, is_synced);
     reply_integer(call->reply, (int64_t)count);
@@ -205,11 +203,7 @@ static void serve(void) {
     acknowledged = false;
     seen_synced = file.synced;
     seen_file = counts;
-    list_each(&waiting, link) {
-        struct client *client = container_of(link, struct written, waiting)->client;
-        /* False: the client got its reply or an error, or is closed (its memory is freed at the end of the turn). */
-        if (!blocking_call_again(client)) wait_no_more(client);
-    }
+    list_each(&waiting, link) blocking_call_again(container_of(link, struct written, waiting)->client);
 }
 
 static void before_wait(void) {

@@ -497,6 +497,25 @@ start_server {tags {blocking}} {
         $c -close
     }
 
+    test "a client that its own served command closes: a message of it exceeds the limit" {
+        set to [string repeat d 100000]
+        r config set notify-keyspace-events EA
+        r config set client-output-buffer-limit "pubsub 50000 0 0"
+        set c [new_client]
+        $c hello 3
+        $c -send subscribe __keyevent@0__:lpush
+        $c -push
+        $c -send blmove l $to right left 0
+        wait_blocked 1
+        r rpush l a
+        assert_closed $c
+        assert_equal PONG [r ping]
+        assert_equal {0 1} [list [info_field clients blocked_clients] [r exists l $to]]
+        r del $to
+        r config set notify-keyspace-events ""
+        r config set client-output-buffer-limit "pubsub 33554432 8388608 60"
+    }
+
     test "a wait that times out counts in INFO latencystats" {
         r del l
         r config resetstat

@@ -437,6 +437,17 @@ start_server {} {
         assert_equal there [r get set]
     }
 
+    test "a client that looks at the new value and waits on does not keep the reply" {
+        r flushall
+        set reader [new_client -deferring 1]
+        $reader xread block 0 streams stream 99999999999999-0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        assert_equal OK [r restore stream 0 [dict get $payloads stream]]
+        assert_equal 1 [info_field clients blocked_clients]
+        assert_equal 1 [r exists stream]
+        $reader -close
+    }
+
     test "the value appears after a pause of writes" -needs {ours 1} {
         r flushall
         set client [restore_meanwhile {

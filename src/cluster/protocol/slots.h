@@ -25,6 +25,10 @@ static inline struct cluster_node *slots_migrating_to(const struct slot_table *s
 static inline struct cluster_node *slots_importing_from(const struct slot_table *slots, unsigned slot) {
     return slots->importing_count ? slots->importing_from[slot] : NULL;
 }
+static inline bool slots_is_open(const struct slot_table *slots, unsigned slot) {
+    return slots->migrating_count + slots->importing_count &&
+           (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot));
+}
 /* NULL closes the slot. */
 void slots_set_migrating(struct slot_table *slots, unsigned slot, struct cluster_node *target);
 void slots_set_importing(struct slot_table *slots, unsigned slot, struct cluster_node *source);

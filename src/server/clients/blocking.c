@@ -36,7 +36,10 @@ struct blocked {
     struct command *command;
     enum value_type type;
     bool unless_present, call_at_end;
+    bool runs, waits_on; /* the command is called again; and finds that it must wait on */
     void (*timed_out)(struct reply *reply);
+    void *state; /* of the command; NULL `ended`: it has none */
+    void (*ended)(void *state);
     struct event_timer timer;
     uint64_t ticks;      /* that the command ran before it blocked */
     size_t request_size; /* bytes on the wire */
@@ -51,8 +54,8 @@ bool blocking_ready;
 static struct hashtable *keys;
 static struct list ready = LIST_INIT(ready);
 static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
-static struct blocked *called; /* the client whose command is called again */
-static bool called_blocks, serving, quiet;
+static struct blocked *called; /* the client whose command is called again, the innermost one */
+static bool serving, quiet;
 static uint64_t serving_round, waits_visited;
 
 static struct slice key_name(const void *entry) {
@@ -169,20 +172,25 @@ static void report(const struct client *client, struct client_report *report) {
 }
 static struct client_listener client_listener = {.freed = client_gone, .report = report};
 
-/* Ends the client's wait and frees its state. */
 static void blocked_free(struct blocked *blocked) {
+    if (blocked->ended) blocked->ended(blocked->state);
+    mem_free(blocked->waits);
+    mem_free(blocked);
+}
+
+/* Ends the client's wait. A command that is called again needs its arguments and its state until it returns. */
+static void blocked_end(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
     blocked_of[blocked->type]--;
     client_set_state(blocked->client, &client_listener, NULL);
-    mem_free(blocked->waits);
-    mem_free(blocked);
     blocked_count--;
+    if (!blocked->runs) blocked_free(blocked);
 }
 
 static void unblock(struct blocked *blocked) {
     struct client *client = blocked->client;
-    blocked_free(blocked);
+    blocked_end(blocked);
     if (client->flags & CLIENT_REPLY_SKIP) client_skip_end(client);
     client_flush_later(client);
     client_release(client);
@@ -207,7 +215,7 @@ void (*blocking_ended)(int slot, uint64_t ticks);
 
 bool client_unblock(struct client *client, const char *error) {
     struct blocked *blocked = client_state(client, &client_listener);
-    if (!blocked) return false;
+    if (!blocked || blocked->runs) return false;
     if (!error && blocked->call_at_end) {
         uint32_t before = client->flags & CLIENT_DENY_BLOCKING;
         client->flags |= CLIENT_DENY_BLOCKING;
@@ -256,6 +264,8 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
                                 .unless_present = how->unless_present,
                                 .call_at_end = how->call_at_end,
                                 .timed_out = how->timed_out,
+                                .state = how->state,
+                                .ended = how->ended,
                                 .ticks = ticks_now() - dispatch_ticks,
                                 .request_size = request_wire_size(&call->client->reader),
                                 .slot = call->slot,
@@ -270,16 +280,30 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
     return blocked;
 }
 
+void *call_wait(const struct call *call, void (*ended)(void *state)) {
+    return called && called->client == call->client && called->ended == ended ? called->state : NULL;
+}
+
+static void wait_on(struct blocked *blocked, const struct blocking *how) {
+    blocked->waits_on = true;
+    if (!how->ended || how->state == blocked->state) return;
+    if (blocked->ended) blocked->ended(blocked->state);
+    blocked->state = how->state;
+    blocked->ended = how->ended;
+    event_timer_cancel(server.loop, &blocked->timer);
+}
+
 void call_block(struct call *call, const struct blocking *how) {
     struct client *client = call->client;
     call->blocked = true;
     if (called && called->client == client) {
-        called_blocks = true;
+        wait_on(called, how);
         return;
     }
     if (!client->conn || client->flags & CLIENT_DENY_BLOCKING) {
         call->blocked = false;
         answer_timeout(call->reply, how->refused ? how->refused : how->timed_out);
+        if (how->ended) how->ended(how->state);
         return;
     }
     struct blocked *blocked = blocked_new(call, how);
@@ -317,11 +341,14 @@ static const char *refuse_again(const struct blocked *blocked) {
                         FILTER_BIT(FILTER_CLUSTER));
 }
 
-/* Calls the command again, unless that is refused now. */
+/* Calls the command again, unless that is refused now. What it changes may serve other clients, whose commands are then
+ * called before it returns. */
 static void call_again(struct blocked *blocked) {
     struct client *client = blocked->client;
+    struct blocked *outer = called;
     called = blocked;
-    called_blocks = false;
+    blocked->runs = true;
+    blocked->waits_on = false;
     client->flags |= CLIENT_CALLED_AGAIN;
     dispatch_ticks = ticks_now();
     struct call_start start;
@@ -334,17 +361,20 @@ static void call_again(struct blocked *blocked) {
         dispatch_call(client, blocked->command, blocked->argc, blocked->argv, blocked->slot);
     }
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
-    called = NULL;
-    if (client->flags & CLIENT_CLOSING) return; /* the wait is already freed */
-    if (called_blocks) return;
+    called = outer;
+    blocked->runs = false;
+    if (client->flags & CLIENT_CLOSING) { /* the wait has ended with the client */
+        blocked_free(blocked);
+        return;
+    }
+    if (blocked->waits_on) return;
     client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
 }
 
-bool blocking_call_again(struct client *client) {
+void blocking_call_again(struct client *client) {
     struct blocked *blocked = client_state(client, &client_listener);
     if (blocked) call_again(blocked);
-    return client_state(client, &client_listener) != NULL;
 }
 
 /* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to
@@ -423,7 +453,7 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 
 static void client_gone(struct client *client) {
     struct blocked *blocked = client_state(client, &client_listener);
-    if (blocked) blocked_free(blocked);
+    if (blocked) blocked_end(blocked);
 }
 
 static void init(void) {

@@ -25,10 +25,18 @@ struct blocking {
                                  CLIENT_DENY_BLOCKING: it must reply then. Also called so where it may not block */
     void (*timed_out)(struct reply *reply); /* the reply after the timeout; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the reply if blocking is not allowed; NULL: as timed_out */
-    const struct slice *argv; /* the command to keep and call again, with the call's argument count; NULL: the call's
-                                 own arguments. For arguments that refer to the present ("$") */
+    const struct slice *argv;   /* the command to keep and call again, with the call's argument count; NULL: the call's
+                                   own arguments. For arguments that refer to the present ("$") */
+    void *state;                /* of the command while it waits, for call_wait() */
+    void (*ended)(void *state); /* called when the wait is over, however it ends: with a reply, an error, or the
+                                   client. Takes the state back; may be NULL */
 };
+/* When the command is called again, the wait goes on as it began, and `how` counts only if it has another state: the
+ * client then waits for something else, without a timeout. */
 void call_block(struct call *call, const struct blocking *how);
+/* The state of the wait for which the command is called again; NULL: this call is a new one, or its wait has another
+ * `ended`. It is valid until the call returns. */
+void *call_wait(const struct call *call, void (*ended)(void *state));
 /* Parses argument `index` as a timeout: seconds with fractions, or whole milliseconds. False: replied with an error.
  */
 bool call_timeout_seconds(struct call *call, int index, int64_t *timeout_ms);
@@ -41,8 +49,8 @@ const struct command *blocking_command(const struct client *client); /* that it 
 size_t blocking_request_size(const struct client *client);           /* bytes of the request that waits; 0: none does */
 int blocking_slot(const struct client *client); /* of the keys it waits for, in cluster mode; -1: it does not wait */
 /* Calls the command of a waiting client again, for commands that wait for something else than keys. Not within a call
- * of another client. False: the client waits no more, or did not wait. */
-bool blocking_call_again(struct client *client);
+ * of another client. */
+void blocking_call_again(struct client *client);
 /* Called when a wait in a slot (-1: none) ends without a call, for the ticks that its command ran before. NULL: not
  * wanted. */
 extern void (*blocking_ended)(int slot, uint64_t ticks);
