@@ -121,7 +121,7 @@ const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const 
     size_t keys = cluster->effects->keys_in_slot(cluster->context, slot);
     say_notice(cluster, "Assigning slot %u to node " NODE_FORMAT " in shard %.40s", slot, NODE_TEXT(node),
                SHARD_TEXT(node));
-    if (!keys || node == myself) slots_set_migrating(&cluster->slots, slot, NULL);
+    if (!keys) slots_set_migrating(&cluster->slots, slot, NULL);
     struct cluster_node *own_primary = cluster_shard_primary(cluster);
     bool last = old && old == own_primary && old != node && old->slot_count == 1;
     slot_assign(cluster, slot, node);
