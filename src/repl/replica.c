@@ -497,6 +497,7 @@ void repl_follow(struct slice host, int port, enum repl_follow how) {
 
 void repl_lead(void) {
     if (!role->is_replica) return;
+    log_set_role('M'); /* in the lines about the end of the link, too */
     handshake_close();
     link.phase = PHASE_OFF;
     link.failover = false;

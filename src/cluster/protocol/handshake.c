@@ -297,6 +297,14 @@ const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, i
     if (node_is_primary(myself) && facts.has_keys)
         return "CLUSTER RESET can't be called with master nodes containing keys";
     say_notice(cluster, "Cluster reset (%s).", who);
+    if (hard) {
+        cluster->current_epoch = cluster->last_vote_epoch = myself->config_epoch = 0;
+        say_notice(cluster, "configEpoch set to 0 via CLUSTER RESET HARD");
+        struct node_id id;
+        random_id(cluster, &id);
+        nodes_rename(&cluster->nodes, myself, &id);
+        say_notice(cluster, "Node hard reset, now I'm %.40s", myself->id.text);
+    }
     move_to_new_shard(cluster);
     if (node_is_replica(myself)) {
         node_set_role_primary(cluster, myself);
@@ -314,14 +322,6 @@ const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, i
             i++;
         else
             node_delete(cluster, node);
-    }
-    if (hard) {
-        cluster->current_epoch = cluster->last_vote_epoch = myself->config_epoch = 0;
-        say_notice(cluster, "configEpoch set to 0 via CLUSTER RESET HARD");
-        struct node_id id;
-        random_id(cluster, &id);
-        nodes_rename(&cluster->nodes, myself, &id);
-        say_notice(cluster, "Node hard reset, now I'm %.40s", myself->id.text);
     }
     changed_self(cluster);
     todo(cluster, TODO_STATE);
