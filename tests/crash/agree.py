@@ -3,10 +3,9 @@
     tests/crash/agree [ROUNDS] [--seconds S] [--jobs N] [--seed N [--round K]] [--faults NAME,…] [--server PATH]
                       [--no-rdma] [--no-tls] [--no-genuine] [--keep DIR] [--verbose]
 
-Random clients (agree_load.py) write to a primary, replicas, replicas of replicas and a genuine server
-(GENUINE_VALKEY: an older one lacks commands), linked over TCP, TLS and RDMA (agree_group.py), while faults occur
-(agree_faults.py). At the end of each round the clients stop and all faults are repaired. Then these conditions must
-hold (agree_check.py):
+Random clients (agree_load.py) write to a primary, replicas, replicas of replicas and a genuine server (9.1 or newer:
+GENUINE_VALKEY), linked over TCP, TLS and RDMA (agree_group.py), while faults occur (agree_faults.py). At the end of
+each round the clients stop and all faults are repaired. Then these conditions must hold (agree_check.py):
 
     every link comes up, and all offsets agree; no replica is ever ahead of the server that it follows
     all have the same DEBUG DIGEST and the same functions
@@ -40,7 +39,7 @@ from agree_faults import FAULTS  # noqa: E402
 from agree_group import Group, remove_certificates  # noqa: E402
 from agree_load import Generator, Ledger, Load  # noqa: E402
 from jobs import start_jobs  # noqa: E402
-from servers import genuine, ours, rdma_device  # noqa: E402
+from servers import newest_server, ours, rdma_device  # noqa: E402
 
 ERA = 10
 HISTORY_SHOWN = 60
@@ -204,7 +203,7 @@ def main():
     if not set(options.faults) <= set(FAULTS):
         parser.error("no fault is named " + ", ".join(sorted(set(options.faults) - set(FAULTS))))
     options.rdma = options.rdma and bool(rdma_device())
-    options.genuine = options.genuine and os.environ.get("GENUINE_VALKEY") and genuine("valkey-server")
+    options.genuine = options.genuine and newest_server()[0]
     options.server = os.path.abspath(options.server)
     if options.job is None and options.jobs > 1 and options.round is None:
         return int(start_jobs(__file__, options) > 0)

@@ -19,9 +19,9 @@ occur. At the end of each round the faults are repaired, and these conditions mu
 
 In rounds with an even number only faults occur that may not lose anything. The choices follow from the seed, but the
 interleaving of the processes does not: a failure may need several runs to occur again. With --mixed each node beyond
-the primaries is a genuine server by a chance of one half (GENUINE_VALKEY). With --rdma our nodes have the software
-RDMA device, and replicas and migrations use it; then the fault "device" lets it fail. The last line is "N passed, N
-failed".
+the primaries is a genuine server of 9.1 or newer (GENUINE_VALKEY) by a chance of one half. With --rdma our nodes have
+the software RDMA device, and replicas and migrations use it; then the fault "device" lets it fail. The last line is "N
+passed, N failed".
 
 With --replace a cluster of genuine servers is restarted node by node under load, as an upgrade does it: the replicas
 first, then a failover to a replica and its old primary. It begins with the same program, then ours takes over, then the
@@ -38,7 +38,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from resp import Client, Error  # noqa: E402
-from servers import Server, free_port, genuine, ours, wait_for  # noqa: E402
+from servers import Server, free_port, newest_server, ours, wait_for  # noqa: E402
 
 SLOTS, PRIMARIES, NODE_TIMEOUT = 16384, 3, 2000
 HISTORY_SHOWN = 80
@@ -236,7 +236,7 @@ class Group:
         replicas = self.options.replicas or self.rng.choice([1, 2])
         for i in range(PRIMARIES * (1 + replicas)):
             mixed = self.options.mixed and i >= PRIMARIES and self.rng.random() < 0.5
-            self.add(genuine("valkey-server") if mixed or self.options.replace else self.options.server)
+            self.add(self.options.genuine if mixed or self.options.replace else self.options.server)
         for i, node in enumerate(self.nodes[:PRIMARIES]):
             node.call("CLUSTER", "ADDSLOTSRANGE", SLOTS * i // PRIMARIES, SLOTS * (i + 1) // PRIMARIES - 1)
             node.call("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
@@ -812,7 +812,7 @@ def run_replace(options, directory, note):
     try:
         group.start()
         results = []
-        for program in (genuine("valkey-server"), options.server, genuine("valkey-server")):
+        for program in (options.genuine, options.server, options.genuine):
             lost, total = replace(group, program)
             results.append(lost)
             print(f"{program}: {lost} of {total} acknowledged writes lost", flush=True)
@@ -841,6 +841,9 @@ def main():
     parser.add_argument("--keep", help="keep the files below this directory")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
+    options.genuine, why = newest_server()
+    if why and (options.mixed or options.replace):
+        parser.error(why)
     print(f"seed {options.seed}", flush=True)
     directory = tempfile.mkdtemp(prefix=f"valkey-cluster-{options.seed}.", dir=options.keep)
     started, history, passed, failed = time.monotonic(), [], 0, 0

@@ -21,7 +21,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "interop"))
 
-from common import Client, Closed, Error, genuine, wait_for  # noqa: E402
+from common import Client, Closed, Error, genuine, newest_server, wait_for  # noqa: E402
 from sentinel_group import NAME, PATIENCE, Group, seen_port  # noqa: E402
 
 MIXES = {"ours": (["ours"] * 3, ["ours"] * 3),
@@ -163,8 +163,9 @@ def main():
     failed = 0
     print("seed %d" % options.seed)
     for mix in options.mix or ["ours", "genuine-servers", "mixed"]:
-        if "genuine" in sum(MIXES[mix], []) and not genuine("valkey-sentinel"):
-            print("%s: skipped, there is no genuine Valkey" % mix)
+        why = newest_server()[1] or (None if genuine("valkey-sentinel") else "no genuine valkey-sentinel")
+        if why and "genuine" in sum(MIXES[mix], []):
+            print("%s: skipped: %s" % (mix, why))
             continue
         failed += play(mix, options.rounds, options.seed, options.fault or FAULTS)
     sys.exit(failed != 0)

@@ -47,6 +47,21 @@ def genuine(name):
     return None
 
 
+NEWEST = (9, 1)  # what the comparisons of commands hold our server against
+
+
+def newest_server():
+    """(path, None) of a genuine valkey-server of 9.1 or newer, or (None, why there is none)."""
+    path = genuine("valkey-server")
+    if not path:
+        return None, "no genuine valkey-server: build one with deps/genuine-valkey and set GENUINE_VALKEY"
+    version = subprocess.run([path, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
+    found = [int(n) for n in version.partition("v=")[2].split(" ")[0].split(".")[:2] if n.isdigit()]
+    if tuple(found) < NEWEST:
+        return None, "%s is %s, and 9.1 is needed: set GENUINE_VALKEY" % (path, ".".join(map(str, found)))
+    return path, None
+
+
 def installed(name):
     """A program of the distribution, or None. GENUINE_VALKEY is not searched."""
     return executable(os.path.join("/usr/bin", name))

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from contextlib import ExitStack
 
-from common import ROOT, Server, free_port, genuine, wait_for
+from common import ROOT, Server, free_port, newest_server, wait_for
 
 HEADER, LIGHT = 2256, 0x8000
 TYPES = ("ping pong meet fail publish auth-req auth-ack update mfstart module publishshard").split()
@@ -156,7 +156,7 @@ class Cluster:
                        "--cluster-node-timeout", 1500, "--loglevel", "debug", "--cluster-config-file", "nodes.conf",
                        "--repl-diskless-sync-delay", 0, "--cluster-allow-replica-migration", "no",
                        "--enable-module-command", "yes"]
-            node = stack.enter_context(Server(genuine("valkey-server"), *options))
+            node = stack.enter_context(Server(newest_server()[0], *options))
             node.name, node.bus = name, announced
             node.id = node.call("CLUSTER", "MYID").decode()
             if module:
@@ -262,8 +262,9 @@ def play(stack, recorder, module, keep):
 
 
 def main():
-    if not genuine("valkey-server"):
-        sys.exit("GENUINE_VALKEY: a directory with a genuine valkey-server is needed")
+    why = newest_server()[1]
+    if why:
+        sys.exit(why)
     directory = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "unit", "data")
     files = {}
 

@@ -9,9 +9,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from resp import Client, Closed, Error, Map, Push, Set, Status, request  # noqa: E402,F401
-from servers import (ROOT, Server, free_port, genuine, info_fields, installed, ours, rdma_device,
-                     until,  # noqa: E402,F401
-                     wait_for)
+from servers import (ROOT, Server, free_port, genuine, info_fields, installed, newest_server,  # noqa: E402,F401
+                     ours, rdma_device, until, wait_for)
 
 
 class Report:
@@ -56,21 +55,6 @@ def genuine_server():
     """The newest genuine server: of GENUINE_VALKEY, then the distribution's Valkey, then its Redis. None: there is
     none."""
     return genuine("valkey-server") or genuine("redis-server")
-
-
-NEWEST = (9, 1)  # what the comparisons of commands hold our server against
-
-
-def newest_server():
-    """(path, None) of a genuine valkey-server of 9.1 or newer, or (None, why there is none)."""
-    path = genuine("valkey-server")
-    if not path:
-        return None, "no genuine valkey-server: build one with deps/genuine-valkey and set GENUINE_VALKEY"
-    version = run(path, "--version")[1]
-    found = [int(n) for n in version.partition("v=")[2].split(" ")[0].split(".")[:2] if n.isdigit()]
-    if tuple(found) < NEWEST:
-        return None, "%s is %s, and 9.1 is needed: set GENUINE_VALKEY" % (path, ".".join(map(str, found)))
-    return path, None
 
 
 def run(*argv, data=None, timeout=60, cwd=None):
