@@ -139,6 +139,30 @@ static void each_failure_of_the_cluster_is_logged_once(void **state) {
     sim_free(&sim);
 }
 
+/* A replica names the slots of its primary as it last heard of them. */
+static void old_slots_of_a_replica_are_logged_but_by_its_primary(void **state) {
+    char text[128];
+    unsigned slot = 0, others = 0;
+    build(6, 3);
+    while (cluster_at(0)->slots.owner[slot] != cluster_at(0)->myself) slot++;
+    snprintf(text, sizeof text, "Mismatch in topology information for sender node %.40s", id_at(3)->text);
+    unsigned before = sim_said_times(&sim, 0, text);
+    for (unsigned times = 0; times < 20; times++, slot++) {
+        assert_ptr_equal(cluster_at(0)->slots.owner[slot], cluster_at(0)->myself);
+        sim.group[3] = 1; /* does not hear that the slot goes to another shard */
+        assert_null(cluster_set_slot_importing(cluster_at(1), slot, id_at(0), time_at(1)));
+        assert_null(cluster_set_slot_node(cluster_at(1), slot, id_at(1), time_at(1)));
+        sim_run(&sim, 1000);
+        assert_ptr_equal(cluster_at(0)->slots.owner[slot], node_of(0, 1));
+        sim.group[3] = 0;
+        sim_agree(&sim, 10000);
+    }
+    for (int i = 1; i < 6; i++) others += sim_said_times(&sim, i, text);
+    assert_true(others > 0);
+    assert_int_equal(sim_said_times(&sim, 0, text), before);
+    sim_free(&sim);
+}
+
 /* A replica that did not hear that its primary has lost a slot keeps the keys until it leads. */
 static void a_new_primary_deletes_keys_of_slots_that_others_serve(void **state) {
     build(6, 3);
@@ -768,6 +792,7 @@ int main(void) {
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
         cmocka_unit_test(each_second_of_an_election_tells_the_votes),
         cmocka_unit_test(each_failure_of_the_cluster_is_logged_once),
+        cmocka_unit_test(old_slots_of_a_replica_are_logged_but_by_its_primary),
         cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
         cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),
