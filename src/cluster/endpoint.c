@@ -136,16 +136,6 @@ static const struct target *target_of(const struct cluster_node *node, struct en
     return target;
 }
 
-/* The digits of a slot, of which there are at most five. */
-static char *slot_format(char *at, unsigned slot) {
-    if (slot >= 10000) *at++ = (char)('0' + slot / 10000);
-    if (slot >= 1000) *at++ = (char)('0' + slot / 1000 % 10);
-    if (slot >= 100) *at++ = (char)('0' + slot / 100 % 10);
-    if (slot >= 10) *at++ = (char)('0' + slot / 10 % 10);
-    *at++ = (char)('0' + slot % 10);
-    return at;
-}
-
 const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
                                  const struct client *client) {
     static char text[sizeof "MOVED 16383" + sizeof((struct target *)NULL)->text];
@@ -155,7 +145,7 @@ const char *endpoint_redirection(const struct cluster_node *node, unsigned slot,
         memcpy(at, "ASK ", 4), at += 4;
     else
         memcpy(at, "MOVED ", 6), at += 6;
-    at = slot_format(at, slot);
+    at += format_uint64(at, slot);
     memcpy(at, target->text, target->len);
     at[target->len] = 0;
     return text;

@@ -77,20 +77,27 @@ static inline bool may_have_line_break(const char *text, size_t len) {
     return found != 0;
 }
 
+static void error_write(struct reply *r, struct slice text) {
+    line_write(r, '-', text);
+    if (!r->failed) r->failed = 1;
+    if (r->error_hook) r->error_hook(r, text);
+}
+
+/* Text from a client may contain line breaks, which must not end the line. Trailing ones are dropped. */
+static __attribute__((noinline)) void error_write_clean(struct reply *r, const char *text, size_t len) {
+    char buffer[512], *clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);
+    while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
+    for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
+    error_write(r, (struct slice){clean, len});
+    if (clean != buffer) mem_free(clean);
+}
+
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
-    char *clean = NULL, buffer[512];
-    /* Text from a client may contain line breaks, which must not end the line. Trailing ones are dropped. */
-    while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
-    if (may_have_line_break(text, len) && (memchr(text, '\r', len) || memchr(text, '\n', len))) {
-        clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);
-        for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
-        text = clean;
-    }
-    line_write(r, '-', (struct slice){text, len});
-    if (!r->failed) r->failed = 1;
-    if (r->error_hook) r->error_hook(r, (struct slice){text, len});
-    if (clean && clean != buffer) mem_free(clean);
+    if (__builtin_expect(may_have_line_break(text, len), 0))
+        error_write_clean(r, text, len);
+    else
+        error_write(r, (struct slice){text, len});
 }
 
 void reply_error_format(struct reply *r, const char *format, ...) {
