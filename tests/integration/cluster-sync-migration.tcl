@@ -53,6 +53,21 @@ proc grant_moving {from to} {
     assert_equal OK [n $from cluster migrateslots slotsrange $::moving_slot $::moving_slot node [node_id $to]]
     wait_for_node_log $from "failover-paused -> failover-granted" $from_here
 }
+# The same from the owner, which has `value`, to the leader of the other shard. Returns both nodes.
+proc grant_to_other_shard {value shards} {
+    foreach shard $shards {wait_shard_ready $shard}
+    set source [check_moving $value $shards]
+    set target [leader_of_shard [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]]
+    grant_moving $source $target
+    return [list $source $target]
+}
+# The owner has `value`, and stays the owner with the next value.
+proc check_settled {value next shards} {
+    set owner [check_moving $value $shards]
+    foreach shard $shards {wait_shard_ready $shard}
+    write_moving $next
+    assert_equal $owner [check_moving $next $shards]
+}
 
 start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
     set shards {{0 3 6} {1 4 7} {2 5 8}}
@@ -134,16 +149,10 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
 
     test "the source restarts after the grant: it does not serve the slot before the target's shard answers" \
             -needs {ours 1} {
-        foreach shard $shards {wait_shard_ready $shard}
-        set source [check_moving fourth $shards]
-        set target [leader_of_shard [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]]
-        grant_moving $source $target
+        lassign [grant_to_other_shard fourth $shards] source target
         node_restart $source KILL
         n $target debug slotmigration prevent-failover 0
-        set owner [check_moving fourth $shards]
-        foreach shard $shards {wait_shard_ready $shard}
-        write_moving fifth
-        assert_equal $owner [check_moving fifth $shards]
+        check_settled fourth fifth $shards
     }
 
     test "source and target restart after the grant: one of them has the slot, with all keys" -needs {ours 1} {
@@ -154,18 +163,12 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         node_kill $to
         node_start $from
         node_start $to
-        set owner [check_moving fifth $shards]
-        foreach shard $shards {wait_shard_ready $shard}
-        write_moving sixth
-        assert_equal $owner [check_moving sixth $shards]
+        check_settled fifth sixth $shards
     }
 
     test "the source restarts after the grant, with an append-only file of commands: it knows the grant" \
             -needs {ours 1} {
-        foreach shard $shards {wait_shard_ready $shard}
-        set source [check_moving sixth $shards]
-        set target [leader_of_shard [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]]
-        grant_moving $source $target
+        lassign [grant_to_other_shard sixth $shards] source target
         n $source config set aof-use-rdb-preamble no
         n $source bgrewriteaof
         wait_for_condition 20000 {[string match "*aof_rewrite_in_progress:0*" [n $source info persistence]]}
@@ -173,10 +176,7 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         node_restart $source KILL
         wait_for_node_log $source "was granted. Its outcome is not known" $from
         n $target debug slotmigration prevent-failover 0
-        set owner [check_moving sixth $shards]
-        foreach shard $shards {wait_shard_ready $shard}
-        write_moving seventh
-        assert_equal $owner [check_moving seventh $shards]
+        check_settled sixth seventh $shards
     }
 
     test "CANCELSLOTMIGRATIONS when the target's shard is frozen: the source serves its other slots" -needs {ours 1} {
