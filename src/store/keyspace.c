@@ -341,34 +341,49 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
 
 /* --- Whole databases --- */
 
-/* Frees tables in the background: their keys, of which `expires` has some. */
-struct flush_job {
+/* Tables to free: their keys, of which `expires` has some. */
+struct disposed {
+    struct disposed *next;
     struct key_tables keys, expires;
     size_t count;
 };
 
-static void flush_tables(struct flush_job *job) {
-    key_tables_free(&job->expires); /* first the tables that do not own the entries */
-    key_tables_free(&job->keys);
+/* The tables that wait for the background thread. A job frees all that it finds: thousands of slots may be dropped at
+ * once, and a job for each would wake the thread as often. */
+static _Atomic(struct disposed *) waiting;
+
+static void free_tables(struct disposed *tables) {
+    key_tables_free(&tables->expires); /* first the tables that do not own the entries */
+    key_tables_free(&tables->keys);
 }
 
-static void flush_run(void *arg) {
-    struct flush_job *job = arg;
-    flush_tables(job);
-    atomic_fetch_sub_explicit(&store_lazyfree.pending, job->count, memory_order_relaxed);
-    atomic_fetch_add_explicit(&store_lazyfree.freed, job->count, memory_order_relaxed);
-    mem_free(job);
+static void free_waiting(void *arg) {
+    for (struct disposed *tables = atomic_exchange(&waiting, NULL), *next; tables; tables = next) {
+        next = tables->next;
+        free_tables(tables);
+        atomic_fetch_sub_explicit(&store_lazyfree.pending, tables->count, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store_lazyfree.freed, tables->count, memory_order_relaxed);
+        mem_free(tables);
+    }
+}
+
+static void dispose_later(struct disposed *tables) {
+    atomic_fetch_add_explicit(&store_lazyfree.pending, tables->count, memory_order_relaxed);
+    tables->next = atomic_load(&waiting);
+    while (!atomic_compare_exchange_weak(&waiting, &tables->next, tables)) continue;
+    /* In a forked child jobs run at once, but the list may have tables for which the parent had submitted a job. */
+    bool submitted = tables->next && background_pending(BACKGROUND_LAZY_FREE);
+    if (!submitted) background_submit(BACKGROUND_LAZY_FREE, free_waiting, NULL);
 }
 
 void key_tables_dispose(struct key_tables keys, struct key_tables expires, bool lazy) {
-    struct flush_job disposed = {keys, expires, key_tables_size(&keys)};
-    if (lazy && disposed.count) {
-        struct flush_job *job = mem_alloc(sizeof(*job));
-        *job = disposed;
-        atomic_fetch_add_explicit(&store_lazyfree.pending, disposed.count, memory_order_relaxed);
-        background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
+    struct disposed tables = {.keys = keys, .expires = expires, .count = key_tables_size(&keys)};
+    if (lazy && tables.count) {
+        struct disposed *later = mem_alloc(sizeof(*later));
+        *later = tables;
+        dispose_later(later);
     } else {
-        flush_tables(&disposed); /* an empty table may still have large arrays */
+        free_tables(&tables); /* an empty table may still have large arrays */
     }
 }
 
