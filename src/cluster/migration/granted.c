@@ -19,7 +19,6 @@
 #include "repl/sync/sync.h"
 #include "resp/request.h"
 #include "server/clients/listeners.h"
-#include "server/command/propagate.h"
 #include "server/config/config_engine.h"
 #include "server/config/tls_options.h"
 #include "server/role.h"
@@ -73,33 +72,12 @@ static struct ranged grant_words(const struct job *job) {
     return ranged_words(job, sizeof head / sizeof *head, head);
 }
 
-static void propagate_alone(int argc, const struct slice *argv) {
-    enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
-    propagate_begin();
-    propagate(0, argc, argv, NULL);
-    propagate_end();
-    propagation_set_origin(before);
-}
-
 void granted_record(struct job *job) {
     struct ranged words = grant_words(job);
-    propagate_alone((int)words.count, words.list);
+    job_propagate((int)words.count, words.list);
     ranged_free(&words);
     job->is_recorded = true;
     job->committed_at = role->position.offset;
-}
-
-static void propagate_finish(const struct job *job, bool success, const char *message) {
-    const struct slice argv[] = {SLICE("CLUSTER"),
-                                 SLICE("SYNCSLOTS"),
-                                 SLICE("FINISH"),
-                                 SLICE("STATE"),
-                                 success ? SLICE("SUCCESS") : SLICE("FAILED"),
-                                 SLICE("NAME"),
-                                 {job->name, JOB_NAME_LEN},
-                                 SLICE("MESSAGE"),
-                                 slice_of(message)};
-    propagate_alone(9, argv);
 }
 
 /* --- Jobs that are tracked --- */
@@ -133,7 +111,7 @@ bool granted_keeps(struct job *job, enum job_state state) {
 
 void granted_end(const struct job *job, enum job_state state, const char *message) {
     if (job->is_recorded && !role_is_replica() && !server_is_loading())
-        propagate_finish(job, state == JOB_SUCCESS, message);
+        job_propagate_finish(job, state == JOB_SUCCESS, message, 0);
 }
 
 bool migration_leaves(unsigned slot) {

@@ -59,34 +59,10 @@ static void slots_drop(const struct job *job) {
 
 static int64_t last_end; /* the stream when a job ended last, or this server began to lead */
 
-static void propagate_own(int argc, const struct slice *argv) {
-    /* The replicas of a replica get the stream of the primary; its own append-only file has to know. */
-    enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
-    propagation_set_origin(before == PROPAGATION_LOCAL && role_is_replica() ? PROPAGATION_PRIMARY : before);
-    propagate_begin();
-    propagate(0, argc, argv, NULL);
-    propagate_end();
-    propagation_set_origin(before);
-}
-
 static void propagate_finish(const struct job *job, enum job_state state, const char *message) {
-    char epoch[NUMBER_TEXT_MAX];
     bool success = state == JOB_SUCCESS;
-    struct slice argv[11] = {SLICE("CLUSTER"),
-                             SLICE("SYNCSLOTS"),
-                             SLICE("FINISH"),
-                             SLICE("STATE"),
-                             success ? SLICE("SUCCESS") : SLICE("FAILED"),
-                             SLICE("NAME"),
-                             {job->name, JOB_NAME_LEN},
-                             SLICE("MESSAGE"),
-                             slice_of(message)};
     bool claimed = success && sync_on && !role_is_replica(); /* Valkey does not know EPOCH */
-    if (claimed) {
-        argv[9] = SLICE("EPOCH");
-        argv[10] = (struct slice){epoch, format_int64(epoch, (int64_t)this_cluster->myself->config_epoch)};
-    }
-    propagate_own(claimed ? 11 : 9, argv);
+    job_propagate_finish(job, success, message, claimed ? this_cluster->myself->config_epoch : 0);
     last_end = role->position.offset;
 }
 
@@ -172,7 +148,7 @@ static enum take_step next_step(struct job *job) {
 static void take_slots(struct job *job) {
     enum take_step step = next_step(job);
     if (step == TAKE_DECIDE) {
-        if (sync_on) propagate_own(5, (struct slice[])TAKE_WORDS(job));
+        if (sync_on) job_propagate(5, (struct slice[])TAKE_WORDS(job));
         job->takes = true;
         job->committed_at = role->position.offset;
         step = next_step(job);

@@ -4,8 +4,10 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
+#include "lib/text/number.h"
 #include "resp/request.h"
 #include "server/command/dispatch.h"
+#include "server/command/propagate.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/store_events.h"
@@ -311,6 +313,34 @@ void job_send_capability(struct job *job) {
 }
 
 /* --- Events --- */
+
+/* --- Propagation --- */
+
+void job_propagate(int argc, const struct slice *argv) {
+    /* The replicas of a replica get the stream of the primary; its own append-only file has to know. */
+    enum propagation_origin before = propagation_set_origin(PROPAGATION_LOCAL);
+    propagation_set_origin(before == PROPAGATION_LOCAL && role_is_replica() ? PROPAGATION_PRIMARY : before);
+    propagate_begin();
+    propagate(0, argc, argv, NULL);
+    propagate_end();
+    propagation_set_origin(before);
+}
+
+void job_propagate_finish(const struct job *job, bool success, const char *message, uint64_t epoch) {
+    char number[NUMBER_TEXT_MAX];
+    struct slice argv[11] = {SLICE("CLUSTER"),
+                             SLICE("SYNCSLOTS"),
+                             SLICE("FINISH"),
+                             SLICE("STATE"),
+                             success ? SLICE("SUCCESS") : SLICE("FAILED"),
+                             SLICE("NAME"),
+                             {job->name, JOB_NAME_LEN},
+                             SLICE("MESSAGE"),
+                             slice_of(message),
+                             SLICE("EPOCH")};
+    argv[10] = (struct slice){number, format_uint64(number, epoch)};
+    job_propagate(epoch ? 11 : 9, argv);
+}
 
 static void flushed(struct db *db, size_t keys) {
     if (server_is_loading()) return;

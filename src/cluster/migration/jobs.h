@@ -123,6 +123,11 @@ void export_tick(struct job *job);
 /* Releases what only an export has; `state`: the one it ended in. */
 void export_end(struct job *job, enum job_state state);
 void export_cancel(struct job *job); /* CANCELSLOTMIGRATIONS */
+/* Of this server's own: for its replicas and its append-only file. */
+void job_propagate(int argc, const struct slice *argv);
+/* CLUSTER SYNCSLOTS FINISH; `epoch`: of the claim, 0: none. */
+void job_propagate_finish(const struct job *job, bool success, const char *message, uint64_t epoch);
+
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
