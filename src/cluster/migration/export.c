@@ -379,8 +379,8 @@ struct job *export_new(const struct cluster_node *target, const uint16_t (*range
 
 /* Whether any other job has its clients' writes held. */
 static void resume_writes(const struct job *job) {
-    list_each(&jobs, link) {
-        const struct job *other = job_of(link);
+    list_each(&jobs_in_progress, link) {
+        const struct job *other = job_in_progress(link);
         if (other != job && !other->is_import && !other->is_tracked &&
             (other->state == JOB_FAILOVER_PAUSED || other->state == JOB_EXPORT_GRANTED))
             return;
@@ -453,8 +453,8 @@ static void pause_writes(struct job *job, int64_t ms) {
 
 /* See migration.h: this node may be about to take slots itself. */
 static bool awaits_grant(void) {
-    list_each(&jobs, link) {
-        if (job_of(link)->state == JOB_FAILOVER_REQUESTED) return true;
+    list_each(&jobs_in_progress, link) {
+        if (job_in_progress(link)->state == JOB_FAILOVER_REQUESTED) return true;
     }
     return false;
 }

@@ -115,9 +115,10 @@ void granted_end(const struct job *job, enum job_state state, const char *messag
 }
 
 bool migration_leaves(unsigned slot) {
-    list_each(&jobs, link) {
-        const struct job *job = job_of(link);
-        if (job->is_recorded && !job_is_over(job) && slot_bitmap_has(&job->slots, slot)) return true;
+    if (!jobs_in_progress.len) return false;
+    list_each(&jobs_in_progress, link) {
+        const struct job *job = job_in_progress(link);
+        if (job->is_recorded && slot_bitmap_has(&job->slots, slot)) return true;
     }
     return false;
 }

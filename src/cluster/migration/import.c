@@ -258,8 +258,8 @@ static void check_owners(struct job *job) {
 
 /* See migration.h: why not at once. */
 static bool may_request_failover(const struct job *job) {
-    list_each(&jobs, link) {
-        const struct job *other = job_of(link);
+    list_each(&jobs_in_progress, link) {
+        const struct job *other = job_in_progress(link);
         if (other->state == JOB_EXPORT_GRANTED) return false;
         if (other->state == JOB_FAILOVER_PAUSED && memcmp(&job->target, &job->source, NODE_ID_LEN) < 0) return false;
     }

@@ -14,10 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-struct list jobs = LIST_INIT(jobs);
+struct list jobs = LIST_INIT(jobs), jobs_in_progress = LIST_INIT(jobs_in_progress);
 struct migration_settings migration_settings;
 static uint64_t bytes_imported, bytes_exported;
-static size_t jobs_active; /* that are not over */
 
 static void client_gone(struct client *client);
 static struct client_listener client_listener = {.freed = client_gone};
@@ -75,12 +74,16 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     job->committed_at = -1;
     job->failing_as = JOB_FAILED;
     list_prepend(&jobs, &job->link);
-    jobs_active++;
+    list_prepend(&jobs_in_progress, &job->progress);
     return job;
 }
 
+static void left_progress(struct job *job) {
+    if (list_is_linked(&job->progress)) list_remove(&jobs_in_progress, &job->progress);
+}
+
 static void job_free(struct job *job) {
-    if (!job_is_over(job)) jobs_active--;
+    left_progress(job);
     list_remove(&jobs, &job->link);
     mem_free(job->ranges);
     mem_free(job->message);
@@ -96,10 +99,9 @@ struct job *job_find(struct slice name) {
 }
 
 struct job *job_with_slot(unsigned slot, bool is_import) {
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (!job_is_over(job) && !job->cancelled && job->is_import == is_import && slot_bitmap_has(&job->slots, slot))
-            return job;
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (!job->cancelled && job->is_import == is_import && slot_bitmap_has(&job->slots, slot)) return job;
     }
     return NULL;
 }
@@ -204,7 +206,7 @@ void job_end(struct job *job, enum job_state state, const char *message) {
         import_end(job, state, message);
     else
         granted_end(job, state, message);
-    if (!job_is_over(job)) jobs_active--;
+    left_progress(job);
     if (job->cancelled)
         job->state = JOB_CANCELLED; /* as it was shown all the time */
     else
@@ -223,9 +225,9 @@ void job_out_of_memory(struct job *job) {
 }
 
 void jobs_settle(void) {
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (!job_is_over(job) && job->failing) job_end(job, job->failing_as, job->failing);
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (job->failing) job_end(job, job->failing_as, job->failing);
     }
 }
 
@@ -312,8 +314,6 @@ void job_send_capability(struct job *job) {
                    (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE(CHUNK_CAPABILITY)});
 }
 
-/* --- Events --- */
-
 /* --- Propagation --- */
 
 void job_propagate(int argc, const struct slice *argv) {
@@ -342,11 +342,13 @@ void job_propagate_finish(const struct job *job, bool success, const char *messa
     job_propagate(epoch ? 11 : 9, argv);
 }
 
+/* --- Events --- */
+
 static void flushed(struct db *db, size_t keys) {
     if (server_is_loading()) return;
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (!job_is_over(job) && (job->is_import || !job->is_tracked)) job_fail_later(job, "Data was flushed");
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (job->is_import || !job->is_tracked) job_fail_later(job, "Data was flushed");
     }
 }
 static struct store_listener store_listener = {.hooks = {.flushed = flushed}};
@@ -356,10 +358,10 @@ void migration_start(void) {
 }
 
 void migration_tick(void) {
-    if (!jobs_active) return;
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (job_is_over(job) || job->failing) continue;
+    if (!jobs_in_progress.len) return;
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (job->failing) continue;
         count_bytes(job);
         if (job->is_import)
             import_tick(job);
@@ -370,10 +372,10 @@ void migration_tick(void) {
 }
 
 void migration_before_wait(void) {
-    if (__builtin_expect(!jobs_active, 1)) return;
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (job_is_over(job) || job->failing) continue;
+    if (__builtin_expect(!jobs_in_progress.len, 1)) return;
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (job->failing) continue;
         if (job->is_import)
             import_step(job);
         else
@@ -384,23 +386,23 @@ void migration_before_wait(void) {
 }
 
 void migration_stop(void) {
-    list_each(&jobs, link) {
-        struct job *job = job_of(link);
-        if (!job_is_over(job) && !job->is_import) job_end(job, JOB_FAILED, "Server is shutting down");
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        if (!job->is_import) job_end(job, JOB_FAILED, "Server is shutting down");
     }
 }
 
 bool migration_imports(unsigned slot) {
-    return jobs_active && job_with_slot(slot, true);
+    return jobs_in_progress.len && job_with_slot(slot, true);
 }
 bool migration_exports(unsigned slot) {
-    return jobs_active && job_with_slot(slot, false);
+    return jobs_in_progress.len && job_with_slot(slot, false);
 }
 
 bool migration_granted(unsigned slot, const struct cluster_node *node) {
-    if (!jobs_active) return false;
-    list_each(&jobs, link) {
-        const struct job *job = job_of(link);
+    if (!jobs_in_progress.len) return false;
+    list_each(&jobs_in_progress, link) {
+        const struct job *job = job_in_progress(link);
         if (job->state == JOB_EXPORT_GRANTED && slot_bitmap_has(&job->slots, slot) &&
             node_id_equal(&job->target, &node->id))
             return true;

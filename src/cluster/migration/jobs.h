@@ -38,7 +38,8 @@ enum job_state {
 };
 
 struct job {
-    struct list_link link; /* in `jobs`, newest first */
+    struct list_link link;     /* in `jobs`, newest first */
+    struct list_link progress; /* in `jobs_in_progress`, newest first, unless it is over */
     char name[JOB_NAME_LEN + 1];
     bool is_import, is_tracked;
     enum job_state state;
@@ -58,6 +59,7 @@ struct job {
     uint64_t counted_in, counted_out; /* bytes of the link that are counted */
     uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
     uint64_t owners_version;          /* of the owners of slots, when they were last looked at */
+    bool acks_backlog;                /* the target: the source sends ACK when it has sent the changes since the fork */
     bool source_paused;               /* the target: the failover is to be requested */
     /* With synchronous replication: the stream up to here is to be committed before the next step; -1: not known yet.
      */
@@ -67,7 +69,8 @@ struct job {
     struct connection *conn;      /* until the client exists */
     struct memory_output backlog; /* changes since the fork, until the snapshot is sent */
     int stream_db;                /* selected in the stream; -1: none */
-    bool pause_requested, failover_requested;
+    bool pause_requested;         /* at the target: it has requested it */
+    bool failover_requested;
     int64_t paused_until_ms;   /* wall clock */
     bool cancelled;            /* it was granted: its clients' writes are held until the outcome is known */
     bool asked_pull;           /* the target was asked whether it fetches chunks */
@@ -79,9 +82,13 @@ struct job {
     struct slot_fetch *fetch; /* pull.h; NULL: chunks come through the link */
 };
 
-extern struct list jobs;
+/* Finished jobs may be many, and some questions are asked for each slot. */
+extern struct list jobs, jobs_in_progress;
 static inline struct job *job_of(struct list_link *link) {
     return container_of(link, struct job, link);
+}
+static inline struct job *job_in_progress(struct list_link *link) {
+    return container_of(link, struct job, progress);
 }
 static inline bool job_is_over(const struct job *job) {
     return job->state >= JOB_SUCCESS;
@@ -116,6 +123,11 @@ void jobs_count_exported(uint64_t bytes);  /* that a child has sent on a link, o
 void jobs_count_imported(uint64_t bytes);  /* that were fetched */
 #define CHUNK_CAPABILITY "slot-chunks"
 
+/* Of this server's own: for its replicas and its append-only file. */
+void job_propagate(int argc, const struct slice *argv);
+/* CLUSTER SYNCSLOTS FINISH; `epoch`: of the claim, 0: none. */
+void job_propagate_finish(const struct job *job, bool success, const char *message, uint64_t epoch);
+
 /* export.c */
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
 void export_step(struct job *job); /* at the end of each turn */
@@ -123,11 +135,6 @@ void export_tick(struct job *job);
 /* Releases what only an export has; `state`: the one it ended in. */
 void export_end(struct job *job, enum job_state state);
 void export_cancel(struct job *job); /* CANCELSLOTMIGRATIONS */
-/* Of this server's own: for its replicas and its append-only file. */
-void job_propagate(int argc, const struct slice *argv);
-/* CLUSTER SYNCSLOTS FINISH; `epoch`: of the claim, 0: none. */
-void job_propagate_finish(const struct job *job, bool success, const char *message, uint64_t epoch);
-
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
