@@ -273,6 +273,24 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_error "ERR syntax error" {n 1 cluster syncslots chunk [string repeat 1 40] abc}
     }
 
+    test "a target requests the pause when it has executed the changes since the fork" {
+        set capability {cluster syncslots capa slot-chunks}
+        set c [new_client -level [node_level 1] -deferring 1]
+        $c cluster syncslots establish source [node_id 0] name [string repeat 8 40] slotsrange 40 41
+        assert_equal OK [$c -read]
+        foreach command [list {cluster syncslots ack} $capability {cluster syncslots snapshot-eof} \
+            [list set [key_in 40 changed] value] $capability {cluster syncslots ack}] {
+            $c -write [resp_command {*}$command]
+        }
+        set answers {}
+        while {[set got [string tolower [$c -read]]] ne "cluster syncslots request-pause"} {lappend answers $got}
+        assert_equal [lrepeat 2 $capability] [lsearch -all -inline -not $answers "cluster syncslots ack"]
+        assert_equal 1 [n 1 cluster countkeysinslot 40]
+        $c -close
+        migration_is 1 failed
+        assert_equal 0 [n 1 cluster countkeysinslot 40]
+    }
+
     test "a replica that joins in the middle, a link that is cut, a cancelled job: no node diverges" {
         n 0 debug populate 2000 [key_in 43 p] 60
         n 0 config set rdb-key-save-delay 200

@@ -440,6 +440,7 @@ void export_snapshot_done(struct job *job, bool good) {
     output_write(&job->client->conn->out, backlog_bytes(job));
     memory_output_free(&job->backlog);
     memory_output_init(&job->backlog);
+    job_send(job, "ACK"); /* the target requests the pause when it has executed what is before this */
     job_heard(job);
     client_flush_later(job->client);
     client_check_output(job->client);
@@ -461,6 +462,7 @@ static bool awaits_grant(void) {
 
 static void pause_if_ready(struct job *job) {
     if (!job->client) return;
+    conn_flush(job->client->conn); /* the changes of this turn */
     size_t left = job_output(job);
     bool enough = migration_settings.failover_bytes < 0 || left <= (uint64_t)migration_settings.failover_bytes;
     if (migration_settings.prevent_pause || !enough || awaits_grant()) {

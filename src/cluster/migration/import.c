@@ -161,6 +161,7 @@ static void take_slots(struct job *job) {
 /* CAPA slot-chunks [slot-pull [key]] */
 static void capabilities(const struct call *call, struct job *job) {
     if (call->argc < 4 || !slice_is(call->argv[3], CHUNK_CAPABILITY)) return;
+    job->acks_backlog = true;
     if (notify_wanted) { /* keys of chunks cause no keyspace events; the commands do */
         job_send_words(job, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE("none")});
         return;
@@ -174,11 +175,18 @@ static void capabilities(const struct call *call, struct job *job) {
         job_send_capability(job);
 }
 
+static void request_pause(struct job *job) {
+    if (job->pause_requested) return;
+    job->pause_requested = true;
+    job_send(job, "REQUEST-PAUSE");
+}
+
 void import_message(struct call *call, struct job *job, struct slice subcommand) {
     job_heard(job);
     if (job->failing) return;
     if (slice_is(subcommand, "ack")) {
         if (job->state == JOB_WAITING_FOR_ACK) job_set_state(job, JOB_RECEIVING_SNAPSHOT);
+        if (job->state == JOB_WAITING_FOR_PAUSED) request_pause(job);
     } else if (slice_is(subcommand, "snapshot-eof")) {
         if (job->state != JOB_RECEIVING_SNAPSHOT || !slot_fetch_is_idle(job)) {
             unexpected(job, SLICE("SNAPSHOT-EOF"), "receiving a snapshot");
@@ -188,7 +196,7 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
         log_notice("Slot migration %s successfully received slot snapshot. Beginning incremental stream...",
                    job_text(job));
         job_set_state(job, JOB_WAITING_FOR_PAUSED);
-        job_send(job, "REQUEST-PAUSE");
+        if (!job->acks_backlog) request_pause(job);
     } else if (slice_is(subcommand, "paused")) {
         if (job->state != JOB_WAITING_FOR_PAUSED) {
             unexpected(job, SLICE("PAUSED"), "waiting for the pause");

@@ -32,6 +32,9 @@
  * replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey
  * see none of this.
  *
+ * Such a source sends ACK after the changes since the fork. The target requests the pause when it has executed them:
+ * otherwise the source would hold its clients' writes meanwhile.
+ *
  * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
  * requests the failover when its shard has committed all keys. The source writes the grant into its stream, and grants
  * while it leads for certain, when that is committed. The target then writes SYNCSLOTS TAKE into its stream, and claims
