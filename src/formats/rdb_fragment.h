@@ -47,8 +47,8 @@ struct slice rdb_fragment_end(struct rdb_fragment *fragment);
 
 /* --- Reading --- */
 struct rdb_fragment_params {
-    /* False: the key does not belong here, and the fragment is refused. */
-    bool (*key_belongs)(void *context, struct slice key);
+    /* False: the keys of the slot do not belong here, and the fragment is refused. */
+    bool (*slot_belongs)(void *context, unsigned slot);
     /* Called for each key before it is in its database; may be NULL. */
     void (*key_read)(void *context, struct db *db, const struct entry *entry);
     void *context;

@@ -257,7 +257,8 @@ static bool read_key(struct load *load, uint8_t type) {
     struct slice key;
     bool attached;
     if (!rdb_read_string_kept(&load->in, &load->key, &key)) return false;
-    if (load->fragment && !load->fragment->key_belongs(load->fragment->context, key))
+    unsigned slot = load->fragment ? hash_slot(key) : 0;
+    if (load->fragment && !load->fragment->slot_belongs(load->fragment->context, slot))
         return source_fail(load->source, -EINVAL, "a key that does not belong here");
     if (type == RDB_HASH_EXPIRING && !prepare_key(load, key)) return false;
     struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
@@ -277,8 +278,10 @@ static bool read_key(struct load *load, uint8_t type) {
         set_access(load, entry);
         if (load->fragment && load->fragment->key_read)
             load->fragment->key_read(load->fragment->context, load->db, entry);
-        if (!attached && !bulk_add(&load->bulk, load->db, entry))
-            return fail_duplicate(load, entry_key(load->bulk.duplicate));
+        if (load->fragment) key_slot_announce(entry_key(entry), slot); /* it is not computed again */
+        bool added = attached || bulk_add(&load->bulk, load->db, entry);
+        if (load->fragment) key_slot_withdraw();
+        if (!added) return fail_duplicate(load, entry_key(load->bulk.duplicate));
         key_arrived(load);
         load->result->keys++;
         load->result->expires += load->expire_at >= 0;

@@ -57,9 +57,9 @@ static void shape_apply(struct entry *e, size_t key_len, struct entry_shape shap
 
 struct entry *entry_make(struct slice key, struct entry_shape shape) {
     struct entry *e = mem_alloc(shape_size(key.len, shape));
-    e->access = access_new();
-    e->type = TYPE_STRING;
-    e->encoding = ENCODING_EMBSTR;
+    /* As a whole: to set bits of the word, the CPU would read it first. In a new page that is a page fault for a page
+     * of zeros, and the write another one. */
+    *e = (struct entry){.access = access_new(), .type = TYPE_STRING, .encoding = ENCODING_EMBSTR};
     shape_apply(e, key.len, shape);
     if (key.len) memcpy(e->data + (e->flags & ENTRY_WORDS) * 8, key.data, key.len);
     return e;

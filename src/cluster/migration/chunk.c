@@ -8,7 +8,6 @@
  * cannot load what its primary has loaded no longer has the same data: it asks for a full synchronization. */
 #include "cluster/migration/jobs.h"
 #include "formats/rdb_fragment.h"
-#include "lib/hash/hash_slot.h"
 #include "lib/system/log.h"
 #include "persistence/aof.h"
 #include "repl/repl.h"
@@ -26,9 +25,9 @@ struct loading {
     int targets;   /* enum propagation_target */
 };
 
-static bool key_belongs(void *context, struct slice key) {
+static bool slot_belongs(void *context, unsigned slot) {
     const struct loading *loading = context;
-    return slot_bitmap_has(&loading->job->slots, hash_slot(key));
+    return slot_bitmap_has(&loading->job->slots, slot);
 }
 
 static void propagate_as_commands(void *context, struct db *db, const struct entry *entry) {
@@ -83,7 +82,7 @@ static int load(struct slice bytes, const struct job *job, bool from_primary, bo
     if (!from_primary && !raw) loading.targets |= PROPAGATE_REPLICAS;
     loading.commands = loading.targets && propagate_wanted();
     struct rdb_fragment_params params = {
-        .key_belongs = key_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
+        .slot_belongs = slot_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
     int error = rdb_fragment_load(bytes, server.keyspace, &params, result);
     server.dirty += result->keys;
     return error;
