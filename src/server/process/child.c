@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@
 enum {
     REPORT_INTERVAL_US = 1000000,
     REPORT_DUTY = 100, /* measuring takes at most 1/REPORT_DUTY of the child's time */
-    REAP_RETRY_US = 1000
+    REAP_RETRY_US = 1000,
+    SLOTS_NICE = 5 /* added to the niceness */
 };
 const int CHILD_KILL_SIGNAL = SIGUSR1;
 
@@ -167,6 +169,8 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
         store_settings.keep_access = true;
     }
     process_title_child(job->title);
+    /* A migration loads all CPUs for a moment. Clients of the server go first. */
+    if (job->kind == CHILD_SLOTS) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + SLOTS_NICE);
     process_set_oom_score(PROCESS_CHILD);
     const char *cpus = job->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
     int pinned = pin_thread(cpus);

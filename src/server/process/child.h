@@ -12,9 +12,9 @@
  *   - forks, measures the fork (latest_fork_usec, the latency event "fork"), and reaps the child;
  *   - stops in the server what would copy pages without need while a child runs: resizing of hash tables and updates
  *     of access times; and keeps values in registered memory, which is shared and not copied (net/value_arena.h);
- *   - makes the child an ordinary process: its title, its OOM score, its CPUs, its signals. The child closes every
- *     descriptor except those its job keeps, so that it holds no connection and no port open. It never touches an
- *     RDMA object: it ends only by _exit();
+ *   - makes the child an ordinary process: its title, its OOM score, its CPUs, its signals, and for slots a lower
+ *     priority. The child closes every descriptor except those its job keeps, so that it holds no connection and no
+ *     port open. It never touches an RDMA object: it ends only by _exit();
  *   - carries progress and the size of copied memory from the child to the server through a pipe.
  *
  * The pipe also reports the end of the child in the loop turn in which it happens: its write end closes with the child.
