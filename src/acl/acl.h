@@ -35,6 +35,7 @@ enum user_denial acl_check(const struct user *user, int db, const struct command
 void acl_log_denied(struct client *client, enum user_denial denial, const struct command *command,
                     const struct slice *argv, int at);
 void acl_log_failed_login(struct client *client, struct slice name);
+void acl_log_denied_certificate(struct client *client, struct slice name);
 void acl_log_run(struct call *call);
 extern int64_t acl_log_max;
 /* acl_files.c. Errors are static texts. */

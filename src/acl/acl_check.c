@@ -380,6 +380,7 @@ void acl_user_changed(struct user *user) {
 static const struct user_hooks hooks = {.check = check_client,
                                         .denied = acl_log_denied,
                                         .login_failed = acl_log_failed_login,
+                                        .certificate_denied = acl_log_denied_certificate,
                                         .reads_all_keys = acl_reads_all_keys};
 
 void acl_init(void) {

@@ -117,6 +117,10 @@ void acl_log_failed_login(struct client *client, struct slice name) {
     log_add(client, "auth", running ? running->argv[0] : SLICE("AUTH"), name);
 }
 
+void acl_log_denied_certificate(struct client *client, struct slice name) {
+    log_add(client, "tls-cert", SLICE(""), name);
+}
+
 static void entry_reply(struct reply *reply, const struct entry *entry, int64_t now) {
     reply_map(reply, 10);
     reply_bulk_text(reply, "count");

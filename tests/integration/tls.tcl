@@ -254,6 +254,19 @@ start_tls_server {tls-auth-clients no} {
         assert_equal {0 PONG} [tls_cli "" ping]
     }
 
+    test "the client certificate and its key can be set one after the other" {
+        set serial [info_field tls tls_server_cert_serial]
+        assert_equal OK [r config set tls-client-cert-file [crt client.crt]]
+        assert_equal OK [r config set tls-client-key-file [crt client.key]]
+        set own [info_field tls tls_client_cert_serial]
+        assert {$own ni [list none $serial]}
+        refused_set tls-client-key-file [crt server.key]
+        assert_equal $own [info_field tls tls_client_cert_serial]
+        assert_equal OK [r config set tls-client-key-file ""]
+        assert_equal OK [r config set tls-client-cert-file ""]
+        assert_equal none [info_field tls tls_client_cert_serial]
+    }
+
     test "CONFIG SET replaces the certificate for new connections" {
         set serial [info_field tls tls_server_cert_serial]
         r config set tls-cert-file [crt foreign.crt] tls-key-file [crt foreign.key]
@@ -276,7 +289,8 @@ start_tls_server {tls-auth-clients no} {
         # A certificate without its key: the old pair remains in use.
         file copy -force [crt other.crt] $own/new.crt
         file rename -force $own/new.crt $own/own.crt
-        wait_for_log "TLS materials could not be reloaded, the previous ones stay: Failed to load private key: " $from
+        wait_for_log "Failed to load private key: " $from
+        wait_for_log "Background TLS reload failed" $from
         assert_equal $serial [info_field tls tls_server_cert_serial]
         assert_equal {0 PONG} [tls_cli "" ping]
         file copy -force [crt other.key] $own/new.key
@@ -339,7 +353,11 @@ start_tls_server {requirepass secret} {
         assert_error_like "*argument(s) must be one of the following: CN, URI, off" \
             {r config set tls-auth-clients-user name}
         r config resetstat
-        assert_equal 0 [info_field stats acl_access_denied_tls_cert]
+        assert_equal 3 [info_field stats acl_access_denied_tls_cert]
+        # The last name of the certificate is logged.
+        foreach entry [lrange [r acl log] 0 1] name {urn:default nobody} {
+            assert_equal [list tls-cert "" $name] [lmap field {reason object username} {dict get $entry $field}]
+        }
         r config set tls-auth-clients-user CN
         r acl setuser nobody on +ping
         assert_equal {0 PONG} [tls_cli other ping]

@@ -30,11 +30,6 @@ void auth_count_denial(enum user_denial denial) {
 uint64_t auth_denials(enum user_denial denial) {
     return denials[denial];
 }
-/* CONFIG RESETSTAT keeps the other counters, as Valkey does. */
-void auth_reset_stats(void) {
-    denied_certificates = 0;
-}
-
 static void login(struct client *client, struct user *user) {
     client->user = user;
     client->authenticated = true;
@@ -54,14 +49,17 @@ bool auth_login(struct client *client, struct slice name, struct slice password)
 }
 
 void auth_login_certificate(struct client *client, const char *names) {
+    struct slice last = SLICE("");
     if (!names || !*names) return;
     for (; *names; names += strlen(names) + 1) {
-        struct user *user = user_find(slice_of(names));
+        last = slice_of(names);
+        struct user *user = user_find(last);
         if (!user || !(user->flags & USER_ENABLED)) continue;
         login(client, user);
         return;
     }
     denied_certificates++;
+    if (user_hooks) user_hooks->certificate_denied(client, last);
 }
 
 const char *auth_protected_refusal(const struct connection *conn) {

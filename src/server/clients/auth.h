@@ -23,7 +23,6 @@ uint64_t auth_denied_certificates(void); /* certificates without a user */
 /* Commands that users were denied, by enum user_denial. */
 void auth_count_denial(enum user_denial denial);
 uint64_t auth_denials(enum user_denial denial);
-void auth_reset_stats(void);
 /* The error text with which protected mode refuses a connection, NULL if the connection is accepted. */
 const char *auth_protected_refusal(const struct connection *conn);
 #endif

@@ -56,6 +56,8 @@ struct user_hooks {
     void (*denied)(struct client *client, enum user_denial denial, const struct command *command,
                    const struct slice *argv, int at);
     void (*login_failed)(struct client *client, struct slice name);
+    /* The certificate names no enabled user; `name` is the last of its names. */
+    void (*certificate_denied)(struct client *client, struct slice name);
     /* May the user read every key with this command? */
     bool (*reads_all_keys)(const struct user *user, const struct command *command, int argc, const struct slice *argv);
 };

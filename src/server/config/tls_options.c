@@ -81,7 +81,8 @@ static struct plan *plan_new(void) {
                                          .auth = (enum tls_auth)auth_clients};
     plan->client = plan->server;
     plan->client.dh_file = NULL;
-    if (is_set(client_cert_file)) {
+    /* A certificate without its key, or the reverse, is not used yet: CONFIG SET may set one after the other. */
+    if (is_set(client_cert_file) && is_set(client_key_file)) {
         plan->client.cert_file = keep(plan, client_cert_file);
         plan->client.key_file = keep(plan, client_key_file);
         plan->client.key_password = keep(plan, client_key_password);
@@ -143,11 +144,12 @@ static void traces_take(struct trace taken[static FILES]) {
 static void reload_finished(struct event_post *post) {
     struct plan *plan = (struct plan *)post;
     reloading = false;
-    if (!plan->client_context)
-        log_warning("TLS materials could not be reloaded, the previous ones stay: %s", plan->error);
-    else if (!configured)
+    if (!plan->client_context) {
+        log_warning("%s", plan->error);
+        log_warning("Background TLS reload failed");
+    } else if (!configured) {
         log_notice("TLS options have changed during the reload: the reloaded materials are not used");
-    else {
+    } else {
         plan_use(plan);
         log_notice("TLS materials reloaded successfully");
     }

@@ -299,7 +299,6 @@ static void stats_reset(void) {
     memset(commands_rate.samples, 0, sizeof commands_rate.samples);
     memset(input_rate.samples, 0, sizeof input_rate.samples);
     memset(output_rate.samples, 0, sizeof output_rate.samples);
-    auth_reset_stats();
     clients_evicted_reset();
     eviction_reset_stats();
     defrag_reset_stats();
