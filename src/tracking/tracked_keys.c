@@ -135,15 +135,16 @@ void tracked_keys_add(struct tracker *tracker, struct slice name) {
 static void key_invalidate(struct tracked_key *key, const struct client *origin) {
     struct tracker **readers = key->slots ? key->table : &key->reader;
     uint32_t slots = key->slots ? key->slots : key->count;
+    struct slice name = key_name(key);
     struct invalidation *message = invalidation_start(1, false);
-    invalidation_add(message, key_name(key));
+    invalidation_add(message, name);
     for (uint32_t i = 0; i < slots; i++) {
         const struct tracker *ahead = i + PREFETCH_AHEAD < slots ? readers[i + PREFETCH_AHEAD] : NULL;
         if (ahead) __builtin_prefetch(ahead);
         struct tracker *tracker = readers[i];
         if (!tracker || !tracker->client || !tracker->on || tracker->options & TRACK_BCAST) continue;
         if (tracker->options & TRACK_NOLOOP && tracker->client == origin) continue;
-        invalidation_send(message, tracker);
+        if (!tracker_defer(tracker, &name)) invalidation_send(message, tracker);
     }
     invalidation_end(message);
     key_free(key);

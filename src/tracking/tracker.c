@@ -55,8 +55,51 @@ static void keys_read(const struct call *call, struct tracker *tracker) {
     if (positions != few) mem_free(positions);
 }
 
+/* --- Changes by the client itself --- */
+
+struct own_change {
+    struct own_change *next;
+    bool all;
+    size_t len;
+    char key[];
+};
+static struct {
+    struct tracker *tracker;
+    struct own_change *first, **end;
+} own_changes;
+
+bool tracker_defer(struct tracker *tracker, const struct slice *key) {
+    if (tracker->client != dispatch_requester()) return false;
+    struct own_change *change = mem_alloc(sizeof *change + (key ? key->len : 0));
+    *change = (struct own_change){.all = !key, .len = key ? key->len : 0};
+    if (key && key->len) memcpy(change->key, key->data, key->len);
+    if (!own_changes.first) own_changes.end = &own_changes.first;
+    *own_changes.end = change;
+    own_changes.end = &change->next;
+    own_changes.tracker = tracker;
+    return true;
+}
+
+static void own_changes_end(void) {
+    struct tracker *tracker = own_changes.tracker;
+    struct own_change *change = own_changes.first;
+    own_changes.first = NULL;
+    tracker->items++; /* a push may close the client */
+    while (change) {
+        struct own_change *next = change->next;
+        struct invalidation *message = invalidation_start(1, change->all);
+        if (!change->all) invalidation_add(message, (struct slice){change->key, change->len});
+        if (tracker->client) invalidation_send(message, tracker);
+        invalidation_end(message);
+        mem_free(change);
+        change = next;
+    }
+    tracker_unref(tracker);
+}
+
 /* A script counts only with the commands that it calls: it may declare keys that it never reads. */
 static void after_call(struct call *call, uint64_t ticks) {
+    if (own_changes.first && !dispatch_is_nested()) own_changes_end();
     if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
     const struct command_spec *spec = call->command->spec;
     if (!(spec->flags & CMD_READONLY) || spec->group == GROUP_SCRIPTING) return;
@@ -86,7 +129,7 @@ static void flush_send(void) {
     flush_due = false;
     list_each(&trackers, link) {
         struct tracker *tracker = container_of(link, struct tracker, link);
-        if (tracker->on) invalidation_send(message, tracker);
+        if (tracker->on && !tracker_defer(tracker, NULL)) invalidation_send(message, tracker);
     }
     invalidation_end(message);
 }
@@ -209,6 +252,7 @@ static void tracker_detach(struct tracker *tracker) {
 void tracker_off(struct client *client) {
     struct tracker *tracker = tracker_of(client);
     if (!tracker || !tracker->on) return;
+    if (own_changes.first && own_changes.tracker == tracker) own_changes_end();
     tracking_stats.clients--;
     tracker->on = false;
     caching_end(tracker);

@@ -27,6 +27,9 @@ struct tracker *tracker_of(const struct client *client); /* NULL: it never track
 struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t options);
 void tracker_off(struct client *client);
 void tracker_set_caching(struct tracker *tracker);
+/* True: the tracker's own client made the change with the command that runs. The message is sent after that command (a
+ * script or a transaction as a whole), behind its reply and the messages that it published. `key` NULL: all keys. */
+bool tracker_defer(struct tracker *tracker, const struct slice *key);
 /* A tracked key no longer refers to the tracker; may free it. */
 void tracker_unref(struct tracker *tracker);
 #endif

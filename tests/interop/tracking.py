@@ -122,6 +122,28 @@ SCENARIOS = {
         a: GET s1 | EVAL redis.call('set','s1','x') 0
         w: SET s1 1
         """,
+    "messages and changes of its own": r"""
+        w: CONFIG SET notify-keyspace-events KEA
+        a: HELLO 3 | CLIENT TRACKING on | SUBSCRIBE __keyevent@0__:set ch
+        a: GET k | SET k 1 | PING
+        a: GET k | GET j | MULTI | SET k 1 | PUBLISH ch x | SET j 1 | GET k | EXEC | PING
+        a: GET k | EVAL redis.call('set','k',1);redis.call('publish','ch','y');redis.call('set','j',1) 0 | PING
+        a: GET k | GET j | MSET k 1 j 2 | PING
+        a: GET k | MULTI | FLUSHALL | SET k 1 | EXEC | PING
+        a: GET k | MULTI | SET k 2 | CLIENT TRACKING off | EXEC | PING
+        a: CLIENT TRACKING on | GET k | MULTI | SET k 2 | RESET
+        a: HELLO 3 | CLIENT TRACKING on | SUBSCRIBE __keyevent@0__:set ch | GET k
+        w: MULTI | SET k 2 | PUBLISH ch 2 | EXEC
+        b: HELLO 3 | SUBSCRIBE __keyevent@0__:set ch
+        c: CLIENT TRACKING on REDIRECT {b}
+        c: GET k
+        c: SET k 3 | PING
+        c: GET k | GET j
+        b: MULTI | SET k 3 | SET j 3 | PUBLISH ch 5 | EXEC | PING
+        a: GET k | BLPOP list 0
+        w: MULTI | RPUSH list a | SET k 1 | PUBLISH ch z | EXEC
+        w: CONFIG SET notify-keyspace-events ""
+        """,
     "all keys": r"""
         a: HELLO 3 | CLIENT TRACKING on
         b: HELLO 3 | CLIENT TRACKING on BCAST
