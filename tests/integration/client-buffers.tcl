@@ -108,6 +108,41 @@ start_server {overrides {io-threads -} tags {limits}} {
         r config set client-output-buffer-limit "pubsub 33554432 8388608 60"
     }
 
+    test "a message that the subscriber takes at once passes the hard limit" -tags {tcp-only} {
+        r config set client-output-buffer-limit "pubsub 50000 0 0" min-string-size-avoid-copy-reply 16384
+        set c [new_client]
+        $c subscribe channel
+        assert_equal 1 [r publish channel [string repeat m 200000]]
+        assert_equal [list message channel [string repeat m 200000]] [$c -read]
+        r config set client-output-buffer-limit "pubsub 33554432 8388608 60" min-string-size-avoid-copy-reply 0
+    }
+
+    test "bytes of a large argument count once against client-query-buffer-limit" {
+        r config set client-query-buffer-limit 1mb
+        set c [new_client]
+        assert_equal OK [$c set large [string repeat x 1000000]]
+        assert_equal PONG [$c ping]
+        r config set client-query-buffer-limit 1gb
+    }
+
+    test "commands that a transaction has queued count against client-query-buffer-limit" {
+        set before [info_field stats client_query_buffer_limit_disconnections]
+        r config set client-query-buffer-limit 1mb
+        set c [new_client]
+        assert_equal OK [$c multi]
+        assert_equal QUEUED [$c set a [string repeat x 600000]]
+        $c -send set b [string repeat x 600000]
+        wait_for_condition 5000 {[info_field stats client_query_buffer_limit_disconnections] == $before + 1}
+        set c [new_client]
+        $c multi
+        assert_equal QUEUED [$c set a [string repeat x 600000]]
+        assert_equal OK [$c exec]
+        $c multi
+        assert_equal QUEUED [$c set a [string repeat x 600000]]
+        assert_equal OK [$c exec]
+        r config set client-query-buffer-limit 1gb
+    }
+
     test "client-output-buffer-limit may be given no class" {
         assert_equal OK [r config set client-output-buffer-limit ""]
     }

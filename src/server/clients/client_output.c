@@ -178,7 +178,8 @@ static struct output *push_target(struct client *client) {
 
 static void push_done(struct client *client) {
     if (!client_state(client, &pushes_listener)) client_flush_later(client);
-    client_check_output(client);
+    /* Before the flush: a large message that the peer takes at once exceeds no limit. */
+    limits_check(client, true, later);
 }
 
 void client_push(struct client *client, struct slice bytes) {

@@ -15,6 +15,7 @@
 #include "server/clients/client_private.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
+#include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/server.h"
@@ -204,10 +205,28 @@ static __attribute__((noinline)) void query_limit_close(struct client *client, s
     client_free(client);
 }
 
-static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+/* Bytes that have arrived of requests that are not executed. An announced argument counts as far as it has arrived. */
+static __attribute__((noinline)) size_t unexecuted_bytes(const struct client *client) {
     const struct connection *conn = client->conn;
-    size_t size = client->threaded ? remote_unread(conn) : conn->in_len + client->reader.memory;
-    if (size < (size_t)client_settings.query_buffer_limit) return false;
+    if (client->threaded) return remote_unread(conn);
+    size_t input = conn->in_len > client->used ? conn->in_len - client->used : 0;
+    struct request_figures request = request_figures(&client->reader, input, conn->sink_len);
+    return request.waiting + request.arguments;
+}
+
+/* Bytes of the commands that an open transaction has queued. */
+static __attribute__((noinline)) size_t queued_bytes(const struct client *client) {
+    if (!client->states || transaction_queued(client) < 0) return 0;
+    struct client_report report;
+    client_report(client, &report);
+    return report.queued_memory;
+}
+
+static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+    size_t limit = (size_t)client_settings.query_buffer_limit, size = 0;
+    if (client->threaded || client->states || client->conn->in_len + client->reader.memory >= limit)
+        size = unexecuted_bytes(client) + queued_bytes(client);
+    if (size < limit) return false;
     query_limit_close(client, size);
     return true;
 }
@@ -216,7 +235,12 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
  * part of the request. */
 static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
-    if (query_limit_passed(client)) return;
+    /* All input belongs to this request, and its bytes are in the reader's memory, with the announced argument. */
+    size_t size = reader->memory + queued_bytes(client);
+    if (size >= (size_t)client_settings.query_buffer_limit) {
+        query_limit_close(client, size);
+        return;
+    }
     client_recent_input(reader->memory);
     conn_consume(client->conn, client->used + reader->size);
     client->used = 0;
