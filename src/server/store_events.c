@@ -18,12 +18,16 @@ static void changed(struct db *db, struct slice key) {
     listeners_call(&listeners, struct store_listener, hooks.changed, db, key);
 }
 
+static struct slice delete_command(bool lazy) {
+    return lazy ? SLICE("UNLINK") : SLICE("DEL");
+}
+
 static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
     notify(db, class, event, key);
     /* The deletion is propagated everywhere, whatever redis.set_repl a script has called. */
     int before = propagation_set_targets(PROPAGATE_ALL);
     if (propagate_wanted()) {
-        struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
+        struct slice argv[2] = {delete_command(lazy), key};
         propagate(db_id(db), 2, argv, NULL);
     }
     propagation_set_targets(before);
@@ -34,6 +38,7 @@ static void expired(struct db *db, struct slice key) {
     listeners_call(&listeners, struct store_listener, hooks.expired, db, key);
 }
 
+/* The deletion of the last field of a hash deletes the key; replicas are told both in one transaction, as by Valkey. */
 static void fields_expired(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {
     notify(db, NOTIFY_HASH, "hexpired", key);
     if (all) notify(db, NOTIFY_GENERIC, "del", key);
@@ -42,7 +47,13 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
         struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
         argv[0] = SLICE("HDEL"), argv[1] = key;
         memcpy(argv + 2, fields, count * sizeof *argv);
+        if (all) propagate_begin();
         propagate(db_id(db), (int)count + 2, argv, NULL);
+        if (all) {
+            argv[0] = delete_command(store_settings.lazy_expire);
+            propagate(db_id(db), 2, argv, NULL);
+            propagate_end();
+        }
         mem_free(argv);
     }
     propagation_set_targets(before);

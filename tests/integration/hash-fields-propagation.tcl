@@ -46,6 +46,22 @@ start_server {tags {hash hash-fields replication} overrides {appendonly yes save
         }
     }
 
+    test "the expiry of the last field is propagated with the deletion of the key" {
+        r hset mixed stays v
+        replica_commands $replica
+        r hsetex mixed px 1 fields 1 f v
+        wait_for_condition 5000 {[r hlen mixed] == 1}
+        assert_equal {HDEL mixed f} [lindex [replica_commands $replica] end]
+        r hsetex gone px 1 fields 1 f v
+        wait_for_condition 5000 {[r exists gone] == 0}
+        assert_equal {MULTI {HDEL gone f} {UNLINK gone} EXEC} [lrange [replica_commands $replica] end-3 end]
+        r config set lazyfree-lazy-expire no
+        r hsetex gone px 1 fields 1 f v
+        wait_for_condition 5000 {[r exists gone] == 0}
+        assert_equal {MULTI {HDEL gone f} {DEL gone} EXEC} [lrange [replica_commands $replica] end-3 end]
+        r config set lazyfree-lazy-expire yes
+    }
+
     # Valkey 9.1 propagates MSETEX and HSETEX with both, which replicas refuse.
     test "an expiry that is given twice is propagated once" -needs {ours 1} {
         r flushall ;# nothing expires meanwhile
