@@ -87,7 +87,7 @@ start_server {tags {server}} {
     test "DEBUG HTSTATS describes the tables" {
         r flushall
         r debug populate 100
-        assert_match "*number of elements: 100*" [r debug htstats 0]
+        assert_match "*number of entries: 100*" [r debug htstats 0]
     }
 
     test "DEBUG HELP and unknown subcommands" {

@@ -81,9 +81,9 @@ start_server {overrides {keyspace-per-slot yes} tags {keys}} {
     }
 
     test "DEBUG HTSTATS adds up the tables" -needs {ours 1} {
-        assert_match "*number of elements: 3020\n*" [r debug htstats 0]
+        assert_match "*number of entries: 3020\n*" [r debug htstats 0]
         r expire key:1 1000
-        assert_match "*Expires HT*number of elements: 1\n*" [r debug htstats 0 full]
+        assert_match "*Expires HT*number of entries: 1\n*" [r debug htstats 0 full]
     }
 
     test "MEMORY STATS and INFO count the tables" -needs {ours 1} {

@@ -759,7 +759,7 @@ void hashtable_stats_add(const struct hashtable *table, struct hashtable_stats s
 static size_t describe_arrays(const struct hashtable_stats *stats, int which, char *text, size_t size, bool full) {
     double buckets = (double)stats->buckets;
     int len = snprintf(text, size,
-                       "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
+                       "Hash table %d stats (%s):\n table size: %zu\n number of entries: %zu\n buckets: %zu\n"
                        " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
                        which, which ? "rehashing target" : "main hash table", stats->buckets * SLOTS, stats->entries,
                        stats->buckets, stats->chained, 100.0 * (double)stats->chained / buckets,

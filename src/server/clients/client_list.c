@@ -119,7 +119,8 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         shared = conn_pending_shared(conn);
         fd = conn_fd(conn);
         if (!crashing) conn_describe(conn, about, sizeof about);
-        snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
+        bool blocked = pending && !list_is_linked(&client->flush_link) && !dispatch_replies_to(client);
+        snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", blocked ? "w" : "");
     }
     client_flags_text(client, flags);
     client_capa_text(client, capa);
