@@ -667,7 +667,7 @@ start_server {tags {hash hash-fields}} {
         set repeated [heard $follower]
         assert_equal [list {hset h stays s} "hsetex h pxat $at fields 2 a 1 b 2" "hsetex whole pxat $at fields 1 a 1"] \
             [lrange $repeated 0 2]
-        assert_same_elements {{HDEL h a b} {HDEL whole a}} \
+        assert_same_elements {MULTI {HDEL h a b} {HDEL whole a} {UNLINK whole} EXEC} \
             [lmap c [lrange $repeated 3 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
         r config set notify-keyspace-events ""
         $follower -close
@@ -821,7 +821,7 @@ start_server {tags {hash hash-fields}} {
         r restore whole 0 $whole
         assert_equal {stays s} [r hgetall g]
         wait_for_condition 5000 {[r hlen g] == 1 && ![r exists whole]}
-        assert_same_elements {{HDEL g a b} {HDEL whole a}} \
+        assert_same_elements {MULTI {HDEL g a b} {HDEL whole a} {UNLINK whole} EXEC} \
             [lmap c [lrange [heard $follower] 2 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
         $follower -close
     }
