@@ -5,7 +5,7 @@
 -- Runs a file of tests against the server at 127.0.0.1:PORT and prints "ok TITLE" or "not ok TITLE: reason" for each.
 -- A context runs its `before` functions, and those of the contexts around it, before each test.
 local file, port = arg[1], tonumber(arg[2])
-local telescope, path, befores, afters = {}, {}, {}, {}
+local telescope, path, setups, teardowns = {}, {}, {}, {}
 
 function telescope.make_assertion(name, text, holds)
     _G["assert_" .. name] = function(...)
@@ -31,20 +31,20 @@ for name, holds in pairs({
 
 function context(title, body)
     table.insert(path, title)
-    table.insert(befores, {})
-    table.insert(afters, {})
+    table.insert(setups, {})
+    table.insert(teardowns, {})
     body()
     table.remove(path)
-    table.remove(befores)
-    table.remove(afters)
+    table.remove(setups)
+    table.remove(teardowns)
 end
-function before(body) table.insert(befores[#befores], body) end
-function after(body) table.insert(afters[#afters], body) end
+function before(body) table.insert(setups[#setups], body) end
+function after(body) table.insert(teardowns[#teardowns], body) end
 function test(title, body)
     local good, reason = pcall(function()
-        for _, level in ipairs(befores) do for _, each in ipairs(level) do each() end end
+        for _, level in ipairs(setups) do for _, each in ipairs(level) do each() end end
         body()
-        for i = #afters, 1, -1 do for _, each in ipairs(afters[i]) do each() end end
+        for i = #teardowns, 1, -1 do for _, each in ipairs(teardowns[i]) do each() end end
     end)
     title = table.concat(path, " / ") .. " / " .. title
     print(good and "ok " .. title or "not ok " .. title .. ": " .. string.gsub(tostring(reason), "\n", " "))
