@@ -9,8 +9,8 @@ ioredis comes from npm: few versions contain their tests, 1.15.1 does. It is ins
 skipped, with the reason.
 
 Some of these tests depend on the speed of the machine. A suite with other failures than over TCP runs up to three
-times, and a test counts as passed if it has passed once. Tests that fail over TCP may fail in all ways. The last line counts each test once for
-each way."""
+times, and a test counts as passed if it has passed once. Tests that fail over TCP may fail in all ways. The last line
+counts each test once for each way."""
 import argparse
 import os
 import re
@@ -48,8 +48,8 @@ def fetch(command, directory):
 
 
 class Library:
-    """A client library's test suite. get() raises Missing; results() runs the tests and returns {title: passed} and what
-    was printed."""
+    """A client library's test suite. get() raises Missing; results() runs the tests and returns {title: passed} and
+    what was printed."""
     name = ""
     tests = None  # the directory that they run in
 
@@ -63,7 +63,8 @@ class Library:
 
 class Ioredis(Library):
     """Left out are the tests of clusters and Sentinels, which connect to servers of their own, one that connects to an
-    address outside of this machine, and those that rely on an order of requests on two connections: docs/rdma-run.md."""
+    address outside of this machine, and those that rely on an order of requests on two connections (see
+    docs/rdma-run.md)."""
     left_out = ("should close the connection when timeout|restore subscription after reconnecting"
                 "|resend unfulfilled commands to the correct db when reconnected|use evalsha when script is loaded"
                 "|use EVALSHA and fallback|load scripts first before execute pipeline")
