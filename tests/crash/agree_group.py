@@ -113,14 +113,8 @@ class Node(servers.Server):
         self.arguments[self.arguments.index("--appendonly") + 1] = value
         reply = self.call("CONFIG", "SET", "appendonly", value, timeout=60)
         if value == "yes" and reply == "OK":
-            self.appends = bool(until(lambda: self.appended(), 5))
+            self.appends = bool(until(lambda: self.has_append_only_file(), 5))
         return reply
-
-    def appended(self):
-        """True: the append-only file is complete. The first file is written by a child."""
-        info = self.info("persistence")
-        return info.get("aof_enabled") == "1" and info.get("aof_rewrite_in_progress") == "0" == info.get(
-            "aof_rewrite_scheduled") and info.get("aof_last_bgrewrite_status") == "ok"
 
     def break_device(self, broken):
         if broken:

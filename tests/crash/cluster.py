@@ -38,7 +38,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from resp import Client, Error  # noqa: E402
-from servers import Server, free_port, newest_server, ours, wait_for  # noqa: E402
+from servers import Server, free_port, newest_server, ours, until, wait_for  # noqa: E402
 
 SLOTS, PRIMARIES, NODE_TIMEOUT = 16384, 3, 2000
 HISTORY_SHOWN = 80
@@ -126,6 +126,15 @@ class Node(Server):
                          "--cluster-port", free_port(), "--repl-timeout", "10", "--busy-reply-threshold", "50",
                          *(["--rdma-replication", "yes"] if rdma else []), rdma=rdma, environment=environment,
                          directory=directory)
+
+    def keep_append_only(self, value):
+        """For the next start, like an operator who also writes it to the configuration file. A file of an earlier time
+        would replace newer data; a first file is complete when its child has ended."""
+        if value == "yes" and not until(self.has_append_only_file, 10):
+            return
+        arguments = list(self.arguments)
+        arguments[arguments.index("--appendonly") + 1] = value
+        self.arguments = arguments
 
     def view(self):
         return View(self.call("CLUSTER", "NODES", timeout=3))
@@ -505,7 +514,10 @@ def change_option(r):
                                 ["host.example", ""]), ("io-threads", ["1", "3"]), ("appendonly", ["yes", "no"]),
                                 ("dual-channel-replication-enabled", ["yes", "no"])])
     value = r.rng.choice(values)
-    r.note(f"{node.name}: CONFIG SET {name} {value}: {node.call('CONFIG', 'SET', name, value)}")
+    reply = node.call("CONFIG", "SET", name, value)
+    r.note(f"{node.name}: CONFIG SET {name} {value}: {reply}")
+    if name == "appendonly" and reply == "OK":
+        node.keep_append_only(value)
 
 
 def reload_data(r):

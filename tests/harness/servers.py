@@ -214,6 +214,12 @@ class Server:
         with Client(self.port, timeout=timeout) as client:
             return client.call(*words)
 
+    def has_append_only_file(self):
+        """True: the append-only file is complete. The first file is written by a child."""
+        info = self.info("persistence")
+        return info.get("aof_enabled") == "1" and info.get("aof_rewrite_in_progress") == "0" == info.get(
+            "aof_rewrite_scheduled") and info.get("aof_last_bgrewrite_status") == "ok"
+
     def info(self, section="default"):
         return info_fields(self.call("INFO", section))
 

@@ -480,7 +480,7 @@ static void description_fits_its_buffer(void **state) {
     assert_int_equal(stats[0].entries + stats[1].entries, 3000);
     size_t len = hashtable_describe(stats, text, sizeof(text), true);
     assert_int_equal(len, strlen(text));
-    assert_non_null(strstr(text, "number of elements: "));
+    assert_non_null(strstr(text, "number of entries: "));
     for (size_t size = 1; size < 400; size += 7) {
         memset(text, 'x', sizeof(text));
         len = hashtable_describe(stats, text, size, true);
