@@ -6,6 +6,7 @@
 #include "server/clients/client_private.h"
 #include "server/clients/transactions.h"
 #include "server/clients/user.h"
+#include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/server.h"
 #include <stdio.h>
