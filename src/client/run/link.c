@@ -5,9 +5,8 @@
  *   ECONNRESET or ETIMEDOUT, by whatever asks first: a read, a write or SO_ERROR.
  *   RDMA has no half-closed connections. shutdown(SHUT_WR) sends what was written and refuses further output; the
  *   connection is closed when the peer closes it, or when HALF_CLOSED_US have passed without input. A server closes a
- *   TCP connection as soon as it reads its end, so a program that expects no reply shall not wait: if input has come
- *   after the last output, ANSWERED_US without input are enough, and if it has come as often as output was written, the
- *   connection is closed at once. The program then reads the end.
+ *   TCP connection as soon as it reads its end, so a program that expects no reply shall not wait long: if input has
+ *   come as often as output was written, ANSWERED_US without input are enough. The program then reads the end.
  *
  * Output
  *   A write is copied into the connection's send memory and posted at once. More than SEND_LIMIT bytes that the peer
@@ -283,7 +282,7 @@ static uint64_t half_closed_long_enough(struct event_timer *timer) {
 }
 
 static void await_end(struct link *link) {
-    uint64_t patience_us = link->output_last ? HALF_CLOSED_US : link->unanswered ? ANSWERED_US : 0;
+    uint64_t patience_us = link->unanswered ? HALF_CLOSED_US : ANSWERED_US;
     if (!link->ended) event_timer_set(engine_loop(), &link->half_closed, patience_us, half_closed_long_enough);
 }
 
@@ -291,10 +290,8 @@ static void on_readable(struct connection *conn) {
     struct link *link = conn->owner;
     if (link->no_write)
         await_end(link);
-    else {
-        link->output_last = false;
-        if (link->unanswered) link->unanswered--;
-    }
+    else if (link->unanswered)
+        link->unanswered--;
     changed(link);
 }
 static void on_drained(struct connection *conn) {
@@ -500,7 +497,6 @@ static ssize_t put(struct link *link, const struct iovec *vector, int count, siz
         skip = 0;
     }
     if (!left) link->was_full = true;
-    link->output_last = true;
     link->unanswered++;
     link->conn->wants_drained = true;
     conn_flush(link->conn);

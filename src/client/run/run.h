@@ -145,7 +145,6 @@ struct link {
     bool relay;             /* the descriptor is used by plain system calls */
     bool shared;            /* a forked child may have the descriptor */
     bool inherited;         /* in a forked child: the link is the parent's */
-    bool output_last;       /* no input has come after the last output; not changed after the output was shut down */
     bool was_full;          /* a write found no space: tell when there is some */
     bool side_full;         /* relay: bytes wait for space in the socket pair */
     int side;               /* our end of the socket pair; -1: none yet */
