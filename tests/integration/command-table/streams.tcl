@@ -166,7 +166,8 @@ rows stream {
         given {{xadd k 1-1 f v} {xgroup create k g 0} {xreadgroup group g c streams k >}} call \
             {xreadgroup group g c streams k 0}
         gives {* {* {$k} {* {* {$1-1} {* {$f} {$v}}}}}} gives3 {% {$k} {* {* {$1-1} {* {$f} {$v}}}}}
-        missing {-NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option} repeats {}
+        missing {-NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option} repeats \
+            {{XCLAIM k g c 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 1-1}}
     }
     xrevrange {
         given {{xadd k 1-1 f v}} call {xrevrange k + - count 1} gives {* {* {$1-1} {* {$f} {$v}}}}
