@@ -369,10 +369,11 @@ static void free_waiting(void *arg) {
 
 static void dispose_later(struct disposed *tables) {
     atomic_fetch_add_explicit(&store_lazyfree.pending, tables->count, memory_order_relaxed);
-    tables->next = atomic_load(&waiting);
-    while (!atomic_compare_exchange_weak(&waiting, &tables->next, tables)) continue;
+    struct disposed *first = atomic_load(&waiting);
+    do tables->next = first;
+    while (!atomic_compare_exchange_weak(&waiting, &first, tables)); /* from then on a running job may free `tables` */
     /* In a forked child jobs run at once, but the list may have tables for which the parent had submitted a job. */
-    bool submitted = tables->next && background_pending(BACKGROUND_LAZY_FREE);
+    bool submitted = first && background_pending(BACKGROUND_LAZY_FREE);
     if (!submitted) background_submit(BACKGROUND_LAZY_FREE, free_waiting, NULL);
 }
 
