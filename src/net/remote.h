@@ -185,10 +185,10 @@ void remote_end_pause(struct remote_end *end, bool pause);
 
 /* For the home thread. */
 bool conn_is_remote(const struct connection *conn);
-size_t
-remote_in_transit(const struct remote_worker *worker); /* bytes of messages with output that no end has received */
-size_t remote_unread(const struct connection *conn);   /* bytes that are at home and not consumed */
-size_t remote_waiting(const struct connection *conn);  /* bytes received, in either half, and not shown yet */
+/* Bytes of the messages with output that no end of the worker has received. */
+size_t remote_in_transit(const struct remote_worker *worker);
+size_t remote_unread(const struct connection *conn);  /* bytes that are at home and not consumed */
+size_t remote_waiting(const struct connection *conn); /* bytes received, in either half, and not shown yet */
 /* Bytes of output for display: without those that the transport has queued, but with those in transit to the end, which
  * the peer may have received before the end reports them as sent. */
 uint64_t remote_bytes_out(const struct connection *conn);

@@ -20,7 +20,8 @@
 #include <string.h>
 
 enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16 };
-/* A turn of the loop frees at least so many blocks and so many bytes: small blocks are cheap, large ones are few. */
+/* repl_stream_trim() stops when it has freed this many blocks and this many bytes. Freeing a small block is cheap, and
+ * a few large blocks already hold TRIM_BYTES. */
 enum { TRIM_BLOCKS = 64, TRIM_BYTES = 2 * 1024 * 1024 };
 
 struct repl_stream_block {

@@ -595,3 +595,14 @@ start_server {overrides {io-threads 3 appendonly yes appendfsync always} tags {i
         }
     }
 }
+
+start_server {overrides {io-threads 4} no_rdma 1 tags {tcp-only}} {
+    test "the first connections of each thread add little to the memory in use" -needs {ours 1} {
+        r ping
+        set before [info_field memory used_memory]
+        set clients [list [new_client] [new_client] [new_client]]
+        foreach c $clients {assert_equal PONG [$c ping]}
+        assert {[info_field memory used_memory] - $before < 60000}
+        foreach c $clients {$c -close}
+    }
+}
