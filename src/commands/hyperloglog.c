@@ -6,7 +6,6 @@
 #include "commands/spec.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include "server/role.h"
 #include <stdio.h>
 
 static int64_t sparse_max;
@@ -115,12 +114,6 @@ static void pfadd_run(struct call *call) {
     reply_integer(call->reply, changes != 0);
 }
 
-/* The cardinality is cached in the value, which changes and is propagated. On a replica only the primary does so: the
- * replica's value would differ. */
-static bool may_cache(const struct call *call) {
-    return !role_is_replica() || client_must_be_obeyed(call->client);
-}
-
 static void count_one(struct call *call) {
     struct entry *entry = find_read(call, call->argv[1]);
     struct slice bytes;
@@ -138,12 +131,12 @@ static void count_one(struct call *call) {
             return;
         }
         count = hll_estimate(registers);
-        if (may_cache(call)) {
-            char *edited;
-            db_edit_string(call->db, entry, bytes.len, &edited);
-            hll_cache(edited, count);
-            call->dirty++;
-        }
+        /* The cardinality is cached in the value, which therefore changes and must be propagated. A replica caches it
+         * in its own copy, too, as in Valkey: no register differs, and the primary's next PFADD drops both. */
+        char *edited;
+        db_edit_string(call->db, entry, bytes.len, &edited);
+        hll_cache(edited, count);
+        call->dirty++;
     }
     reply_integer(call->reply, (int64_t)count);
 }

@@ -62,8 +62,8 @@ class Generator(replication_replica.Writer):
         return words
 
     def alone(self, words):
-        """The requests for one command. PFCOUNT on a replica of genuine Valkey changes its copy, because it caches
-        the result in the value. So it is sent in a transaction after a write, which a replica rejects."""
+        """The requests for one command. As in genuine Valkey, PFCOUNT on a replica changes its copy, because it
+        caches the result in the value. So it is sent in a transaction after a write, which a replica rejects."""
         return [["MULTI"], ["INCR", "counted"], words, ["EXEC"]] if words[0].upper() == "PFCOUNT" else [words]
 
     def transaction(self):

@@ -148,16 +148,18 @@ start_server {tags {hyperloglogs}} {
         assert_error "INVALIDOBJ Corrupted HLL object detected" {r pfmerge d s}
     }
 
-    test "PFCOUNT on a replica leaves the value as the primary has it" -needs {ours 1} {
+    test "PFCOUNT on a replica caches the count there, and PFADD drops it" -needs {ours 1} {
         r flushall
         r pfadd h a b
         set value [r get h]
         r debug role replica 127.0.0.1 1
         assert_equal 2 [r pfcount h]
-        assert_equal $value [r get h]
-        r debug role primary
+        set cached [r get h]
+        assert_not_equal $value $cached
         assert_equal 2 [r pfcount h]
-        assert_not_equal $value [r get h]
+        r debug role primary
+        r pfadd h c
+        assert_equal 3 [r pfcount h]
     }
 
     test "what PFADD had changed when it found the value corrupt is propagated" -needs {ours 1} {
