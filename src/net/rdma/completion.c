@@ -14,7 +14,6 @@ enum {
     LONG_RUN_BYTES = 16 * 1024, /* bytes of requests that take longer to execute than a poll of the completion queue */
     DRAIN_MAX = 8192,
     ACKNOWLEDGE_AT = 64,
-    EVENTS_AT_ONCE = 64,
 };
 
 static inline struct rdma_connection *connection_of(struct rdma_queue_pair *qp) {
@@ -163,7 +162,8 @@ static void channel_ready(struct event_io *io, int mask) {
     if (!rdma_usable()) return;
     struct ibv_cq *cq;
     void *context;
-    for (int i = 0; i < EVENTS_AT_ONCE && ibv_get_cq_event(device->channel, &cq, &context) == 0; i++) {
+    /* A queue has one event until it is armed again. Asking for more would be a system call that finds nothing. */
+    for (int i = 0; i < device->queue_count && ibv_get_cq_event(device->channel, &cq, &context) == 0; i++) {
         struct rdma_queue *queue = context;
         queue->armed = false;
         if (++queue->unacknowledged >= ACKNOWLEDGE_AT) {
