@@ -122,22 +122,10 @@ static int write_keys(const struct db_writer *writer, int only_slot, size_t coun
     return error;
 }
 
-/* Keys of hidden slots belong to the data set: a replica imports them, too. */
-static struct db_slot_size hidden_size(struct db *db) {
-    struct db_slot_size sum = {0};
-    for (unsigned slot = 0; keyspace_hidden_slots() && slot < HASH_SLOTS; slot++) {
-        if (!keyspace_slot_is_hidden(slot)) continue;
-        struct db_slot_size size = db_slot_size(db, slot);
-        sum.keys += size.keys;
-        sum.expires += size.expires;
-    }
-    return sum;
-}
-
 static int write_db(const struct db_writer *writer) {
     struct output *out = &writer->sink->out;
     struct db *db = writer->db;
-    struct db_slot_size hidden = hidden_size(db);
+    struct db_slot_size hidden = db_hidden_size(db);
     if (!db_size(db) && !hidden.keys) return 0;
     write_byte(out, RDB_OPCODE_SELECTDB);
     rdb_write_length(out, (uint64_t)db_id(db));

@@ -2,6 +2,7 @@
  *
  * A value with many elements takes several commands of at most CHUNK elements each, so that loading a command needs
  * little memory. Every piece is written directly to the sink. */
+#include "lib/hash/hash_slot.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
@@ -342,8 +343,27 @@ void aof_write_entry(struct output *out, const struct entry *entry) {
     write_argument_number(out, at);
 }
 
+struct writer {
+    struct sink *sink;
+    struct db *db;
+    bool in_child;
+    uint64_t keys;
+};
+
+/* The visible keys, or those of a slot. */
+static void write_keys(struct writer *writer, int slot) {
+    struct db_iterator *it = db_iterate(writer->db, slot);
+    for (struct entry *entry; !sink_error(writer->sink) && (entry = db_iterate_next(it));) {
+        aof_write_entry(&writer->sink->out, entry);
+        writer->keys++;
+        if (writer->in_child) child_report(writer->keys);
+        if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
+    }
+    db_iterate_end(it);
+}
+
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
-    uint64_t keys = 0;
+    struct writer writer = {.sink = sink, .in_child = in_child};
     const struct slice *libraries;
     if (aof_settings.timestamps) aof_write_timestamp(&sink->out, clock_ms() / 1000);
     size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
@@ -354,18 +374,14 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
     }
     if (cluster_hooks) cluster_hooks->write_commands(&sink->out);
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
-        struct db *db = keyspace_db(keyspace, id);
-        if (!db_size(db)) continue;
+        struct db *db = writer.db = keyspace_db(keyspace, id);
+        size_t hidden = db_hidden_size(db).keys;
+        if (!db_size(db) && !hidden) continue;
         command(&sink->out, "SELECT", 1);
         write_argument_number(&sink->out, id);
-        struct db_iterator *it = db_iterate(db, -1);
-        for (struct entry *entry; !sink_error(sink) && (entry = db_iterate_next(it));) {
-            aof_write_entry(&sink->out, entry);
-            keys++;
-            if (in_child) child_report(keys);
-            if (persistence_settings.key_save_delay) persistence_delay(persistence_settings.key_save_delay);
-        }
-        db_iterate_end(it);
+        write_keys(&writer, -1);
+        for (unsigned slot = 0; hidden && slot < HASH_SLOTS; slot++)
+            if (keyspace_slot_is_hidden(slot)) write_keys(&writer, (int)slot);
     }
     return sink_flush(sink);
 }

@@ -38,6 +38,18 @@ struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
     return size;
 }
 
+struct db_slot_size db_hidden_size(struct db *db) {
+    struct db_slot_size sum = {0};
+    for (unsigned slot = 0; hidden_slots.count && slot < HASH_SLOTS; slot++) {
+        if (!slot_is_hidden(slot)) continue;
+        struct db_slot_size size = db_slot_size(db, slot);
+        sum.keys += size.keys;
+        sum.expires += size.expires;
+        sum.expiring += size.expiring;
+    }
+    return sum;
+}
+
 /* Calls `visit` for each value with items that expire. */
 static void slot_each_expiring(struct db *db, unsigned slot, void (*visit)(struct db *db, struct entry *entry)) {
     struct key_tables_iterator it;

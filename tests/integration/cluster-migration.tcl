@@ -539,3 +539,32 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         n 0 bgsave
     }
 }
+
+start_cluster {primaries 2 replicas 1 overrides {appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000
+    cluster-databases 3}} {
+    test "an append-only file that is rewritten as commands during an import has the keys that have arrived" {
+        wait_for_cluster_replicas
+        fill_slot 0 5
+        n 0 select 2
+        fill_slot 0 6
+        n 0 select 0
+        migrate_and_wait 5 6
+        wait_for_cluster_offset 3 1
+        foreach i {1 3} {
+            n $i bgrewriteaof
+            wait_for_condition 10000 {[dict get [node_info $i persistence] aof_rewrite_in_progress] == 0}
+            assert_equal ok [dict get [node_info $i persistence] aof_last_bgrewrite_status]
+        }
+        set before [digests 0 5]
+        migration_ends success
+        migration_is 1 success
+        migration_is 3 success
+        wait_for_cluster_offset 3 1
+        assert_equal $before [digests 1 5]
+        set whole [n 1 debug digest]
+        foreach i {1 3} {
+            n $i debug loadaof
+            assert_equal $whole [n $i debug digest]
+        }
+    }
+}
