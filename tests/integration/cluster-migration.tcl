@@ -568,3 +568,16 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes aof-use-rdb-prea
         }
     }
 }
+
+start_cluster {primaries 2 overrides {cluster-node-timeout 10000 rename-command {unlink ""}}} {
+    test "a target hears of deletions although the command is renamed away at the source" {
+        n 0 set [key_in 5 number] 42
+        migrate_and_wait 5 5
+        n 0 pexpire [key_in 5 number] 1
+        wait_for_condition 5000 {[n 0 exists [key_in 5 number]] == 0}
+        assert_equal 1 [n 0 incr [key_in 5 number]]
+        migration_ends success
+        migration_is 1 success
+        assert_equal {1 -1} [list [n 1 get [key_in 5 number]] [n 1 ttl [key_in 5 number]]]
+    }
+}

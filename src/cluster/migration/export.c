@@ -116,6 +116,8 @@ static void propagated(struct propagation_listener *self, const struct propagati
     struct command *parent;
     if (propagation->origin != PROPAGATION_LOCAL) return;
     const struct command *command = command_lookup(propagation->argc, propagation->argv, &parent);
+    /* What the server itself propagates (UNLINK, HDEL) may be renamed away here. The target knows it. */
+    if (!command) command = command_lookup_original(propagation->argc, propagation->argv, &parent);
     if (!command) return;
     int slot = -1;
     if (command->only_key && (int)command->only_key < propagation->argc) {
