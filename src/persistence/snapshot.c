@@ -19,6 +19,7 @@
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,17 @@ int snapshot_save(void) {
 /* --- In the background --- */
 
 static struct snapshot_content saving; /* of the running background save */
+static char saving_path[2 * PATH_MAX];
+
+const char *snapshot_path(void) {
+    return saving_path;
+}
+
+static void note_path(void) {
+    char directory[PATH_MAX];
+    if (!getcwd(directory, sizeof directory)) strcpy(directory, ".");
+    snprintf(saving_path, sizeof saving_path, "%s/%s", directory, persistence_settings.file_name);
+}
 
 static int run(struct child_job *job) {
     int result = write_and_rename(persistence_settings.file_name, &saving);
@@ -233,6 +245,7 @@ int snapshot_start(void) {
 int snapshot_start_with(const struct snapshot_content *content) {
     if (child_active()) return -EBUSY;
     saving = *content;
+    note_path();
     snapshot_state.saves++;
     snapshot_state.last_try_ms = clock_ms();
     snapshot_state.changes_before = server.dirty;

@@ -45,4 +45,6 @@ int snapshot_save(void);
 int snapshot_start(void);
 int snapshot_start_with(const struct snapshot_content *content);
 bool snapshot_running(void); /* a child process is writing a snapshot */
+/* The file of the running or last background save, whatever CONFIG SET has made of dir and dbfilename since. */
+const char *snapshot_path(void);
 #endif

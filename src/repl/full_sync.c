@@ -192,7 +192,7 @@ static void file_send(struct replica *replica) {
 
 static bool file_open(struct replica *replica) {
     struct stat status;
-    replica->file = open(persistence_settings.file_name, O_RDONLY | O_CLOEXEC);
+    replica->file = open(snapshot_path(), O_RDONLY | O_CLOEXEC);
     if (replica->file >= 0 && fstat(replica->file, &status) == 0) {
         replica->file_left = (uint64_t)status.st_size;
         return true;

@@ -69,6 +69,7 @@ static struct {
     bool to_file;
     int fd;
     char name[NAME_MAX_LEN];
+    char *placed; /* what it was renamed to, while it is loaded: CONFIG SET may change dbfilename */
     struct sink sink;
     char tail[MARK_LEN]; /* received bytes not written yet, since they may be the start of the mark */
     size_t tail_len;
@@ -322,7 +323,7 @@ static bool load_source(struct source *source, uint64_t total, bool swap) {
     loading_end();
     if (ok && replaced) server.dirty = 0;
     if (ok && copy.to_file)
-        aof_restart_from(persistence_settings.file_name);
+        aof_restart_from(copy.placed);
     else if (ok)
         aof_restart();
     return ok;
@@ -330,7 +331,10 @@ static bool load_source(struct source *source, uint64_t total, bool swap) {
 
 /* Renames the copy to `dbfilename`; called before the old data are flushed, which remain if it fails. */
 static bool place_file(void) {
-    if (rename(copy.name, persistence_settings.file_name) == 0) return true;
+    if (rename(copy.name, persistence_settings.file_name) == 0) {
+        copy.placed = mem_strdup(persistence_settings.file_name);
+        return true;
+    }
     log_warning("Failed trying to rename the temp DB into %s in PRIMARY <-> REPLICA synchronization: %s",
                 persistence_settings.file_name, strerror(errno));
     return false;
@@ -348,10 +352,10 @@ static bool is_rdb_file(int fd) {
 /* Removes `dbfilename` if the copy is damaged, because the server could not start with it, or if rdb-del-sync-files
  * says so. */
 static void remove_file(bool loaded) {
-    if (!loaded && !copy.reason[0]) unlink(persistence_settings.file_name);
+    if (!loaded && !copy.reason[0]) unlink(copy.placed);
     if (!replica_settings.delete_sync_files || save_points_count() || aof_is_configured()) return;
     log_notice("Removing the RDB file obtained from the primary. This replica has persistence disabled");
-    unlink(persistence_settings.file_name);
+    unlink(copy.placed);
 }
 
 static bool load_file(void) {
@@ -372,6 +376,8 @@ static bool load_file(void) {
     source_free(&source);
     close(fd);
     remove_file(ok);
+    mem_free(copy.placed);
+    copy.placed = NULL;
     return ok;
 }
 

@@ -863,6 +863,28 @@ start_server {no_rdma 1 overrides {repl-diskless-sync-delay 0 dual-channel-repli
     }
 }
 
+start_server {overrides {repl-diskless-sync no enable-protected-configs yes save ""} tags {replication}} {
+    test "a replica gets the file of its snapshot, whatever CONFIG SET makes of dbfilename and dir meanwhile" \
+        -needs {ours 1} {
+        file mkdir [file join [srv dir] other]
+        r set key old
+        r config set dbfilename other.rdb
+        r save
+        r set key new
+        foreach {option value back} {dbfilename other.rdb dump.rdb dir other ..} {
+            r config set dbfilename dump.rdb rdb-key-save-delay 300000
+            set c [replica_connect]
+            assert_match +FULLRESYNC* [replica_sync $c]
+            r config set $option $value
+            assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
+            assert_match *new* [replica_payload $c] $option
+            r config set $option $back rdb-key-save-delay 0
+            $c -close
+            wait_replicas 0
+        }
+    }
+}
+
 set socket_options [file join $::unit_dir socket-options]
 start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0} tags {replication} env [list \
     LD_PRELOAD=[tool preload/socket-options.so] SOCKET_OPTIONS=$socket_options \
