@@ -138,11 +138,14 @@ static void main_line(const char *line) {
         dual.main_state = MAIN_PSYNC;
         return;
     }
-    case MAIN_PSYNC:
-        if (strncmp(line, "+CONTINUE", strlen("+CONTINUE")) != 0) {
+    case MAIN_PSYNC: {
+        const char *id = replica_continue_id(line);
+        if (!id) {
             fail("the primary refuses to continue on the main channel", line);
             return;
         }
+        /* The primary may have got another history since it announced the copy, which is a part of both. */
+        if (*id) memcpy(dual.at.id, id, REPL_ID_LEN);
         dual.main_state = MAIN_STREAM;
         if (dual.rdb_state == RDB_FAILED) {
             rdb_failed();
@@ -157,6 +160,7 @@ static void main_line(const char *line) {
         log_debug("Dual channel replication: Psync established after rdb load");
         finish();
         return;
+    }
     default: fail("unexpected message on the main channel", line);
     }
 }

@@ -302,9 +302,18 @@ static void follow_stream(struct connection *conn) {
     apply_start(conn);
 }
 
+const char *replica_continue_id(const char *line) {
+    static const char head[] = "+CONTINUE";
+    if (!starts(line, head)) return NULL;
+    const char *id = line + strlen(head);
+    if (!*id) return id;
+    if (*id++ != ' ') return NULL;
+    return !*id || is_id(id, strlen(id)) ? id : NULL;
+}
+
 static void got_continue(const char *line) {
-    const char *id = starts(line, "+CONTINUE ") ? line + strlen("+CONTINUE ") : "";
-    if (*id && !is_id(id, strlen(id))) {
+    const char *id = replica_continue_id(line);
+    if (!id) {
         fail("Primary replied with wrong +CONTINUE syntax: %s", line);
         return;
     }

@@ -39,6 +39,8 @@ void replica_synchronized(struct connection *conn, const struct stream_position 
  * is then the first REPLICA_LINE_SHOWN bytes, as many as Valkey logs of one. */
 enum { REPLICA_LINE_MAX = 1024, REPLICA_LINE_SHOWN = 255 };
 int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]);
+/* The id in the reply +CONTINUE; "": it has none. NULL: it is malformed, or another reply. */
+const char *replica_continue_id(const char *line);
 void replica_send(struct connection *conn, int argc, const struct slice *argv);
 void replica_send_auth(struct connection *conn); /* sends AUTH if primaryauth is set */
 int replica_listening_port(void);                /* the port to announce */

@@ -753,6 +753,29 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no
     }
 
+    test "dual channel: the history is the one that the primary names when it continues" -needs {ours 1} {
+        r config set dual-channel-replication-enabled yes
+        foreach {answer known} [list "+CONTINUE $other" $other +CONTINUE $id] {
+            follow [primary_listen]
+            primary_handshake main
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set rdb [primary_accept]
+            primary_command $rdb
+            primary_send $rdb "+OK\r\n"
+            assert_equal SYNC [primary_command $rdb]
+            primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
+            primary_await $main REPLCONF set-rdb-client-id
+            primary_send $main "+OK\r\n"
+            assert_equal "PSYNC $id 71" [primary_command $main]
+            primary_send $rdb "\$EOF:[string repeat m 40]\r\n$copy[string repeat m 40]"
+            primary_send $main "$answer\r\n"
+            primary_await $main REPLCONF ACK 70
+            assert_equal $known [info_field replication master_replid]
+            lead
+        }
+        r config set dual-channel-replication-enabled no
+    }
+
     test "dual channel: the stream is kept up to the limit of the output buffer, and freed in the background" \
         -needs {ours 1} {
         with_config {dual-channel-replication-enabled yes client-output-buffer-limit "replica 100000 100000 0"} {
