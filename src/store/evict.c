@@ -106,7 +106,10 @@ static struct entry *pool_take(struct keyspace *k, bool volatile_only, struct db
         struct candidate *c = &pool.at[pool.order[--pool.count]];
         struct entry *e = NULL;
         *db = keyspace_db(k, c->db);
-        if (*db) e = key_tables_find(choice(*db, volatile_only), (struct slice){c->key, c->len});
+        struct slice key = {c->key, c->len};
+        /* Its slot may have left, and be on its way back: what is hidden is its source's. */
+        bool hidden = hidden_slots.count && slot_is_hidden(hash_slot(key));
+        if (*db && !hidden) e = key_tables_find(choice(*db, volatile_only), key);
         candidate_drop(c);
         if (e) return e;
     }

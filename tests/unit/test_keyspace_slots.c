@@ -4,6 +4,7 @@
 #include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
 #include "lib/text/number.h"
+#include "store/evict.h"
 #include "store/hash.h"
 #include "store/key_tables.h"
 #include "store/types.h"
@@ -343,6 +344,55 @@ static void a_slot_moves_while_its_table_grows(void **state) {
     keyspace_free(keyspace);
 }
 
+/* --- Hidden slots --- */
+
+static size_t wanted_left;
+static size_t keys_wanted(void *context) {
+    size_t keys = db_size(keyspace_db(context, 0));
+    return keys > wanted_left ? (keys - wanted_left) << 20 : 0;
+}
+
+/* Candidates of an eviction are kept for the next one, when a slot of theirs may be on its way back. */
+static void eviction_takes_no_key_of_a_hidden_slot(void **state) {
+    struct keyspace *keyspace = keyspace_new_per_slot(1, &hooks);
+    struct db *db = keyspace_db(keyspace, 0);
+    unsigned slot = hash_slot(SLICE("tag"));
+    char key[32];
+    for (int i = 0; i < 60; i++) {
+        snprintf(key, sizeof key, i < 50 ? "{tag}%d" : "{other}%d", i);
+        entry_set_idle_seconds(set(db, key, "v"), i < 50 ? 1000 : 1);
+    }
+    struct eviction eviction = {EVICT_LRU, false, 16, 0, keys_wanted, keyspace};
+    wanted_left = 59;
+    assert_int_equal(keyspace_evict(keyspace, &eviction), EVICTION_DONE);
+    assert_int_equal(db_slot_size(db, slot).keys, 49);
+    keyspace_hide_slot(keyspace, slot);
+    assert_int_equal(db_size(db), 10);
+    wanted_left = 7;
+    assert_int_equal(keyspace_evict(keyspace, &eviction), EVICTION_DONE);
+    assert_int_equal(db_size(db), 7);
+    assert_int_equal(db_slot_size(db, slot).keys, 49);
+    keyspace_show_slot(keyspace, slot);
+    keyspace_free(keyspace);
+}
+
+/* What is written of a data set includes the hidden keys, and their sizes are known. */
+static void hidden_keys_are_counted_apart(void **state) {
+    struct keyspace *keyspace = keyspace_new_per_slot(2, &hooks);
+    struct db *db = keyspace_db(keyspace, 1);
+    set(db, "{tag}1", "v");
+    db_set_expire(db, set(db, "{tag}2", "v"), 2000000000);
+    set(db, "{other}1", "v");
+    assert_int_equal(db_hidden_size(db).keys, 0);
+    keyspace_hide_slot(keyspace, hash_slot(SLICE("tag")));
+    assert_int_equal(db_hidden_size(db).keys, 2);
+    assert_int_equal(db_hidden_size(db).expires, 1);
+    assert_int_equal(db_hidden_size(keyspace_db(keyspace, 0)).keys, 0);
+    keyspace_show_slot(keyspace, hash_slot(SLICE("tag")));
+    assert_int_equal(db_hidden_size(db).keys, 0);
+    keyspace_free(keyspace);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_keys_of_a_slot_are_counted_and_listed),
@@ -356,6 +406,8 @@ int main(void) {
         TEST(a_slot_is_dropped_from_all_databases),
         TEST(a_slot_moves_between_keyspaces),
         TEST(a_slot_moves_while_its_table_grows),
+        TEST(eviction_takes_no_key_of_a_hidden_slot),
+        TEST(hidden_keys_are_counted_apart),
     };
     store_types_register();
     return RUN_WITH_BOTH_TABLES(tests);
