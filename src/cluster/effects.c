@@ -192,6 +192,7 @@ static void lead_now(bool same_shard) {
         sync_take_over();
     else
         sync_leave_and_found();
+    if (!same_shard) migration_left_shard();
 }
 
 static void role_now(void) {

@@ -581,3 +581,32 @@ start_cluster {primaries 2 overrides {cluster-node-timeout 10000 rename-command 
         assert_equal {1 -1} [list [n 1 get [key_in 5 number]] [n 1 ttl [key_in 5 number]]]
     }
 }
+
+start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-timeout 20000
+    cluster-replica-no-failover yes}} {
+    test "a replica that leaves its shard takes no slots that were granted to it" {
+        wait_for_cluster_replicas
+        n 0 set [key_in 5 a] 1
+        wait_for_cluster_offset 2 0
+        node_kill 2 TERM
+        set files [lsort [glob [node 2 dir]/appendonlydir/*.incr.aof]]
+        set job [string repeat j 40]
+        set f [open [lindex $files end] ab]
+        puts -nonewline $f [resp_command SELECT 0][resp_command CLUSTER SYNCSLOTS ESTABLISH NAME $job \
+            SLOTSRANGE 16000 16000]
+        puts -nonewline $f [resp_command SET [key_in 16000 b] 1][resp_command CLUSTER SYNCSLOTS TAKE NAME $job]
+        close $f
+        node_pause 0
+        node_start 2
+        migration_is 2 occurring-on-primary
+        assert_equal OK [n 2 cluster replicate no one]
+        migration_is 2 failed
+        assert_equal {} [dict get [cluster_view 2] [node_id 2] slots]
+        assert_equal {0 0} [list [n 2 dbsize] [n 2 cluster countkeysinslot 16000]]
+        n 2 debug loadaof
+        assert_equal failed [dict get [migration 2] state]
+        assert_equal {} [dict get [cluster_view 2] [node_id 2] slots]
+        assert_equal {0 0} [list [n 2 dbsize] [n 2 cluster countkeysinslot 16000]]
+        node_resume 0
+    }
+}

@@ -303,6 +303,15 @@ void migration_leads(void) {
     }
 }
 
+void migration_left_shard(void) {
+    list_each(&jobs_in_progress, link) {
+        struct job *job = job_in_progress(link);
+        job->is_decided = true; /* by the others */
+        job->takes = false;
+        job_end(job, JOB_FAILED, "This node left its shard");
+    }
+}
+
 /* --- Files --- */
 
 void migration_write_commands(struct output *out) {

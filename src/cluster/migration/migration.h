@@ -88,6 +88,8 @@ bool migration_granted(unsigned slot, const struct cluster_node *node);
 /* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
 bool migration_leaves(unsigned slot);
 void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
+/* This server, a replica until now, has left its shard and leads one of its own: the jobs are those of the old one. */
+void migration_left_shard(void);
 
 /* struct cluster_hooks */
 size_t migration_write_aux(struct rdb_aux *fields); /* at most two */
