@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -369,6 +370,28 @@ static void epoll_nested(void) {
     close(outer);
 }
 
+/* The same with a connection that is still being made when it is registered. */
+static void epoll_nested_connecting(void) {
+    int inner = epoll_create1(0), outer = epoll_create1(0);
+    struct epoll_event e[4];
+    EXPECT(control(outer, EPOLL_CTL_ADD, inner, EPOLLIN, 2) == 0);
+    for (int i = 0; i < 3; i++) {
+        int fd = open_socket(SOCK_NONBLOCK), error = -1;
+        socklen_t len = sizeof error;
+        int result = connect_to(fd, i < 2 ? port : closed_port);
+        bool at_once = result < 0 && errno == ECONNREFUSED;
+        EXPECT(result == 0 || errno == EINPROGRESS || (i == 2 && at_once));
+        EXPECT(control(inner, EPOLL_CTL_ADD, fd, EPOLLOUT, 1) == 0);
+        EXPECT(epoll_wait(outer, e, 4, 5000) == 1 && e[0].data.u64 == 2);
+        EXPECT(epoll_wait(inner, e, 4, 5000) == 1 && e[0].data.u64 == 1 && e[0].events & EPOLLOUT);
+        EXPECT(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+        EXPECT(i < 2 ? error == 0 && pings(fd) : error == ECONNREFUSED || at_once);
+        close(fd);
+    }
+    close(inner);
+    close(outer);
+}
+
 static void epoll_polled(void) {
     int fd = opened(), set = epoll_create1(0);
     struct epoll_event e[4];
@@ -417,6 +440,35 @@ static void duplicates(void) {
     fd = opened(); /* the number is used again */
     EXPECT(pings(fd));
     close(fd);
+}
+
+/* A call that fails leaves both descriptors as they were. */
+static void failed_duplicates(void) {
+    int fd = opened(), unused = dup(0);
+    close(unused);
+    EXPECT(dup2(unused, fd) < 0 && errno == EBADF && pings(fd));
+    EXPECT(dup3(0, fd, 0x4000) < 0 && errno == EINVAL && pings(fd));
+    EXPECT(dup3(fd, fd, 0) < 0 && errno == EINVAL && pings(fd));
+    close(fd);
+}
+
+/* With few descriptors left every one that the program may have is good. */
+static void few_descriptors(void) {
+    enum { FEW = 200 };
+    struct rlimit before, few;
+    int fds[FEW], count = 0, on = 1;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = FEW;
+    EXPECT(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (; count < FEW && !wrong && (fds[count] = open_socket(0)) >= 0; count++) {
+        EXPECT(connect_to(fds[count], port) == 0);
+        EXPECT(setsockopt(fds[count], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
+    }
+    EXPECT(count > FEW / 4);
+    for (int i = 0; i < count; i++) EXPECT(pings(fds[i]));
+    for (int i = 0; i < count; i++) close(fds[i]);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 static bool child_is_good(pid_t child) {
@@ -617,6 +669,25 @@ static void threads(void) {
     for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
 }
 
+/* Threads that begin and end while others open and close. Afterwards every number is the program's. */
+static void *wait_and_ping(void *unused) {
+    int fd = opened();
+    EXPECT(put(fd, "DEBUG SLEEP 0.001\r\n") && got(fd, "+OK\r\n"));
+    close(fd);
+    return NULL;
+}
+static void threads_end(void) {
+    for (int round = 0; round < 30; round++) {
+        pthread_t t[4];
+        for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, wait_and_ping, NULL);
+        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+    }
+    int copies[200], wrongly = 0;
+    for (int i = 0; i < 200; i++) copies[i] = fcntl(0, F_DUPFD, 500);
+    for (int i = 0; i < 200; i++) wrongly += copies[i] >= 0 && close(copies[i]) != 0;
+    EXPECT(wrongly == 0);
+}
+
 static void *write_often(void *fd) {
     for (int i = 0; i < 1000; i++) EXPECT(put(*(int *)fd, "PING\r\n"));
     return NULL;
@@ -646,6 +717,45 @@ static void add_while_waiting(void) {
     EXPECT(got(fd, "+PONG\r\n"));
     pthread_join(t, NULL);
     close(fd);
+    close(set);
+}
+
+/* The same while nothing that is connected is registered: as in programs with one thread for all events. */
+static void *connect_and_ping_later(void *set) {
+    usleep(50000);
+    static int fd;
+    fd = opened();
+    EXPECT(control(*(int *)set, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+    usleep(1000);
+    EXPECT(put(fd, "PING\r\n"));
+    return &fd;
+}
+static void *wait_for_set(void *set) {
+    struct epoll_event e[2];
+    EXPECT(epoll_wait(*(int *)set, e, 2, 5000) == 1 && e[0].data.u64 == 1 && e[0].events == EPOLLIN);
+    return NULL;
+}
+static void add_to_empty_while_waiting(void) {
+    int set = epoll_create1(0), pipes[2];
+    struct epoll_event e[2];
+    void *fd;
+    EXPECT(pipe(pipes) == 0);
+    EXPECT(control(set, EPOLL_CTL_ADD, pipes[0], EPOLLIN, 2) == 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_t t, others[2];
+        pthread_create(&t, NULL, connect_and_ping_later, &set);
+        for (int j = 0; j < 2; j++) pthread_create(&others[j], NULL, wait_for_set, &set);
+        wait_for_set(&set);
+        for (int j = 0; j < 2; j++) pthread_join(others[j], NULL);
+        pthread_join(t, &fd);
+        EXPECT(got(*(int *)fd, "+PONG\r\n"));
+        close(*(int *)fd);
+        EXPECT(epoll_wait(set, e, 2, 10) == 0);
+    }
+    EXPECT(write(pipes[1], "x", 1) == 1);
+    EXPECT(epoll_wait(set, e, 2, 5000) == 1 && e[0].data.u64 == 2);
+    close(pipes[0]);
+    close(pipes[1]);
     close(set);
 }
 
@@ -891,9 +1001,12 @@ static const struct {
     CASE(epoll_level),
     CASE(epoll_edge),
     CASE(epoll_nested),
+    CASE(epoll_nested_connecting),
     CASE(epoll_polled),
     CASE(epoll_before_connect),
     CASE(duplicates),
+    CASE(failed_duplicates),
+    CASE(few_descriptors),
     CASE(fork_child_uses),
     CASE(fork_child_reads_first),
     CASE(fork_child_polls),
@@ -906,8 +1019,10 @@ static const struct {
     CASE(files),
     CASE(end_after_write),
     CASE(threads),
+    CASE(threads_end),
     CASE(reader_and_writer),
     CASE(add_while_waiting),
+    CASE(add_to_empty_while_waiting),
     CASE(signals),
     CASE(cancellation),
     CASE(large),

@@ -516,7 +516,8 @@ EXPORTED int dup(int fd) {
 }
 
 static int replace(int fd, int copy, int flags, bool with_flags) {
-    if (mappings_exist() && fd != copy && !is_other_process()) {
+    bool valid = fd != copy && !(flags & ~O_CLOEXEC);
+    if (mappings_exist() && valid && !is_other_process()) {
         if (engine_is_own(copy)) return fail(EBUSY);
         if (real_fcntl(fd, F_GETFD) >= 0 && copy >= 0) closing(copy);
     }

@@ -61,7 +61,7 @@ static pthread_cond_t service_wanted;
 static bool service_parked;
 static int ask[2] = {-1, -1}; /* datagrams from children that want a relay: [1] is theirs */
 static struct event_io ask_io;
-static unsigned char own_fds[LINK_TABLE / 8];
+static struct fd_bits own_fds;
 
 /* A thread is not cancelled while it holds the lock: polling devices calls functions that are cancellation points. */
 void engine_lock(void) {
@@ -97,14 +97,10 @@ struct event_loop *engine_loop(void) {
 /* --- Descriptors of our own --- */
 
 bool engine_is_own(int fd) {
-    return (unsigned)fd < LINK_TABLE && own_fds[fd / 8] & 1 << fd % 8;
+    return fd_bits_has(&own_fds, fd);
 }
 void engine_own(int fd, bool own) {
-    if ((unsigned)fd >= LINK_TABLE) return;
-    if (own)
-        own_fds[fd / 8] |= (unsigned char)(1 << fd % 8);
-    else
-        own_fds[fd / 8] &= (unsigned char)~(1 << fd % 8);
+    fd_bits_set(&own_fds, fd, own);
 }
 int engine_high(int fd) {
     if (fd < 0) return fd;
@@ -401,6 +397,7 @@ static void after_fork_in_parent(void) {
 }
 static void after_fork_in_child(void) {
     process = getpid();
+    sets_after_fork();
     if (loop && !dead) {
         dead = true; /* the verbs objects are the parent's */
         rdma_after_fork_child();
@@ -409,6 +406,7 @@ static void after_fork_in_child(void) {
         my_event = 0; /* the kernel's object is shared with the parent's thread */
         links_after_fork(true);
     }
+    if (locked_here) pthread_setcancelstate(cancel_state, NULL);
     locked_here = false;
     pthread_mutex_init(&lock, NULL);
 }

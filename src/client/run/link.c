@@ -34,12 +34,16 @@ static void side_ready(struct event_io *io, int mask);
 
 /* --- Life --- */
 
+static void close_socket(struct link *link) {
+    if (link->socket < 0) return;
+    engine_own(link->socket, false);
+    real_close(link->socket);
+    link->socket = -1;
+}
+
 static void free_if_unused(struct link *link) {
     if (link->fd_count || link->users || link->conn || link->side >= 0) return;
-    if (link->socket >= 0) {
-        engine_own(link->socket, false);
-        real_close(link->socket);
-    }
+    close_socket(link);
     if (engine_loop() && !link->inherited) event_timer_cancel(engine_loop(), &link->half_closed);
     if (link->relay && !link->inherited) engine_need_service(-1);
     sets_link_left(link);
@@ -166,24 +170,26 @@ static void changed(struct link *link) {
 
 /* --- Connecting --- */
 
-/* One end of a socket pair takes the place of the TCP socket. */
+/* One end of a socket pair takes the place of the TCP socket. On failure nothing has changed. */
 static int take_descriptor(struct link *link) {
-    int pair[2];
+    int pair[2], error = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return -errno;
     if (link->nonblocking) real_fcntl(pair[0], F_SETFL, O_NONBLOCK);
     real_fcntl(pair[1], F_SETFL, O_NONBLOCK);
     link->side = engine_high(pair[1]);
-    if (link->fd_count) link->socket = engine_high(real_fcntl(link->fds[0], F_DUPFD_CLOEXEC, 3));
-    for (unsigned i = 0; i < link->fd_count; i++) {
+    link->socket = real_fcntl(link->fds[0], F_DUPFD_CLOEXEC, 3);
+    if (link->socket < 0) error = errno;
+    link->socket = engine_high(link->socket);
+    if (!error) error = -event_io_set(engine_loop(), &link->side_io, link->side, EVENT_READ, side_ready);
+    for (unsigned i = 0; i < link->fd_count && !error; i++) {
         int flags = real_fcntl(link->fds[i], F_GETFD);
-        if (real_dup3(pair[0], link->fds[i], flags > 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0) {
-            int error = errno;
-            real_close(pair[0]);
-            return -error;
-        }
+        real_dup3(pair[0], link->fds[i], flags > 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0);
     }
     real_close(pair[0]);
-    return event_io_set(engine_loop(), &link->side_io, link->side, EVENT_READ, side_ready);
+    if (!error) return 0;
+    close_side(link);
+    close_socket(link);
+    return -error;
 }
 
 static void to_sockaddr(const struct address *from, struct sockaddr_storage *to, socklen_t *len, sa_family_t family) {
@@ -200,6 +206,8 @@ static void to_sockaddr(const struct address *from, struct sockaddr_storage *to,
     freeaddrinfo(found);
 }
 
+static void on_failed(struct link *link, int error, const char *text);
+
 static void on_connected(struct connection *conn) {
     struct link *link = conn->owner;
     struct address address;
@@ -208,15 +216,13 @@ static void on_connected(struct connection *conn) {
     link->local_len = link->peer_len;
     if (conn_address(conn, false, &address))
         to_sockaddr(&address, &link->local, &link->local_len, link->peer.ss_family);
-    int result = take_descriptor(link);
+    int result = link->fd_count ? take_descriptor(link) : 0; /* none: it is being closed */
     if (result < 0) {
-        link->error = -result;
-        link->state = LINK_OVER;
-        close_connection(link);
-    } else {
-        link->state = LINK_OPEN;
-        mapping_say(link->mapping, NULL);
+        on_failed(link, -result, strerror(-result));
+        return;
     }
+    link->state = LINK_OPEN;
+    mapping_say(link->mapping, NULL);
     changed(link);
 }
 

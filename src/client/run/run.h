@@ -167,6 +167,22 @@ extern struct list links;
 static inline bool fd_is_link(int fd) {
     return (unsigned)fd < LINK_TABLE && atomic_load_explicit(&link_table[fd], memory_order_relaxed) != NULL;
 }
+/* A set of descriptors. Any thread, without the lock. */
+struct fd_bits {
+    unsigned char bytes[LINK_TABLE / 8];
+};
+static inline bool fd_bits_has(const struct fd_bits *bits, int fd) {
+    return (unsigned)fd < LINK_TABLE && __atomic_load_n(&bits->bytes[fd / 8], __ATOMIC_RELAXED) & 1 << fd % 8;
+}
+static inline void fd_bits_set(struct fd_bits *bits, int fd, bool on) {
+    if ((unsigned)fd >= LINK_TABLE) return;
+    unsigned char bit = (unsigned char)(1 << fd % 8);
+    if (on)
+        __atomic_or_fetch(&bits->bytes[fd / 8], bit, __ATOMIC_RELAXED);
+    else
+        __atomic_and_fetch(&bits->bytes[fd / 8], (unsigned char)~bit, __ATOMIC_RELAXED);
+}
+
 /* Takes the lock and returns the link for use of the fast path, one user more; NULL, unlocked: use the C library's
  * function. */
 struct link *link_enter(int fd);
@@ -190,7 +206,10 @@ void links_after_fork(bool child);
 /* --- Epoll instances (set.c) --- */
 
 struct poll_set {
+    struct list_link link;
     unsigned fds;
+    unsigned in_kernel; /* threads that wait there, and not for links */
+    bool has_beacon;
     bool native; /* links are relays before they are registered */
     struct list registrations, ready;
     uint64_t asked_us; /* when the kernel was asked last */
@@ -218,6 +237,7 @@ void sets_link_native(struct link *link);   /* its registrations become the kern
 void sets_adopt(int fd, struct link *link); /* registrations of the socket before it was connected */
 void sets_forget(int fd);                   /* the socket was closed */
 void sets_note_socket(int fd);              /* a new TCP socket */
+void sets_after_fork(void);                 /* in the child */
 
 /* --- The engine (engine.c) --- */
 

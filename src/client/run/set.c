@@ -9,16 +9,25 @@
  * and puts it back at the end if it is level-triggered. So edge-triggered registrations report each arrival once, and
  * a registration that is not ready costs nothing.
  *
- * An instance that is itself waited for by poll(), select() or another instance is native: its links become relays. */
+ * An instance that is itself waited for by poll(), select() or another instance is native: its links become relays.
+ *
+ * A thread that waits for an instance without links waits in the kernel, and the kernel does not learn of a link that
+ * another thread registers meanwhile. The beacon, an eventfd that is always readable, is then registered with the
+ * instance until all threads that waited in the kernel have returned; the program does not see its event. */
 #include "client/run/run.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include <errno.h>
+#include <limits.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 enum { ASK_US = 50 };
 
 _Atomic(struct poll_set *) set_table[LINK_TABLE];
+static struct list sets = LIST_INIT(sets);
+static int beacon = -1; /* eventfd; its address is the data of its registrations */
 
 /* Registrations of TCP sockets that are not connected yet: these are in the kernel until the connection turns out to be
  * a link. */
@@ -28,16 +37,22 @@ struct early {
     struct epoll_event event;
 };
 static struct list early = LIST_INIT(early);
-static unsigned char candidates[LINK_TABLE / 8];
+static struct fd_bits candidates;
 
 static bool is_candidate(int fd) {
-    return (unsigned)fd < LINK_TABLE && candidates[fd / 8] & 1 << fd % 8;
+    return fd_bits_has(&candidates, fd);
 }
 
 /* --- Life --- */
 
 static struct poll_set *set_of(int fd) {
     return fd_is_set(fd) ? atomic_load_explicit(&set_table[fd], memory_order_relaxed) : NULL;
+}
+
+static void free_if_unused(struct poll_set *set) {
+    if (set->fds || set->in_kernel) return;
+    list_remove(&sets, &set->link);
+    mem_free(set);
 }
 
 static void registration_free(struct registration *r) {
@@ -55,6 +70,7 @@ void set_created(int fd) {
     list_init(&set->registrations);
     list_init(&set->ready);
     engine_lock();
+    list_append(&sets, &set->link);
     atomic_store(&set_table[fd], set);
     engine_unlock();
 }
@@ -93,7 +109,7 @@ void set_closed(int fd) {
         if (!--set->fds) {
             while (set->registrations.len)
                 registration_free(container_of(list_first(&set->registrations), struct registration, in_set));
-            mem_free(set);
+            free_if_unused(set);
         }
     }
     engine_unlock();
@@ -105,8 +121,26 @@ static void mark(struct registration *r) {
     if (!r->spent && !list_is_linked(&r->in_ready)) list_append(&r->set->ready, &r->in_ready);
 }
 
+/* The kernel can report what happens to it: as a relay, or, if it could not be connected, as a socket that is not. */
+static bool can_be_native(const struct link *link) {
+    return link->side >= 0 || link->state == LINK_OVER;
+}
+
+static void become_native(struct link *link) {
+    if (link->side >= 0)
+        link_relay(link);
+    else
+        sets_link_native(link);
+}
+
 void sets_link_changed(struct link *link) {
-    list_each(&link->registrations, item) mark(container_of(item, struct registration, in_link));
+    bool native = false;
+    list_each(&link->registrations, item) {
+        struct registration *r = container_of(item, struct registration, in_link);
+        mark(r);
+        native = native || r->set->native;
+    }
+    if (native && can_be_native(link)) become_native(link); /* it was registered while it was connecting */
 }
 
 void sets_link_left(struct link *link) {
@@ -132,25 +166,28 @@ void set_make_native(int fd) {
         set->native = true;
         list_each(&set->registrations, item) {
             struct link *link = container_of(item, struct registration, in_set)->link;
-            link_relay(link);
+            if (can_be_native(link)) become_native(link);
         }
-        /* Links that are still connecting become native when they are open: see collect(). */
+        /* Links that are still connecting become native when they are open: see sets_link_changed(). */
     }
     engine_unlock();
 }
 
 void sets_note_socket(int fd) {
-    if (!mappings_exist() || (unsigned)fd >= LINK_TABLE) return;
-    __atomic_or_fetch(&candidates[fd / 8], (unsigned char)(1 << fd % 8), __ATOMIC_RELAXED);
+    if (mappings_exist()) fd_bits_set(&candidates, fd, true);
 }
 
 void sets_forget(int fd) {
     if (!is_candidate(fd)) return;
-    __atomic_and_fetch(&candidates[fd / 8], (unsigned char)~(1 << fd % 8), __ATOMIC_RELAXED);
-    if (!early.len || engine_locked_here()) return;
+    fd_bits_set(&candidates, fd, false);
+    if (engine_locked_here()) return;
     engine_lock();
     early_remove(-1, fd);
     engine_unlock();
+}
+
+void sets_after_fork(void) {
+    list_each(&sets, item) container_of(item, struct poll_set, link)->in_kernel = 0;
 }
 
 static struct registration *find(const struct poll_set *set, struct link *link, int fd) {
@@ -161,6 +198,12 @@ static struct registration *find(const struct poll_set *set, struct link *link, 
     return NULL;
 }
 
+static void light_beacon(struct poll_set *set, int set_fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &beacon};
+    if (beacon < 0) beacon = engine_high(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
+    set->has_beacon = beacon >= 0 && real_epoll_ctl(set_fd, EPOLL_CTL_ADD, beacon, &event) == 0;
+}
+
 static void add(struct poll_set *set, struct link *link, int set_fd, int fd, const struct epoll_event *event) {
     struct registration *r = mem_calloc(1, sizeof *r);
     *r = (struct registration){
@@ -168,10 +211,11 @@ static void add(struct poll_set *set, struct link *link, int set_fd, int fd, con
     list_append(&set->registrations, &r->in_set);
     list_append(&link->registrations, &r->in_link);
     mark(r);
+    if (set->in_kernel && !set->has_beacon) light_beacon(set, set_fd);
 }
 
 void sets_adopt(int fd, struct link *link) {
-    __atomic_and_fetch(&candidates[fd / 8], (unsigned char)~(1 << fd % 8), __ATOMIC_RELAXED);
+    fd_bits_set(&candidates, fd, false);
     list_each(&early, item) {
         struct early *one = container_of(item, struct early, link);
         if (one->fd != fd) continue;
@@ -211,7 +255,7 @@ EXPORTED int epoll_ctl(int set_fd, int operation, int fd, struct epoll_event *ev
     struct epoll_event unused = {0};
     if (!set && real_epoll_ctl(set_fd, EPOLL_CTL_DEL, fd, &unused) < 0 && errno != ENOENT) {
         error = errno;
-    } else if (!set || (set->native && link->side >= 0)) {
+    } else if (!set || (set->native && can_be_native(link))) {
         link_relay(link); /* an instance that was made without the library knowing */
         link_leave(link);
         return real_epoll_ctl(set_fd, operation, fd, event);
@@ -265,12 +309,23 @@ static int collect(struct poll_set *set, struct epoll_event *events, int most) {
     return count;
 }
 
+/* Removes the beacon from the events, and returns how many are left. */
+static int without_beacon(struct epoll_event *events, int count, bool *saw_beacon) {
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.ptr != &beacon) continue;
+        *saw_beacon = true;
+        events[i] = events[--count];
+        break;
+    }
+    return count;
+}
+
 static int wait_for_set(int fd, struct epoll_event *events, int most, int64_t timeout_us, const sigset_t *mask) {
     struct poll_set *set = set_of(fd);
     struct wait wait;
     int result = 0;
     wait_begin(&wait, timeout_us);
-    bool asked = false;
+    bool asked = false, saw_beacon;
     for (bool first = true;; first = false) {
         engine_turn();
         if (set_of(fd) != set) { /* closed by another thread */
@@ -281,14 +336,14 @@ static int wait_for_set(int fd, struct epoll_event *events, int most, int64_t ti
         int count = 0;
         if (now - set->asked_us >= ASK_US || asked) {
             set->asked_us = now;
-            count = real_epoll_wait(fd, events, most, 0);
+            count = without_beacon(events, real_epoll_wait(fd, events, most, 0), &saw_beacon);
             if (count < 0) return count;
             asked = true;
         }
         count += collect(set, events + count, most - count);
         if (count == 0 && !asked) {
             set->asked_us = now;
-            count = real_epoll_wait(fd, events, most, 0);
+            count = without_beacon(events, real_epoll_wait(fd, events, most, 0), &saw_beacon);
         }
         asked = false;
         if (count != 0) {
@@ -307,8 +362,16 @@ static int wait_for_set(int fd, struct epoll_event *events, int most, int64_t ti
     }
 }
 
-/* Whether the instance has links: then locked. */
-static bool has_links(int fd) {
+/* A thread that waits in the kernel for an instance without links. */
+struct kernel_wait {
+    struct poll_set *set;
+    int fd;
+    bool saw_beacon;
+};
+
+/* Whether the instance has links: then locked. Otherwise, if the thread will wait, it is counted. */
+static bool has_links(int fd, bool waits, struct kernel_wait *wait) {
+    *wait = (struct kernel_wait){.fd = fd};
     if (!fd_is_set(fd) || engine_locked_here()) return false;
     engine_lock();
     struct poll_set *set = set_of(fd);
@@ -320,18 +383,74 @@ static bool has_links(int fd) {
             sets_link_native(link);
         }
     if (set && set->registrations.len) return true;
+    if (set && waits) {
+        wait->set = set;
+        set->in_kernel++;
+    }
     engine_unlock();
     return false;
 }
 
+static void leave_kernel(void *argument) {
+    const struct kernel_wait *wait = argument;
+    struct poll_set *set = wait->set;
+    if (!set) return;
+    engine_lock();
+    if (--set->in_kernel == 0 && set->has_beacon) {
+        struct epoll_event unused = {0};
+        if (set_of(wait->fd) == set) real_epoll_ctl(wait->fd, EPOLL_CTL_DEL, beacon, &unused);
+        set->has_beacon = false;
+    }
+    free_if_unused(set);
+    engine_unlock();
+}
+
+static int ask_kernel(int fd, struct epoll_event *events, int most, int64_t timeout_us, const sigset_t *mask) {
+    int64_t ms = timeout_us < 0 ? -1 : timeout_us / 1000 + (timeout_us % 1000 > 0);
+    if (real_epoll_pwait2 && (timeout_us % 1000 > 0 || ms > INT_MAX)) {
+        struct timespec limit = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
+        int count = real_epoll_pwait2(fd, events, most, &limit, mask);
+        if (count >= 0 || errno != ENOSYS) return count;
+    }
+    return real_epoll_pwait(fd, events, most, ms > INT_MAX ? INT_MAX : (int)ms, mask);
+}
+
+static int wait_in_kernel(struct kernel_wait *wait, struct epoll_event *events, int most, int64_t timeout_us,
+                          const sigset_t *mask) {
+    int count;
+    pthread_cleanup_push(leave_kernel, wait);
+    count = ask_kernel(wait->fd, events, most, timeout_us, mask);
+    pthread_cleanup_pop(0);
+    int error = errno;
+    leave_kernel(wait);
+    errno = error;
+    return without_beacon(events, count, &wait->saw_beacon);
+}
+
+static int wait_for(int fd, struct epoll_event *events, int most, int64_t timeout_us, const sigset_t *mask) {
+    uint64_t until_us = timeout_us < 0 ? UINT64_MAX : clock_monotonic_us() + (uint64_t)timeout_us;
+    for (;;) {
+        struct kernel_wait wait;
+        int result;
+        if (!has_links(fd, timeout_us != 0, &wait)) {
+            result = wait_in_kernel(&wait, events, most, timeout_us, mask);
+            if (result != 0 || !wait.saw_beacon) return result;
+            uint64_t now = clock_monotonic_us();
+            if (timeout_us > 0) timeout_us = until_us > now ? (int64_t)(until_us - now) : 0;
+            continue;
+        }
+        result = wait_for_set(fd, events, most, timeout_us, mask);
+        int error = errno;
+        engine_unlock();
+        errno = error;
+        return result;
+    }
+}
+
 EXPORTED int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout_ms, const sigset_t *mask) {
     real_ready();
-    if (most <= 0 || !has_links(fd)) return real_epoll_pwait(fd, events, most, timeout_ms, mask);
-    int result = wait_for_set(fd, events, most, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000, mask);
-    int error = errno;
-    engine_unlock();
-    errno = error;
-    return result;
+    if (most <= 0 || !fd_is_set(fd)) return real_epoll_pwait(fd, events, most, timeout_ms, mask);
+    return wait_for(fd, events, most, timeout_ms < 0 ? -1 : (int64_t)timeout_ms * 1000, mask);
 }
 
 EXPORTED int epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms) {
@@ -343,17 +462,13 @@ EXPORTED int epoll_wait(int fd, struct epoll_event *events, int most, int timeou
 EXPORTED int epoll_pwait2(int fd, struct epoll_event *events, int most, const struct timespec *timeout,
                           const sigset_t *mask) {
     real_ready();
-    if (most <= 0 || !has_links(fd)) {
+    if (most <= 0 || !fd_is_set(fd)) {
         if (real_epoll_pwait2) return real_epoll_pwait2(fd, events, most, timeout, mask);
         errno = ENOSYS;
         return -1;
     }
     int64_t us = timeout ? (int64_t)timeout->tv_sec * 1000000 + (timeout->tv_nsec + 999) / 1000 : -1;
-    int result = wait_for_set(fd, events, most, us, mask);
-    int error = errno;
-    engine_unlock();
-    errno = error;
-    return result;
+    return wait_for(fd, events, most, us, mask);
 }
 
 EXPORTED int epoll_create(int size) {
