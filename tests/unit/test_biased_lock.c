@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static struct biased_lock lock;
@@ -95,9 +96,75 @@ static void it_excludes_threads_that_own_it_in_turn(void **state) {
     biased_lock_destroy(&lock);
 }
 
+/* Two threads, one of which ends each ownership of the other while that thread takes the lock all the time: the moment
+ * that needs the fence. */
+enum { LOCKS = 400 };
+static struct biased_lock locks[LOCKS];
+static long inside[LOCKS], outside[LOCKS];
+
+static bool is_owned(const struct biased_lock *l) {
+    const struct biased_lock_owner *owner = atomic_load(&l->owner);
+    return atomic_load_explicit(&owner->thread, memory_order_relaxed) != 0;
+}
+static bool has_owners_left(const struct biased_lock *l) {
+    return atomic_load(&l->owner) != &l->owners[BIASED_LOCK_OWNERS];
+}
+
+static bool take_alone(int i) {
+    biased_lock_take(&locks[i]);
+    inside[i]++;
+    atomic_signal_fence(memory_order_seq_cst);
+    outside[i]++;
+    bool alone = inside[i] == outside[i];
+    biased_lock_give(&locks[i]);
+    return alone;
+}
+
+static void *own_each(void *unused) {
+    intptr_t times = 0;
+    for (int i = 0; i < LOCKS; i++)
+        while (has_owners_left(&locks[i])) {
+            if (!take_alone(i)) return (void *)(intptr_t)-1;
+            times++;
+        }
+    return (void *)times;
+}
+
+static void it_excludes_an_owner_at_the_end_of_the_ownership(void **state) {
+    pthread_t owner;
+    void *result;
+    biased_lock_init(&lock);
+    bool owned = take_often(BIASED_LOCK_ROW + 10);
+    biased_lock_destroy(&lock);
+    if (!owned) skip(); /* the kernel has no membarrier() */
+    for (int i = 0; i < LOCKS; i++) biased_lock_init(&locks[i]);
+    assert_int_equal(pthread_create(&owner, NULL, own_each, NULL), 0);
+    long times = 0, wrong = 0, all = 0;
+    for (int i = 0; i < LOCKS; i++)
+        while (has_owners_left(&locks[i])) {
+            if (!is_owned(&locks[i])) {
+                sched_yield();
+                continue;
+            }
+            wrong += !take_alone(i);
+            times++;
+        }
+    assert_int_equal(pthread_join(owner, &result), 0);
+    assert_int_equal(wrong, 0);
+    assert_int_not_equal((intptr_t)result, -1);
+    for (int i = 0; i < LOCKS; i++) {
+        all += inside[i];
+        biased_lock_destroy(&locks[i]);
+    }
+    assert_int_equal(times, (long)LOCKS * BIASED_LOCK_OWNERS);
+    assert_int_equal(all, times + (intptr_t)result);
+}
+
 int main(void) {
+    alarm(100); /* threads that were inside together may leave the lock taken for good */
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_thread_that_uses_it_alone_becomes_the_owner),
                                        cmocka_unit_test(after_some_owners_it_is_a_mutex),
-                                       cmocka_unit_test(it_excludes_threads_that_own_it_in_turn)};
+                                       cmocka_unit_test(it_excludes_threads_that_own_it_in_turn),
+                                       cmocka_unit_test(it_excludes_an_owner_at_the_end_of_the_ownership)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
