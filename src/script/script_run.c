@@ -114,11 +114,21 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
 
 /* --- Busy scripts: the calling client is not read from, so that its arguments do not move --- */
 
+/* Clients wait for the end of a debugging session, as with Valkey, which serves nobody meanwhile. */
+static bool waits_for_session(const struct client *client) {
+    bool plain = client->conn && !(client->flags & CLIENT_REPLICA) && !client_must_be_obeyed(client);
+    return script_session && script_session_blocks_server() && plain;
+}
+
 static enum filter_answer busy_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     bool shutdown = strcmp(command->spec->name, "shutdown") == 0, nosave = false;
     for (int i = 1; i < argc; i++) nosave |= slice_is(argv[i], "nosave");
     if (shutdown ? nosave : command->spec->flags & CMD_ALLOW_BUSY) return FILTER_PASS;
+    if (waits_for_session(client)) {
+        client_postpone(client);
+        return FILTER_HOLD;
+    }
     *error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
     return FILTER_REFUSE;
 }
@@ -145,7 +155,10 @@ static void session_begin(struct script_run *run) {
 static void busy_end(struct script_run *run) {
     struct client *client = run->call->client;
     dispatch_remove_filter(&busy_filter);
-    if (script_session) return;
+    if (script_session) {
+        clients_postponed_again();
+        return;
+    }
     if (client->conn && !client->waits_for_turn) conn_set_reading(client->conn, true);
     client_release(client);
 }

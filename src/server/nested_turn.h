@@ -30,7 +30,7 @@
  *                   which is safe only after the session.
  *   requests        They are read and executed, up to the filters. The caller is held and its connection is not read,
  *                   because the memory of the connection contains the arguments of the call. The connection of a
- *                   debugging session is read.
+ *                   debugging session is read; the filters hold the requests of others until its end.
  *   pushes          MONITOR, messages and invalidations to other clients are sent. Invalidations that are collected
  *                   until the end of a turn wait, because their keys may change again.
  *   closing         Any client may be freed, including the caller: by its peer, by CLIENT KILL, by its output limit.

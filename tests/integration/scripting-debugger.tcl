@@ -350,19 +350,23 @@ return 1}]
         assert_equal 1 [r eval {return 1} 0]
     }
 
-    test "a session in the server keeps its changes, and other clients are refused meanwhile" {
+    test "a session in the server keeps its changes, and other clients wait meanwhile" {
         r set k before
         set listener [new_client]
         $listener subscribe ch
+        set reader [new_client]
+        set late [new_client]
         set c [session sync "redis.call('set', 'k', 'changed')\nredis.call('publish', 'ch', 'm')\nreturn\
             redis.call('get', 'k')"]
-        assert_error_like "BUSY *" {r get k}
+        $reader -write [resp_command get k][resp_command set k later]
         debug $c s
         debug $c s
-        assert_error_like "BUSY *" {r get k}
+        $late -send multi
         assert_error_like "UNKILLABLE *" {r script kill}
         assert_equal {<endsession> {$changed}} [ends $c c]
-        assert_equal changed [r get k]
+        assert_equal {changed OK} [list [$reader -read] [$reader -read]]
+        assert_equal OK [$late -read]
+        assert_equal later [r get k]
         assert_equal {message ch m} [$listener -read]
     }
 
