@@ -253,10 +253,28 @@ start_server {tags {blocking}} {
         assert_range [expr {[clock milliseconds] - $from}] 190 5000
     }
 
+    test "a fraction of a millisecond below 0 is a timeout of 0" {
+        set c [new_client]
+        set id [$c client id]
+        foreach waits {
+            {blpop l -0.001} {blmove l m left left -1e-9} {bzmpop -0.0009 1 z min} {brpoplpush l m -1e-400}
+        } {
+            r multi
+            r {*}$waits
+            assert_equal {{}} [r exec]
+            $c -send {*}$waits
+            wait_blocked 1
+            r client unblock $id
+            assert_equal "" [$c -read]
+        }
+        $c -close
+    }
+
     test "arguments that make no sense" {
         replies {
             {blpop l a} "-ERR timeout is not a float or out of range"
             {blpop l -1} "-ERR timeout is negative"
+            {blpop l -0.0011} "-ERR timeout is negative"
             {blpop l 1e308} "-ERR timeout is out of range"
             {brpop l nan} "-ERR timeout is not a float or out of range"
             {blmove l m left foo 0} "-ERR syntax error"

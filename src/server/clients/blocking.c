@@ -414,12 +414,13 @@ void blocking_serve(void) {
 /* --- Timeouts --- */
 
 static bool timeout_check(struct call *call, long double milliseconds, int64_t *timeout_ms) {
+    long double whole = ceill(milliseconds); /* the fraction of a millisecond below 0 is 0: without limit */
     if (milliseconds > (long double)INT64_MAX || milliseconds != milliseconds) {
         reply_error(call->reply, "ERR timeout is out of range");
-    } else if (milliseconds < 0) {
+    } else if (whole < 0) {
         reply_error(call->reply, "ERR timeout is negative");
     } else {
-        int64_t rounded = (int64_t)ceill(milliseconds);
+        int64_t rounded = (int64_t)whole;
         if (rounded > INT64_MAX - clock_ms()) {
             reply_error(call->reply, "ERR timeout is out of range");
             return false;
