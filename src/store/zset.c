@@ -303,25 +303,37 @@ static bool ends_touch(const struct zset *z, const struct zset_bound *low, const
     return zset_next(&it, &item) && !below_low(low, item.score, listpack_value_text(&item.member, text));
 }
 
-size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high, size_t *first) {
-    size_t begin = 0, end = 0;
+/* Searches a listpack; see zset_between(). */
+static size_t packed_between(const uint8_t *lp, const struct zset_bound *low, const struct zset_bound *high, bool down,
+                             size_t *first) {
+    size_t skipped = 0, count = 0;
+    const uint8_t *p = down ? listpack_last(lp) : listpack_first(lp);
+    if (p && down) p = listpack_prev(lp, p);
+    while (p) {
+        char text[LISTPACK_TEXT];
+        const uint8_t *s = listpack_next(lp, p);
+        struct slice member = listpack_text(p, text);
+        double score = score_at(s);
+        if (!count && (down ? !within_high(high, score, member) : below_low(low, score, member)))
+            skipped++;
+        else if (down ? below_low(low, score, member) : !within_high(high, score, member))
+            break;
+        else
+            count++;
+        p = down ? listpack_prev(lp, p) : listpack_next(lp, s);
+        if (p && down) p = listpack_prev(lp, p);
+    }
+    *first = down ? listpack_count(lp) / 2 - skipped - count : skipped;
+    return count;
+}
+
+size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high, bool down,
+                    size_t *first) {
     *first = 0;
     if (low->kind != BOUND_SCORE && !ends_touch(z, low, high)) return 0;
-    if (packed(z)) {
-        const uint8_t *lp = z->value;
-        char text[LISTPACK_TEXT];
-        for (const uint8_t *p = listpack_first(lp), *s; p; p = listpack_next(lp, s)) {
-            s = listpack_next(lp, p);
-            struct slice member = listpack_text(p, text);
-            double score = score_at(s);
-            if (!within_high(high, score, member)) break;
-            end++;
-            begin += below_low(low, score, member);
-        }
-    } else {
-        begin = skiplist_count_before(indexed(z)->list, node_below_low, low);
-        end = skiplist_count_before(indexed(z)->list, node_within_high, high);
-    }
+    if (packed(z)) return packed_between(z->value, low, high, down, first);
+    size_t begin = skiplist_count_before(indexed(z)->list, node_below_low, low);
+    size_t end = skiplist_count_before(indexed(z)->list, node_within_high, high);
     *first = begin;
     return end > begin ? end - begin : 0;
 }

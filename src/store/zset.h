@@ -62,15 +62,17 @@ enum zset_result zset_put(struct zset *zset, double score, struct slice member, 
 bool zset_remove(struct zset *zset, struct slice member);        /* false: no such member */
 void zset_delete(struct zset *zset, size_t first, size_t count); /* by rank; up to the end */
 
-/* Ranges. A bound of scores, or of texts (if all members have the same score). */
+/* Ranges. A bound of scores, or of texts (meaningful only if all members have the same score). */
 struct zset_bound {
     enum { BOUND_SCORE, BOUND_TEXT, BOUND_LOWEST /* "-" */, BOUND_HIGHEST /* "+" */ } kind;
     bool exclusive;
     double score;
     struct slice text;
 };
-/* The members between two bounds: sets the rank of the first, returns their number. */
-size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high,
+/* The members between two bounds: sets the rank of the first, returns their number. If the bounds are texts and scores
+ * differ, a listpack is searched as in Valkey, from the end that `down` names: the range begins at the first member
+ * within the bound of that end, and ends before the first one that is beyond the other bound. */
+size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high, bool down,
                     size_t *first);
 
 /* Iteration from a rank, upwards or downwards. The sorted set must not change meanwhile. */

@@ -114,6 +114,21 @@ start_server {tags {zset}} {
             }
         }
 
+        test "a range by text ends at the first member beyond its other end ($encoding)" {
+            make_zset z $encoding -1 m 0 b 1 n 2 c
+            set listpack [expr {$encoding eq "listpack"}]
+            foreach {command of_listpack} {
+                {zrangebylex z [c [m} {m b}
+                {zrevrangebylex z [m [c} {c n}
+                {zrevrangebylex z (n [b} {c n b m}
+                {zrange z [c [z bylex} {m b n c}
+            } {
+                set found [r {*}$command]
+                if {$listpack} {assert_equal $of_listpack $found $command}
+            }
+            if {$listpack} {assert_equal 2 [r zremrangebylex z \[c \[m]}
+        }
+
         test "ZRANGE by text, and its elders ($encoding)" {
             make_zset z $encoding 0 a 0 b 0 c 0 d 0 dd 0 10 0 9
             replies {

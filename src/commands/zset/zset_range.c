@@ -66,9 +66,9 @@ static bool range_read(struct call *call, int index, bool swapped, struct range 
 }
 
 /* Computes the ranks of a range from the lowest score, before offset and limit. Given ranks count from the other end if
- * `reverse`. */
+ * `reverse`, and texts are searched from there. */
 static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t *first) {
-    if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, first);
+    if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, reverse, first);
     int64_t len = (int64_t)zset_len(zset), start = range->start, end = range->end;
     if (start < 0) start += len;
     if (end < 0) end += len;
