@@ -446,7 +446,7 @@ const struct command_spec function_commands[] = {
     {.name = "fcall_ro",
      .run = fcall_ro_run,
      .arity = -3,
-     .flags = SCRIPT_FLAGS | CMD_READONLY,
+     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT | CMD_READONLY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "Depends on the function that is executed.",

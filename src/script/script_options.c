@@ -22,16 +22,20 @@ static void usage(struct script_usage *usage) {
                                    .evicted = cache.evicted};
 }
 
-static enum script_access access_of(const char *command, struct slice script) {
+static bool declared(const char *command, struct slice script, uint32_t *command_flags) {
     uint32_t flags;
-    if (strcmp(command, "fcall") == 0) {
+    if (command[0] == 'f') { /* FCALL and FCALL_RO */
         const struct function *function = function_find(script);
         flags = function ? function->flags : SCRIPT_WITHOUT_SHEBANG;
     } else {
-        flags = script_flags(script, strcmp(command, "evalsha") == 0);
+        flags = script_flags(script, strncmp(command, "evalsha", 7) == 0);
     }
-    if (flags & SCRIPT_WITHOUT_SHEBANG) return SCRIPT_ACCESS_UNDECLARED;
-    return flags & SCRIPT_NO_WRITES ? SCRIPT_ACCESS_READ : SCRIPT_ACCESS_WRITE;
+    if (flags & SCRIPT_WITHOUT_SHEBANG) return false;
+    *command_flags &= ~(uint32_t)(CMD_WRITE | CMD_DENYOOM | CMD_STALE);
+    if (!(flags & SCRIPT_NO_WRITES)) *command_flags |= CMD_WRITE;
+    if (!(flags & (SCRIPT_NO_WRITES | SCRIPT_ALLOW_OOM))) *command_flags |= CMD_DENYOOM;
+    if (flags & SCRIPT_ALLOW_STALE) *command_flags |= CMD_STALE;
+    return true;
 }
 
 static bool any_slot(void) {
@@ -47,7 +51,7 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
 }
 
 static const struct script_hooks hooks = {.usage = usage,
-                                          .access = access_of,
+                                          .declared = declared,
                                           .any_slot = any_slot,
                                           .reset_stats = script_cache_reset_stats,
                                           .libraries = libraries_code,

@@ -60,9 +60,10 @@ static const char *refuse_writer(const struct call *call) {
 static const char *refuse_run(const struct script_run *run, bool read_only_command) {
     uint32_t flags = run->flags;
     bool declared = !(flags & SCRIPT_WITHOUT_SHEBANG);
+    const char *refused = NULL;
     if (read_only_command && declared && !(flags & SCRIPT_NO_WRITES))
-        return "ERR Can not execute a script with write flag using *_ro command.";
-    if (client_must_be_obeyed(run->call->client)) return NULL;
+        refused = "ERR Can not execute a script with write flag using *_ro command.";
+    if (client_must_be_obeyed(run->call->client)) return refused;
     if (flags & SCRIPT_NO_CLUSTER && server.cluster_enabled)
         return "ERR Can not run script on cluster, 'no-cluster' flag is set.";
     if (!(flags & SCRIPT_ALLOW_STALE) && role_is_stale())
@@ -70,7 +71,8 @@ static const char *refuse_run(const struct script_run *run, bool read_only_comma
     if (!declared || flags & SCRIPT_NO_WRITES) return NULL;
     if (run->out_of_memory && !(flags & SCRIPT_ALLOW_OOM))
         return "OOM command not allowed when used memory > 'maxmemory'.";
-    return refuse_writer(run->call);
+    const char *writer_refused = refuse_writer(run->call);
+    return writer_refused ? writer_refused : refused;
 }
 
 static void caller_prepare(const struct client *client) {

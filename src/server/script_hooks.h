@@ -17,13 +17,12 @@ struct script_usage {
     size_t scripts, libraries, functions;  /* counts */
     uint64_t evicted;                      /* scripts, since the start or CONFIG RESETSTAT */
 };
-/* What the flags in the shebang of a script, or of a function, declare. */
-enum script_access { SCRIPT_ACCESS_UNDECLARED, SCRIPT_ACCESS_READ, SCRIPT_ACCESS_WRITE };
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
     void (*reset_stats)(void);
-    /* Of the script that this call of EVAL, EVALSHA or FCALL names. An unknown script declares nothing. */
-    enum script_access (*access)(const char *command, struct slice script);
+    /* Whether the script that a call of EVAL, EVALSHA, FCALL or their read-only forms names declares flags. If so, they
+     * replace CMD_WRITE, CMD_DENYOOM and CMD_STALE in `*flags`. An unknown script declares nothing. */
+    bool (*declared)(const char *command, struct slice script, uint32_t *flags);
     /* A script runs that may use keys of several slots. */
     bool (*any_slot)(void);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */

@@ -269,7 +269,11 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r config set maxmemory 1
         set oom "OOM command not allowed when used memory > 'maxmemory'."
         assert_error "$oom script: on @user_script:1." {r eval {return redis.call('set', 'x', 1)} 0}
-        assert_error $oom {r eval "#!lua\nreturn 1" 0}
+        foreach command {eval eval_ro} {
+            assert_error $oom {r $command "#!lua\nreturn 1" 0}
+            replies [list {multi} +OK [list $command "#!lua\nreturn 1" 0] -$oom\
+                {exec} {-EXECABORT Transaction discarded because of previous errors.}]
+        }
         assert_equal v [r eval {return redis.call('get', 'k')} 0]
         assert_equal v [r eval "#!lua flags=no-writes\nreturn redis.call('get', 'k')" 0]
         assert_equal OK [r eval "#!lua flags=allow-oom\nreturn redis.call('set', 'x', 1)" 0]
@@ -281,9 +285,11 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r debug role replica 192.0.2.1 7000
         set refused "READONLY You can't write against a read only replica."
         assert_error "$refused script: on @user_script:1." {r eval {return redis.call('set', 'x', 1)} 0}
-        assert_error $refused {r eval "#!lua\nreturn 1" 0}
+        foreach command {eval eval_ro} {assert_error $refused {r $command "#!lua\nreturn 1" 0}}
         assert_equal 1 [r eval {return 1} 0]
         r config set replica-serve-stale-data no
+        replies {{multi} +OK {eval "#!lua flags=no-writes\nreturn 1" 0}\
+            {-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.} {discard} +OK}
         assert_error_like "MASTERDOWN*" {r eval {return 1} 0}
         assert_equal 1 [r eval "#!lua flags=no-writes,allow-stale\nreturn 1" 0]
         assert_error "ERR Can not execute the command on a stale replica script: on @user_script:2." {

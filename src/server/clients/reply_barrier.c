@@ -181,7 +181,7 @@ void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     if (!dispatch_running()) issued_before_call = issued;
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
-    bool writes = command_flags & (CMD_WRITE | CMD_RUNS_SCRIPT);
+    bool writes = command_flags & CMD_WRITE || (command_flags & (CMD_RUNS_SCRIPT | CMD_READONLY)) == CMD_RUNS_SCRIPT;
     if (!held) {
         if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & CMD_READONLY)))
             return;

@@ -237,8 +237,8 @@ void commands_reset_stats(void);       /* CONFIG RESETSTAT */
 const char *command_rename(struct slice from, struct slice to);
 /* Does argv[0] still name `command`? Saves the lookup for a client that repeats a command; not for containers. */
 bool command_is_named(const struct command *command, struct slice name);
-/* The command's flags for these arguments: a script that declares that it writes has CMD_WRITE, one that declares
- * nothing CMD_MAY_REPLICATE. */
+/* The command's flags for these arguments: a script that declares that it writes has CMD_WRITE, also for EVAL_RO, which
+ * then fails; one that declares nothing has CMD_MAY_REPLICATE. */
 uint32_t command_call_flags(const struct command *command, const struct slice *argv);
 static inline bool command_arity_ok(const struct command *command, int argc) {
     int arity = command->spec->arity;

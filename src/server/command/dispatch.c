@@ -435,11 +435,8 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
 uint32_t command_call_flags(const struct command *command, const struct slice *argv) {
     uint32_t flags = command->spec->flags;
     if (!(flags & CMD_RUNS_SCRIPT) || !script_hooks) return flags;
-    switch (script_hooks->access(command->spec->name, argv[1])) {
-    case SCRIPT_ACCESS_READ: return flags;
-    case SCRIPT_ACCESS_WRITE: return flags | CMD_WRITE;
-    default: return flags | CMD_MAY_REPLICATE;
-    }
+    if (script_hooks->declared(command->spec->name, argv[1], &flags) || flags & CMD_READONLY) return flags;
+    return flags | CMD_MAY_REPLICATE;
 }
 
 uint32_t dispatch_flags(const struct client *client, const struct command *command, const struct slice *argv) {
