@@ -7,7 +7,7 @@
  *  2. The slot has an owner: CLUSTERDOWN.
  *  3. An open slot: SETSLOT moves its keys to or from this node one by one. The keys that are missing here are counted,
  *     but for shard channels and for a command that is only queued. Commands that need a key in two databases:
- *     TRYAGAIN.
+ *     TRYAGAIN, also when they are queued.
  *  4. The cluster is up: CLUSTERDOWN. Options let reads and shard channels pass.
  *  5. MIGRATE is served where the slot is open.
  *  6. The slot leaves: all keys are here, or ASK, or TRYAGAIN if some are.
@@ -147,11 +147,13 @@ static const char *decide(struct client *client, const struct command *command, 
         imports = false;
     }
     struct presence presence = {.db = client->db};
-    if ((target || imports) && !channels && (executes || transaction_queued(client) < 0)) {
+    if ((target || imports) && !channels) {
         if (executes)
             transaction_each(client, presence_see, &presence);
-        else
+        else if (transaction_queued(client) < 0)
             presence_see(&presence, command, argc, argv);
+        else
+            presence_see_command(&presence, command, argc, argv);
         if (presence.two_databases) return try_again;
     }
 

@@ -38,7 +38,8 @@ const char *cluster_requester(const struct client *client);
 /* Called after a decision of the machine has been carried out in the server. NULL members are not called. */
 struct cluster_listener {
     struct list_link link;
-    /* `slot` has another owner, or none. this_cluster has the new owner already. Keys are still there. */
+    /* `slot` has another owner, or none, or SETSLOT has given it to its owner again. this_cluster has the new owner
+     * already. Keys are still there. */
     void (*slot_moved)(unsigned slot, const struct cluster_node *from, const struct cluster_node *to);
     void (*state_changed)(bool ok);
     void (*role_changed)(void); /* this node became a primary, a replica, or a replica of another primary */

@@ -13,10 +13,11 @@
 #include "lib/system/memory.h"
 #include "server/clients/client.h"
 #include "server/stats/stats.h"
+#include "store/keyspace.h"
 #include "tracking/invalidation.h"
 #include "tracking/tracker.h"
 
-enum { SLOTS_FIRST = 4, PREFETCH_AHEAD = 8 };
+enum { SLOTS_FIRST = 4, PREFETCH_AHEAD = 8, LOOKUP_AS_IT_IS = LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE };
 
 struct tracked_key {
     uint32_t count; /* readers */
@@ -157,14 +158,14 @@ void tracked_keys_changed(struct slice name, const struct client *origin) {
     key_invalidate(key, origin);
 }
 
-void tracked_keys_slot_left(unsigned slot) {
+void tracked_keys_slot_left(struct db *db, unsigned slot) {
     if (!keys) return;
     size_t count = 0, capacity = 0;
     struct tracked_key **left = NULL;
     struct hashtable_iterator it;
     hashtable_iterator_open(&it, keys);
     for (struct tracked_key *key; (key = hashtable_iterator_next(&it));) {
-        if (hash_slot(key_name(key)) != slot) continue;
+        if (hash_slot(key_name(key)) != slot || !db_find(db, key_name(key), LOOKUP_AS_IT_IS)) continue;
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 16;
             left = mem_realloc(left, capacity * sizeof(*left));

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct client;
+struct db;
 struct tracker;
 
 enum { TRACKED_KEYS_EVICT_MAX = 10000 };
@@ -16,8 +17,8 @@ void tracked_keys_add(struct tracker *tracker, struct slice key);
 /* Removes the key and sends the message to its readers. `origin`: the client whose request made the change, directly or
  * by a script; NULL: none. With NOLOOP it does not get the message. */
 void tracked_keys_changed(struct slice key, const struct client *origin);
-/* The same for all keys of a hash slot, in every database. */
-void tracked_keys_slot_left(unsigned slot);
+/* The same for all keys of a hash slot that the database contains, before they are deleted. */
+void tracked_keys_slot_left(struct db *db, unsigned slot);
 void tracked_keys_clear(void); /* without messages */
 /* Evicts keys above the limit, at most `max` of them. */
 void tracked_keys_limit(size_t max);

@@ -159,7 +159,7 @@ static void entry_left(void *context, struct entry *entry) {
 }
 
 static void slot_left(struct db *db, unsigned slot) {
-    if (tracking_stats.keys) tracked_keys_slot_left(slot);
+    if (tracking_stats.keys) tracked_keys_slot_left(db, slot);
     if (tracking_stats.prefixes) db_slot_keys(db, slot, SIZE_MAX, entry_left, NULL);
 }
 

@@ -140,6 +140,14 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         foreach c [list $waits $hears $stays] {$c -close}
     }
 
+    test "SETSLOT NODE ends the shard channels of the slot, also if its owner stays" {
+        set hears [new_client]
+        assert_equal {ssubscribe y 1} [$hears ssubscribe y]
+        assert_equal OK [r cluster setslot [r cluster keyslot y] node [r cluster myid]]
+        assert_equal {sunsubscribe y 0} [$hears -read]
+        $hears -close
+    }
+
     test "a cluster that is down" {
         wait_for_state fail
         set down {-CLUSTERDOWN The cluster is down}
@@ -184,10 +192,14 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         r set y 1
         $tracks client tracking on
         assert_equal 1 [$tracks get y]
+        assert_equal "" [$tracks get {{y}missing}]
+        assert_equal "" [$tracks get a]
         replies {{watch y} +OK {multi} +OK {ping} +QUEUED}
         $other cluster flushslot $slot
         assert_equal nil* [r -typed exec]
         assert_equal {invalidate y} [$tracks -push]
+        $other set a 1 ;# nothing was sent about the key that did not exist
+        assert_equal {invalidate a} [$tracks -push]
         r xgroup create y g $ mkstream
         $waits -send xreadgroup group g c block 0 streams y >
         wait_for_condition 5000 {[info_field clients blocked_clients] == 1}

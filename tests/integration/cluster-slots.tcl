@@ -55,6 +55,10 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal +QUEUED [n 3 -typed get y]
         assert_equal 1 [n 3 exec]
         assert_equal "-MOVED 3300 127.0.0.1:$port(0)" [n 3 -typed get b]
+        foreach command {eval eval_ro} {
+            assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 3 -typed $command "#!lua\nreturn 1" 1 y]
+            assert_equal 1 [n 3 $command "#!lua flags=no-writes\nreturn 1" 1 y]
+        }
         n 3 readwrite
         assert_equal "-MOVED $slot 127.0.0.1:$port(1)" [n 3 -typed get y]
     }
@@ -104,6 +108,10 @@ start_cluster {primaries 2 replicas 1} {
         }
         assert_equal {1 1} [n 0 exec]
         assert_equal $moved [n 0 -typed get "{y}x"]
+        # A command that needs a key in two databases cannot be queued, either.
+        assert_equal +OK [n 1 -typed multi]
+        assert_equal $again [n 1 -typed move y 1]
+        assert_match "-EXECABORT *" [n 1 -typed exec]
         n 0 asking
         assert_match "-ERR wrong number*" [n 0 -typed get]
         assert_equal $moved [n 0 -typed get "{y}x"]

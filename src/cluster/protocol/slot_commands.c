@@ -124,6 +124,8 @@ const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const 
     if (!keys) slots_set_migrating(&cluster->slots, slot, NULL);
     struct cluster_node *own_primary = cluster_shard_primary(cluster);
     bool last = old && old == own_primary && old != node && old->slot_count == 1;
+    /* Subscribers of its channels look for the owner again, also if it is the same. */
+    if (node == old) cluster->effects->slot_moved(cluster->context, slot, old, node);
     slot_assign(cluster, slot, node);
     if (node == own_primary && slots_importing_from(&cluster->slots, slot)) {
         /* The end of an import: a larger epoch makes everybody believe it, the source, too. */
