@@ -21,6 +21,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -510,6 +511,28 @@ static void fork_child_polls(void) {
     }
     EXPECT(child_is_good(child));
     EXPECT(pings(fd));
+    close(fd);
+}
+
+/* By name only: children that do not use the descriptor leave the connection to the library. A relay would carry the
+ * reply through the kernel's socket. */
+static void fork_child_closes(void) {
+    int fd = opened();
+    char byte;
+    for (int i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            struct sockaddr_in there;
+            socklen_t len = sizeof there;
+            bool good = getpeername(fd, (struct sockaddr *)&there, &len) == 0 && ntohs(there.sin_port) == port;
+            good = good && (i ? close_range(3, ~0U, 0) : close(fd)) == 0 && write(fd, "x", 1) < 0 && errno == EBADF;
+            _exit(good ? 0 : 1);
+        }
+        EXPECT(child_is_good(child));
+        EXPECT(put(fd, "PING\r\n") && wait_for(fd, POLLIN));
+        EXPECT(syscall(SYS_recvfrom, fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN);
+        EXPECT(got(fd, "+PONG\r\n"));
+    }
     close(fd);
 }
 
@@ -1011,6 +1034,7 @@ static const struct {
     CASE(fork_child_reads_first),
     CASE(fork_child_polls),
     CASE(fork_parent_closes),
+    CASE(fork_child_closes),
     CASE(fork_child_connects),
     CASE(spawned_program),
     CASE(exec_inherits),
@@ -1046,7 +1070,8 @@ int main(int argc, char **argv) {
     }
     closed_port = atoi(argv[2]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bool wanted = argc == 3 && cases[i].run != device_removed;
+        bool by_name_only = cases[i].run == device_removed || cases[i].run == fork_child_closes;
+        bool wanted = argc == 3 && !by_name_only;
         for (int a = 3; a < argc; a++) wanted = wanted || !strcmp(argv[a], cases[i].name);
         if (!wanted) continue;
         wrong = 0;

@@ -40,6 +40,11 @@ start_server {} {
         assert_equal 1 [answers [srv port]]
     }
 
+    test "children that close a connection leave it to the parent" -needs $needs {
+        set got [mapped --require $::cases [srv port] 1 fork_child_closes]
+        assert_equal "1 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
+    }
+
     test "a program's connection is RDMA, and the status file says so" -needs $needs {
         set file [file join [srv dir] status]
         set got [mapped --status $file $::client -p [srv port] client info]

@@ -105,8 +105,9 @@ static struct link *enter(int fd, bool any) {
     if (!fd_is_link(fd) || engine_locked_here()) return NULL;
     engine_lock();
     struct link *link = atomic_load_explicit(&link_table[fd], memory_order_relaxed);
-    if (link && link->inherited && !link->relay) {
-        /* From now on by plain system calls, once the parent has heard. */
+    if (link && link->inherited && !link->relay && !any) {
+        /* From now on by plain system calls, once the parent has heard. A child that only closes it, or asks for an
+         * address, leaves the parent its fast path. */
         link->relay = true;
         request_relay(link);
         sets_link_native(link);
