@@ -125,6 +125,61 @@ start_server {overrides {io-threads -} tags {limits}} {
         r config set client-query-buffer-limit 1gb
     }
 
+    test "an argument counts against client-query-buffer-limit as far as it has arrived" {
+        r config set client-query-buffer-limit 1mb
+        foreach {len parts replies} {
+            1048574 {1048574 crlf} OK
+            1048575 {1048575 crlf} closed
+            1048576 {1048576 crlf} closed
+            3000000 {1000000 ping 100000} closed
+            3000000 {1000000 ping} open
+        } {
+            set c [new_client]
+            $c -write "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$$len\r\n"
+            foreach part $parts {
+                switch $part {
+                    crlf {$c -write "\r\n"}
+                    ping {r ping}
+                    default {catch {$c -write [string repeat x $part]}}
+                }
+                catch {$c -flush}
+            }
+            switch $replies {
+                OK {assert_equal OK [$c -read]}
+                closed {assert_closed $c}
+                open {
+                    $c -write [string repeat x 2000]
+                    catch {$c -flush}
+                    assert_equal PONG [r ping]
+                }
+            }
+            $c -close
+        }
+        r config set client-query-buffer-limit 1gb
+    }
+
+    test "the complete arguments of a request may be longer than client-query-buffer-limit" {
+        r config set client-query-buffer-limit 1mb
+        set c [new_client]
+        assert_equal OK [$c mset a [string repeat a 600000] b [string repeat b 600000]]
+        assert_equal 1200 [$c rpush long-list {*}[lrepeat 1200 [string repeat e 1000]]]
+        assert_equal 300 [$c rpush long-list2 {*}[lrepeat 300 [string repeat e 10000]]]
+        r config set client-query-buffer-limit 1gb
+    }
+
+    test "multi-mem counts the bytes of arguments and 24 for each command" {
+        set c [new_client]
+        set id [$c client id]
+        $c multi
+        assert_equal 0 [field_of $id multi-mem]
+        $c set k 1
+        assert_equal 29 [field_of $id multi-mem]
+        $c set k [string repeat x 40000]
+        assert_equal [expr {29 + 40004 + 24}] [field_of $id multi-mem]
+        $c exec
+        assert_equal 0 [field_of $id multi-mem]
+    }
+
     test "commands that a transaction has queued count against client-query-buffer-limit" {
         set before [info_field stats client_query_buffer_limit_disconnections]
         r config set client-query-buffer-limit 1mb

@@ -229,7 +229,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         set c [new_client]
         set before [info_field stats client_query_buffer_limit_disconnections]
         catch {
-            $c -write "*100000\r\n[string repeat "\$10000\r\n[string repeat q 10000]\r\n" 300]"
+            $c -write "*2\r\n\$4\r\nECHO\r\n\$3000000\r\n[string repeat q 2000000]"
             $c -flush
         }
         wait_for_condition 10000 {[info_field stats client_query_buffer_limit_disconnections] == $before + 1}

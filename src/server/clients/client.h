@@ -219,9 +219,10 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     int queued_commands;                          /* -1: the client has never opened a transaction */
     int watched_keys;
     int64_t redirect; /* id of the client that gets its invalidation messages; 0: itself; -1: it does not track keys */
-    size_t queued_memory, held_output; /* bytes; also part of `memory` */
-    size_t waiting_arguments;          /* bytes of the arguments of a blocked command; also part of `memory` */
-    size_t output_least;               /* bytes; a limit of client-output-buffer-limit below this counts as this */
+    size_t queued_memory;     /* bytes of queued commands, as Valkey counts them */
+    size_t held_output;       /* bytes; also part of `memory` */
+    size_t waiting_arguments; /* bytes of the arguments of a blocked command; also part of `memory` */
+    size_t output_least;      /* bytes; a limit of client-output-buffer-limit below this counts as this */
     size_t memory;
 };
 struct client_listener {

@@ -205,13 +205,12 @@ static __attribute__((noinline)) void query_limit_close(struct client *client, s
     client_free(client);
 }
 
-/* Bytes that have arrived of requests that are not executed. An announced argument counts as far as it has arrived. */
-static __attribute__((noinline)) size_t unexecuted_bytes(const struct client *client) {
+/* Bytes that have arrived and are not parsed: behind the running request, or of an argument that is not complete. */
+static __attribute__((noinline)) size_t unparsed_bytes(const struct client *client) {
     const struct connection *conn = client->conn;
     if (client->threaded) return remote_unread(conn);
     size_t input = conn->in_len > client->used ? conn->in_len - client->used : 0;
-    struct request_figures request = request_figures(&client->reader, input, conn->sink_len);
-    return request.waiting + request.arguments;
+    return request_figures(&client->reader, input, conn->sink_len).waiting;
 }
 
 /* Bytes of the commands that an open transaction has queued. */
@@ -222,11 +221,27 @@ static __attribute__((noinline)) size_t queued_bytes(const struct client *client
     return report.queued_memory;
 }
 
+/* As in Valkey, neither the announced length of an argument counts nor the complete arguments of a partial request. So
+ * the latter, which stay in the input, may exceed the limit of the input: the rest must arrive nevertheless. */
 static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+    struct connection *conn = client->conn;
     size_t limit = (size_t)client_settings.query_buffer_limit, size = 0;
-    if (client->threaded || client->states || client->conn->in_len + client->reader.memory >= limit)
-        size = unexecuted_bytes(client) + queued_bytes(client);
-    if (size < limit) return false;
+    if (client->threaded || client->states || conn->in_len + client->reader.memory >= limit)
+        size = unparsed_bytes(client) + queued_bytes(client);
+    if (size > limit) {
+        query_limit_close(client, size);
+        return true;
+    }
+    if (conn->in_len >= conn->in_limit) conn_set_in_limit(conn, 2 * conn->in_len);
+    return false;
+}
+
+/* The same for an argument that has been received into its blob, with its line end. The input behind it is not parsed
+ * yet, so it does not count. */
+static __attribute__((noinline)) bool large_limit_passed(struct client *client) {
+    size_t behind = client->conn->in_len < 2 ? client->conn->in_len : 2;
+    size_t size = client->reader.large->len + behind + queued_bytes(client);
+    if (size <= (size_t)client_settings.query_buffer_limit) return false;
     query_limit_close(client, size);
     return true;
 }
@@ -235,12 +250,6 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
  * part of the request. */
 static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
-    /* All input belongs to this request, and its bytes are in the reader's memory, with the announced argument. */
-    size_t size = reader->memory + queued_bytes(client);
-    if (size >= (size_t)client_settings.query_buffer_limit) {
-        query_limit_close(client, size);
-        return;
-    }
     client_recent_input(reader->memory);
     conn_consume(client->conn, client->used + reader->size);
     client->used = 0;
@@ -407,7 +416,7 @@ static void turn_finish(struct client *client, enum turn_end end) {
 /* Input has arrived for a client that executes nothing now. The server continues to receive, because the end of the
  * connection may follow that input, so the size of the input is limited. */
 static __attribute__((noinline)) void input_waits(struct client *client) {
-    if (client->flags & CLIENT_STOPS || !client->holds) return;
+    if (client->flags & CLIENT_STOPS || !(client->holds || client->conn->sink_len)) return;
     if (!client_free_if_peer_gone(client)) query_limit_passed(client);
 }
 
@@ -425,6 +434,7 @@ void client_turn(struct client *client) {
         return;
     }
     if (__builtin_expect(client_memory_bounded, 0) && memory_limit(client)) return;
+    if (__builtin_expect(client->reader.large != NULL, 0) && large_limit_passed(client)) return;
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();

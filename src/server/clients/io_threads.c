@@ -218,8 +218,9 @@ static bool batch_make(struct io_client *io) {
     size_t query_limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed), used = 0;
     thread->count = thread->argc = 0;
     enum found found = requests_find(io, thread, &limits, &used);
-    size_t left = conn->in_len - used + io->reader.memory;
-    bool over = (found == FOUND_NO_MORE || found == FOUND_LARGE) && left >= query_limit;
+    size_t missing = found == FOUND_LARGE ? io->reader.large->len - io->reader.large_have : conn->sink_len;
+    size_t left = request_figures(&io->reader, conn->in_len - used, missing).waiting;
+    bool over = (found == FOUND_NO_MORE || found == FOUND_LARGE) && left > query_limit;
     io->stream_len += used;
     if (thread->count || found == FOUND_APART || found == FOUND_FAILED || over) {
         bool mark = found == FOUND_APART || found == FOUND_FAILED || over;
@@ -267,12 +268,45 @@ static bool batch_make(struct io_client *io) {
     return found != FOUND_NO_MORE;
 }
 
+static size_t end_waiting(const struct remote_end *end) {
+    const struct io_client *io = (const struct io_client *)end;
+    const struct connection *conn = end->conn;
+    return request_figures(&io->reader, conn->in_len, conn->sink_len).waiting;
+}
+
+/* Bytes of a large argument that have arrived, with its line end. */
+static size_t large_arrived(const struct io_client *io) {
+    const struct connection *conn = io->end.conn;
+    if (__builtin_expect(!io->reader.large, 1)) return 0;
+    return io->reader.large->len - conn->sink_len + (conn->in_len < 2 ? conn->in_len : 2);
+}
+
+/* An argument passes the query buffer limit while it arrives. */
+static void send_over(struct io_client *io, size_t size) {
+    struct io_thread *thread = (struct io_thread *)io->end.worker;
+    thread->count = thread->argc = 0;
+    struct io_batch *batch = batch_pack(thread, (struct slice){io->end.conn->in, 0}, true);
+    batch->over = size;
+    batch->message.stream_len = io->stream_len;
+    io->stream_len = 0;
+    remote_send_input(&io->end, &batch->message);
+    io->finished = true;
+    remote_end_pause(&io->end, true);
+}
+
 static void end_readable(struct remote_end *end) {
     struct io_client *io = (struct io_client *)end;
     struct connection *conn = end->conn;
-    conn_set_in_limit(conn, (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed));
-    while (!io->waits && !io->finished && !conn->sink_len && batch_make(io)) {
+    size_t limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed);
+    size_t large = large_arrived(io);
+    if (__builtin_expect(large > limit, 0) && !io->finished) {
+        send_over(io, large);
+    } else {
+        while (!io->waits && !io->finished && !conn->sink_len && batch_make(io)) {
+        }
     }
+    /* The complete arguments of a partial request stay in the input and do not count: the rest must arrive. */
+    conn_set_in_limit(conn, conn->in_len < limit ? limit : 2 * conn->in_len);
     end->held = sizeof *io + io->reader.memory;
 }
 
@@ -303,12 +337,6 @@ static void accepted(struct connection *conn) {
 static bool end_idle(const struct remote_end *end) {
     const struct io_client *io = (const struct io_client *)end;
     return request_is_idle(&io->reader) && !io->stream_len && !io->waits && !io->finished;
-}
-
-static size_t end_waiting(const struct remote_end *end) {
-    const struct io_client *io = (const struct io_client *)end;
-    const struct connection *conn = end->conn;
-    return request_figures(&io->reader, conn->in_len, conn->sink_len).waiting;
 }
 
 static struct remote_worker *end_left(struct connection *conn);

@@ -12,6 +12,9 @@
 #include "server/server.h"
 #include <stdio.h>
 
+/* What a queued command counts besides its arguments in multi-mem and for client-query-buffer-limit, as in Valkey. */
+enum { QUEUED_HEAD = 24 };
+
 /* A command that waits for EXEC. Small arguments are stored behind argv, large ones in blobs. */
 struct queued {
     struct queued *next;
@@ -32,11 +35,11 @@ struct transaction {
     const struct command *exec;
     bool running; /* EXEC owns it */
     int count;
-    uint32_t flags; /* command flags of all queued commands, without those that permit something */
-    int slot;       /* transaction_slot() */
-    uint32_t lacks; /* CMD_STALE or CMD_LOADING that one of them does not have */
-    struct db *db;  /* in which the next one will run; NULL: the client's */
-    size_t memory;
+    uint32_t flags;           /* command flags of all queued commands, without those that permit something */
+    int slot;                 /* transaction_slot() */
+    uint32_t lacks;           /* CMD_STALE or CMD_LOADING that one of them does not have */
+    struct db *db;            /* in which the next one will run; NULL: the client's */
+    size_t memory, arguments; /* in all; bytes of the arguments of the queued commands */
 };
 
 static void transaction_drop(struct client *client);
@@ -95,7 +98,7 @@ const struct command *transaction_exec(const struct client *client) {
 static void client_reported(const struct client *client, struct client_report *report) {
     const struct transaction *t = transaction_of(client);
     report->queued_commands = t->count;
-    report->queued_memory = t->memory;
+    report->queued_memory = t->arguments + (size_t)t->count * QUEUED_HEAD;
     report->memory += t->memory;
 }
 
@@ -123,6 +126,7 @@ static void enqueue(struct client *client, struct command *command, int argc, co
                               .wire_size = own ? request_wire_size(&client->reader) : bytes};
     for (int i = 0; i < argc; i++) {
         struct slice word = argv[i];
+        t->arguments += word.len;
         if (word.len >= REQUEST_LARGE_MIN) {
             struct blob *blob = own ? request_take_blob(&client->reader, i) : NULL;
             if (!blob) blob = blob_copy(word);
@@ -217,6 +221,7 @@ void transaction_mark_dirty(struct client *client) {
     t->first = NULL;
     t->last = &t->first;
     t->memory = mem_size(t);
+    t->arguments = 0;
     t->count = 0;
     t->flags = t->lacks = 0;
     t->db = NULL;
