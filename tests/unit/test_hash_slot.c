@@ -26,7 +26,7 @@ static void slots_are_those_of_the_cluster_specification(void **state) {
     assert_int_equal(hash_slot(SLICE("")), 0);
     assert_int_equal(hash_slot(SLICE("foo")), 12182);
     assert_int_equal(hash_slot(SLICE("a")), 15495);
-    char key[40];
+    char key[90];
     for (int i = 0; i < 20000; i++) {
         size_t len = random_below(sizeof(key));
         for (size_t n = 0; n < len; n++) key[n] = (char)random_below(256);
@@ -45,6 +45,28 @@ static void only_a_hash_tag_is_hashed(void **state) {
     assert_int_equal(hash_slot(SLICE("{}{a}")), crc_bit_by_bit("{}{a}", 5) % HASH_SLOTS);
     assert_int_equal(hash_slot(SLICE("{a")), crc_bit_by_bit("{a", 2) % HASH_SLOTS);
     assert_int_equal(hash_slot(SLICE("x{")), crc_bit_by_bit("x{", 2) % HASH_SLOTS);
+}
+
+/* The slot as the specification describes it. */
+static unsigned slot_step_by_step(const char *key, size_t len) {
+    const char *open = memchr(key, '{', len);
+    const char *close = open ? memchr(open, '}', (size_t)(key + len - open)) : NULL;
+    return close && close > open + 1 ? crc_bit_by_bit(open + 1, (size_t)(close - open - 1)) % HASH_SLOTS
+                                     : crc_bit_by_bit(key, len) % HASH_SLOTS;
+}
+
+/* Braces at all positions of keys of all lengths, each in memory of its own length. */
+static void tags_are_found_in_keys_of_all_lengths(void **state) {
+    for (size_t len = 1; len < 140; len++) {
+        for (size_t open = 0; open < len; open++) {
+            char *key = malloc(len);
+            for (size_t n = 0; n < len; n++) key[n] = (char)(random_below(2) ? random_below(256) : '|');
+            key[open] = '{';
+            key[random_below(len)] = '}';
+            assert_int_equal(hash_slot((struct slice){key, len}), slot_step_by_step(key, len));
+            free(key);
+        }
+    }
 }
 
 static void a_pattern_has_a_slot_if_its_hash_tag_is_literal(void **state) {
@@ -111,6 +133,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_those_of_the_cluster_specification),
         cmocka_unit_test(only_a_hash_tag_is_hashed),
+        cmocka_unit_test(tags_are_found_in_keys_of_all_lengths),
         cmocka_unit_test(a_pattern_has_a_slot_if_its_hash_tag_is_literal),
         cmocka_unit_test(matching_keys_are_in_the_slot_of_the_pattern),
         cmocka_unit_test(a_fenwick_tree_counts_and_finds),
