@@ -5,6 +5,7 @@
  * of a minute would look like a minute of silence of all peers. */
 #include "cluster/this_node.h"
 #include "cluster/commands.h"
+#include "cluster/copied_owners.h"
 #include "cluster/debug.h"
 #include "cluster/effects.h"
 #include "cluster/info.h"
@@ -152,10 +153,18 @@ static void reset_stats(void) {
 }
 static size_t write_aux(struct rdb_aux *fields) {
     size_t count = setslot_write_aux(fields);
+    count += copied_owners_write_aux(fields + count);
     return count + migration_write_aux(fields + count);
 }
+static void copy_begins(void) {
+    setslot_copy_begins();
+    copied_owners_begin();
+}
 static void read_aux(struct slice name, struct slice value, bool is_copy) {
-    if (is_copy) setslot_read_aux(name, value); /* nodes.conf has them */
+    if (is_copy) { /* nodes.conf has them */
+        setslot_read_aux(name, value);
+        copied_owners_read_aux(name, value);
+    }
     migration_read_aux(name, value);
 }
 static const struct cluster_hooks hooks = {.connections = connections,
@@ -166,7 +175,7 @@ static const struct cluster_hooks hooks = {.connections = connections,
                                            .publish = publish_send,
                                            .reset_stats = reset_stats,
                                            .write_aux = write_aux,
-                                           .copy_begins = setslot_copy_begins,
+                                           .copy_begins = copy_begins,
                                            .read_aux = read_aux,
                                            .imports = migration_imports_list,
                                            .read_import = migration_read_import,

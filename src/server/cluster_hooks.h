@@ -6,7 +6,7 @@
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 
-enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 3 };
+enum { CLUSTER_NODE_ID_LEN = 40, CLUSTER_AUX_MAX = 4 };
 struct cluster_hooks {
     size_t (*connections)(void);   /* of the cluster bus, when all nodes are linked: they count against maxclients */
     size_t (*link_memory)(void);   /* bytes of these connections */

@@ -177,9 +177,10 @@ proc slot_pivots_make {} {
     }
 }
 
-# The node that serves a slot, as a running node sees it; -1: nobody.
-proc slot_owner {slot} {
-    dict for {id line} [cluster_view [lindex [nodes_running] 0]] {
+# The node that serves a slot, as `viewer` (default: a running node) sees it; -1: nobody.
+proc slot_owner {slot {viewer ""}} {
+    if {$viewer eq ""} {set viewer [lindex [nodes_running] 0]}
+    dict for {id line} [cluster_view $viewer] {
         foreach range [dict get $line slots] {
             lassign [split $range -] first last
             if {[string match {\[*} $range] || $slot < $first} continue

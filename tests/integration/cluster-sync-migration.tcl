@@ -179,6 +179,28 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         check_settled sixth seventh $shards
     }
 
+    test "a replica that is copied after a claim knows the owners of the slots, although the bus does not reach it" \
+            -needs {ours 1} {
+        foreach shard $shards {wait_shard_ready $shard}
+        set source [check_moving seventh $shards]
+        set joins [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]
+        set target [leader_of_shard $joins]
+        set cut [lindex [lsearch -all -inline -not $joins $target] 0]
+        n $cut debug drop-cluster-packet-filter -2
+        node_pause $cut
+        n $target client kill type replica
+        wait_for_condition 20000 {[sync_of $target sync_in_sync_replicas] == 1}
+        n $source cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id $target]
+        wait_for_condition 20000 {![catch {n $target get [moving_key 0]} got] && $got eq "seventh:0"}
+        wait_for_condition 20000 {[dict get [lindex [n $target cluster getslotmigrations] 0] state] eq "success"}
+        n $target debug change-repl-id
+        node_resume $cut
+        wait_for_condition 20000 {[sync_of $target sync_in_sync_replicas] == 2}
+        assert_equal $target [slot_owner $moving_slot $cut]
+        n $cut debug drop-cluster-packet-filter -1
+        foreach shard $shards {wait_shard_ready $shard}
+    }
+
     test "CANCELSLOTMIGRATIONS when the target's shard is frozen: the source serves its other slots" -needs {ours 1} {
         foreach shard $shards {wait_shard_ready $shard}
         set source [check_moving seventh $shards]

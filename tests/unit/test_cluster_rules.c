@@ -329,9 +329,9 @@ static void a_replica_hears_a_claim_in_the_stream(void **state) {
     while (!slot_bitmap_has(&slots, slot)) slot++;
     struct slot_bitmap moved = one_slot(slot);
     uint64_t known = node_of(3, 1)->config_epoch, epoch = cluster_at(3)->current_epoch + 1;
-    cluster_hear_claim(cluster_at(3), &moved, known, time_at(3)); /* not later than that of the owner */
+    cluster_hear_claim(cluster_at(3), node_of(3, 0), &moved, known, time_at(3)); /* not later than that of the owner */
     assert_ptr_equal(cluster_at(3)->slots.owner[slot], node_of(3, 1));
-    cluster_hear_claim(cluster_at(3), &moved, epoch, time_at(3));
+    cluster_hear_claim(cluster_at(3), node_of(3, 0), &moved, epoch, time_at(3));
     assert_ptr_equal(cluster_at(3)->slots.owner[slot], node_of(3, 0));
     assert_int_equal(node_of(3, 0)->config_epoch, epoch);
     assert_int_equal(cluster_at(3)->current_epoch, epoch);

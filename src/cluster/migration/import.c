@@ -5,6 +5,7 @@
  * would not be that of the source.
  *
  * The slots are hidden (store/keyspace.h) from ESTABLISH until the job ends. */
+#include "cluster/copied_owners.h"
 #include "cluster/effects.h"
 #include "cluster/migration/outcome.h"
 #include "cluster/migration/pull.h"
@@ -289,6 +290,7 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
     struct job *job = job_find(name);
     const struct cluster_node *myself = this_cluster->myself, *asker = nodes_find(&this_cluster->nodes, source);
     struct outcome_facts facts = {.job = job_asked_about(job),
+        facts.unheard |= copied_owner_is_unknown(slot);
                                   .certain = node_is_primary(myself) && !role_is_replica() && !server_is_loading() &&
                                              sync_leads_for_certain(),
                                   .committed = sync_has_committed(last_end),
@@ -431,8 +433,9 @@ void import_finish_tracked(struct call *call, struct slice name, enum job_state 
     job->is_decided = true;
     if (!job_is_over(job)) job_end(job, state, text);
     mem_free(text);
-    if (epoch && job->is_import && state == JOB_SUCCESS)
-        cluster_hear_claim(this_cluster, &job->slots, epoch, cluster_now());
+    struct cluster_node *primary = cluster_shard_primary(this_cluster);
+    if (epoch && job->is_import && state == JOB_SUCCESS && primary)
+        cluster_hear_claim(this_cluster, primary, &job->slots, epoch, cluster_now());
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }

@@ -37,5 +37,6 @@ enum outcome_answer outcome_decide(const struct outcome_facts *facts) {
     }
     /* The files of a job that has failed may be those of a time before it succeeded. */
     if (facts->owns || !facts->with_source) return OUTCOME_TAKEN;
+    if (facts->unheard) return OUTCOME_LATER; /* the bus brings it */
     return facts->committed ? OUTCOME_REFUSED : OUTCOME_LATER;
 }

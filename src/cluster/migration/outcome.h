@@ -92,6 +92,7 @@ struct outcome_facts {
     bool held;        /* DEBUG SLOTMIGRATION PREVENT-FAILOVER */
     bool owns;        /* all of the slots */
     bool with_source; /* any slot has no owner, or one in the shard that asks */
+    bool unheard;     /* the primary that this server has copied knew a later owner of any slot (copied_owners.h) */
 };
 enum outcome_answer {
     OUTCOME_LATER,

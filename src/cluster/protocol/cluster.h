@@ -237,9 +237,10 @@ void cluster_set_slot_stable(struct cluster *cluster, unsigned slot, int64_t now
 const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const struct node_id *owner, int64_t now_ms);
 /* The slots of a finished import: this primary takes them with a new epoch. */
 void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
-/* The primary of this shard, or this node before a restart, has claimed these slots with this epoch: the stream says
- * so, and the bus may not have. Older than what is known, it changes nothing. */
-void cluster_hear_claim(struct cluster *cluster, const struct slot_bitmap *slots, uint64_t epoch, int64_t now_ms);
+/* A primary, or this node before a restart, has claimed these slots with this epoch: the stream or the copy of this
+ * shard's primary says so, and the bus may not have. Older than what is known, it changes nothing. */
+void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, const struct slot_bitmap *slots,
+                        uint64_t epoch, int64_t now_ms);
 /* This primary claims these slots of its own no more: nobody serves them. */
 void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
 /* After loading: claims unassigned slots that have keys, and deletes the keys of slots that others serve. */

@@ -155,11 +155,11 @@ void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots
     todo(cluster, TODO_BROADCAST);
 }
 
-void cluster_hear_claim(struct cluster *cluster, const struct slot_bitmap *slots, uint64_t epoch, int64_t now_ms) {
-    struct cluster_node *primary = cluster_shard_primary(cluster);
+void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, const struct slot_bitmap *slots,
+                        uint64_t epoch, int64_t now_ms) {
     bool changed = false;
     cluster->now_ms = now_ms;
-    for (unsigned slot = 0; slot < HASH_SLOTS && primary; slot++) {
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         const struct cluster_node *owner = cluster->slots.owner[slot];
         if (!slot_bitmap_has(slots, slot) || owner == primary) continue;
         if (owner && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) continue;

@@ -1,0 +1,106 @@
+/* copied_owners.c: see copied_owners.h. The text is "<id> <epoch> <first>-<last> <first>-<last>…," for each primary. */
+#include "cluster/copied_owners.h"
+#include "cluster/this_node.h"
+#include "lib/system/memory.h"
+#include "lib/text/number.h"
+#include "repl/sync/sync.h"
+#include <string.h>
+
+static const char aux_name[] = "cluster-slot-owners";
+
+struct claim {
+    uint64_t epoch;
+    struct slot_bitmap slots;
+};
+static struct claim *unknown; /* of primaries that this node does not know */
+static size_t unknown_count;
+
+/* --- The primary --- */
+
+static void write_number(struct output *out, const char *before, uint64_t number) {
+    char text[NUMBER_TEXT_MAX];
+    output_write(out, slice_of(before));
+    output_write(out, (struct slice){text, format_uint64(text, number)});
+}
+
+size_t copied_owners_write_aux(struct rdb_aux *field) {
+    static struct memory_output text;
+    if (!sync_on) return 0;
+    if (!text.out.ops) memory_output_init(&text);
+    memory_output_clear(&text);
+    for (size_t i = 0; i < this_cluster->nodes.count; i++) {
+        const struct cluster_node *node = this_cluster->nodes.list[i];
+        unsigned slot = 0, first, last;
+        if (!node->slot_count) continue;
+        output_write(&text.out, slice_make(node->id.text, NODE_ID_LEN));
+        write_number(&text.out, " ", node->config_epoch);
+        while (node_slot_range(node, &slot, &first, &last)) {
+            write_number(&text.out, " ", first);
+            write_number(&text.out, "-", last);
+        }
+        output_write(&text.out, SLICE(","));
+    }
+    *field = (struct rdb_aux){slice_of(aux_name), memory_output_slice(&text)};
+    return 1;
+}
+
+/* --- The replica --- */
+
+/* Removes a number and the separator behind it from *text; false: there is none. */
+static bool take_number(struct slice *text, char separator, int64_t most, int64_t *number) {
+    const char *end = memchr(text->data, separator, text->len);
+    size_t len = end ? (size_t)(end - text->data) : text->len;
+    if (!parse_int64((struct slice){text->data, len}, number) || *number < 0 || *number > most) return false;
+    *text = (struct slice){text->data + len + (end != NULL), text->len - len - (end != NULL)};
+    return true;
+}
+
+static bool read_claim(struct slice text, struct claim *claim) {
+    int64_t number, first, last;
+    memset(&claim->slots, 0, sizeof claim->slots);
+    if (!take_number(&text, ' ', INT64_MAX, &number)) return false;
+    claim->epoch = (uint64_t)number;
+    while (text.len) {
+        if (!take_number(&text, '-', HASH_SLOTS - 1, &first) || !take_number(&text, ' ', HASH_SLOTS - 1, &last))
+            return false;
+        for (int64_t slot = first; slot <= last; slot++) slot_bitmap_set(&claim->slots, (unsigned)slot);
+    }
+    return true;
+}
+
+static void hear(const struct node_id *id, const struct claim *claim) {
+    struct cluster_node *node = nodes_find(&this_cluster->nodes, id);
+    if (node == this_cluster->myself) return;
+    if (node && node_is_primary(node) && !node_in_handshake(node)) {
+        cluster_hear_claim(this_cluster, node, &claim->slots, claim->epoch, cluster_now());
+        return;
+    }
+    unknown = mem_realloc(unknown, (unknown_count + 1) * sizeof(*unknown));
+    unknown[unknown_count++] = *claim;
+}
+
+void copied_owners_begin(void) {
+    mem_free(unknown);
+    unknown = NULL;
+    unknown_count = 0;
+}
+
+void copied_owners_read_aux(struct slice name, struct slice value) {
+    const char *at = value.data, *end = at + value.len, *comma;
+    if (!slice_is(name, aux_name) || !node_is_replica(this_cluster->myself)) return;
+    for (; at < end && (comma = memchr(at, ',', (size_t)(end - at))); at = comma + 1) {
+        struct claim claim;
+        struct node_id id;
+        if (comma - at <= NODE_ID_LEN + 1) continue;
+        memcpy(id.text, at, NODE_ID_LEN);
+        struct slice rest = slice_make(at + NODE_ID_LEN + 1, (size_t)(comma - at) - NODE_ID_LEN - 1);
+        if (node_id_valid(&id) && read_claim(rest, &claim)) hear(&id, &claim);
+    }
+}
+
+bool copied_owner_is_unknown(unsigned slot) {
+    const struct cluster_node *owner = this_cluster->slots.owner[slot];
+    for (size_t i = 0; i < unknown_count; i++)
+        if (slot_bitmap_has(&unknown[i].slots, slot) && (!owner || owner->config_epoch < unknown[i].epoch)) return true;
+    return false;
+}
