@@ -333,7 +333,8 @@ static enum filter_answer filter_ask(struct client *client, const struct command
 static bool filter_passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
     return takes_shortcut(client, command, argc, argv);
 }
-static struct command_filter filter = {.order = FILTER_ACL, .passes = filter_passes, .ask = filter_ask};
+static struct command_filter filter = {
+    .order = FILTER_ACL, .asks_obeyed = true, .passes = filter_passes, .ask = filter_ask};
 
 static void filter_update(void) {
     bool wanted = false;

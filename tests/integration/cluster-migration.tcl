@@ -389,6 +389,27 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             set event [$events read]
             lappend got [list [string range [lindex $event 3] [string length [slot_tag 5]] end] \
                 [lindex [split [lindex $event 2] :] 1]]
+    test "the commands of a source are those that its user may execute" {
+        fill_slot 0 60
+        n 0 config set primaryuser mover primaryauth secret
+        n 1 acl setuser mover on >secret +cluster|syncslots
+        migrate 0 1 60 60
+        wait_for_condition 20000 {[dict get [migration 1] slot_ranges] eq "60-60"}
+        migration_is 1 failed
+        assert_equal "Failed to process command during slot migration. Check logs for more information" \
+            [dict get [migration 1] message]
+        assert_equal mover [dict get [lindex [n 1 acl log] 0] username]
+        assert_equal 0 [n 1 cluster countkeysinslot 60]
+        n 1 acl setuser mover allcommands allkeys resetchannels
+        set from [node_log_size 0]
+        migrate 0 1 60 60
+        migration_is 0 success
+        assert_equal 10 [n 1 cluster countkeysinslot 60]
+        assert {![log_has "sends its snapshot in chunks" $from [node_level 0]]}
+        n 0 config set primaryuser "" primaryauth ""
+        n 1 acl deluser mover
+    }
+
         }
         set expected {
             {expiring hexpire} {expiring hset} {hash hset} {ints sadd} {large set} {list rpush} {number expire}

@@ -12,6 +12,7 @@
 #include "persistence/aof.h"
 #include "repl/repl.h"
 #include "resp/request.h"
+#include "server/clients/user.h"
 #include "server/command/propagate.h"
 #include "server/maxmemory.h"
 #include "server/role.h"
@@ -91,6 +92,10 @@ static int load(struct slice bytes, const struct job *job, bool from_primary, bo
 void chunk_run(struct call *call, struct job *job) {
     if (call->argc != 5) {
         refuse(call, job, "wrong number of arguments");
+        return;
+    }
+    if (job && !(call->client->user->flags & USER_ALL_RIGHTS)) {
+        refuse(call, job, "its user has not all permissions");
         return;
     }
     struct job *named = job_named(call->argv[3]);

@@ -17,6 +17,7 @@
 #include "repl/sync/sync.h"
 #include "resp/request.h"
 #include "server/command/propagate.h"
+#include "server/clients/user.h"
 #include "server/config/config_engine.h"
 #include "server/notify.h"
 #include "server/role.h"
@@ -163,7 +164,8 @@ static void take_slots(struct job *job) {
 static void capabilities(const struct call *call, struct job *job) {
     if (call->argc < 4 || !slice_is(call->argv[3], CHUNK_CAPABILITY)) return;
     job->acks_backlog = true;
-    if (notify_wanted) { /* keys of chunks cause no keyspace events; the commands do */
+    bool unlimited = call->client->user->flags & USER_ALL_RIGHTS; /* commands are checked one by one */
+    if (notify_wanted || !unlimited) {                            /* keys of chunks cause no keyspace events */
         job_send_words(job, 4, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("CAPA"), SLICE("none")});
         return;
     }

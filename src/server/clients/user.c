@@ -140,9 +140,10 @@ void user_clear_passwords(struct user *user) {
 
 /* --- Permissions --- */
 
-/* Commands of the primary and of files are executed unconditionally. */
+/* Commands of the primary and of files are executed unconditionally. The source of a slot migration has a user. */
 static bool is_exempt(const struct client *client) {
-    return client->user->flags & USER_ALL_RIGHTS || client_must_be_obeyed(client) || !user_hooks;
+    return client->user->flags & USER_ALL_RIGHTS || !user_hooks ||
+           (client_must_be_obeyed(client) && !(client->flags & CLIENT_MIGRATION));
 }
 
 static enum user_denial denial_of(struct client *client, const struct command *command, int argc,
