@@ -66,9 +66,9 @@ static bool change_read(struct call *call, struct request *request) {
         return false;
     }
     if (request->change != SLOT_STABLE) request->node = call->argv[4];
-    if (migration_imports(request->slot) || migration_exports(request->slot)) {
-        reply_error(call->reply,
-                    migration_imports(request->slot) ? "ERR Slot import in progress." : "ERR Slot export in progress.");
+    bool imports = migration_excludes_setslot(request->slot, true);
+    if (imports || migration_excludes_setslot(request->slot, false)) {
+        reply_error(call->reply, imports ? "ERR Slot import in progress." : "ERR Slot export in progress.");
         return false;
     }
     const char *refused = cluster_check_slot_change(this_cluster, request->change, request->slot, request->node);

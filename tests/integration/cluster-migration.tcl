@@ -80,7 +80,9 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             "Requested slots span multiple shards" "slotsrange 0 16383 node $other"\
             "Slots are not served by this node." "slotsrange 16383 16383 node $other"\
             "Invalid node name: abc" {slotsrange 0 1 node abc}\
+            "Invalid node name: [string repeat a 200]" "slotsrange 0 1 node [string repeat a 200]"\
             "Unknown node name: [string repeat a 40]" "slotsrange 0 1 node [string repeat a 40]"\
+            "Unknown node name: [string repeat A 40]" "slotsrange 0 1 node [string repeat A 40]"\
             "Target node can not be this node." "slotsrange 0 1 node [node_id 0]"] {
             assert_error "ERR $error" {n 0 cluster migrateslots {*}$arguments}
         }
@@ -107,6 +109,10 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             {n 1 cluster syncslots establish source [node_id 0] name $job slotsrange 16000 16001}
         assert_error "ERR No such slot migration job" {n 1 cluster syncslots finish state success name $job}
         assert_error "ERR syntax error" {n 1 cluster syncslots establish source [node_id 0] name short slotsrange 0 1}
+        set whole [list source [node_id 0] name $job slotsrange 0 1]
+        foreach again [list [list source [node_id 0]] [list name $job] {slotsrange 2 3}] {
+            assert_error "ERR syntax error" {n 1 cluster syncslots establish {*}$whole {*}$again}
+        }
     }
 
     test "the keys of a slot move; until the end the target hides them, and both ends follow changes" {
@@ -117,11 +123,18 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_equal occurring-on-primary [dict get [migration 3] state]
         assert_match "*flags=E *" [n 0 client list]
         assert_match "*flags=i *" [n 1 client list]
-        foreach words [list stable "importing [node_id 1]" "node [node_id 1]"] {
-            assert_error "ERR Slot export in progress." {n 0 cluster setslot 5 {*}$words}
+        foreach {i type flag} {0 replica E 1 normal i} {
+            assert {![string match "*flags=$flag *" [n $i client list type $type]]}
         }
-        foreach words [list stable "migrating [node_id 0]"] {
-            assert_error "ERR Slot import in progress." {n 1 cluster setslot 5 {*}$words}
+        assert_equal [info_field_of 0 clients connected_clients] [llength [split [string trim [n 0 client list \
+            not-type replica]] \n]]
+        foreach slot {5 7} { ;# also one that stays
+            foreach words [list stable "importing [node_id 1]" "node [node_id 1]"] {
+                assert_error "ERR Slot export in progress." {n 0 cluster setslot $slot {*}$words}
+            }
+            foreach words [list stable "migrating [node_id 0]"] {
+                assert_error "ERR Slot import in progress." {n 1 cluster setslot $slot {*}$words}
+            }
         }
         assert_error "ERR I am already migrating slot 6." {migrate 0 1 6 6}
         n 0 append [key_in 5 string] " world"
@@ -173,8 +186,10 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         fill_slot 0 20
         fill_slot 0 21
         foreach i {0 1} {set ended($i) [regexp -all success [n $i cluster getslotmigrations]]}
-        migrate 0 1 20 20
-        migrate 0 1 21 21
+        set other [node_id 1]
+        assert_equal OK [n 0 cluster migrateslots slotsrange 20 20 node $other slotsrange 21 21 node $other]
+        set shown [lmap job [lrange [n 0 cluster getslotmigrations] 0 1] {dict get $job slot_ranges}]
+        assert_equal {20-20 21-21} $shown
         migrate 1 0 5 6
         foreach i {0 1} {
             wait_for_condition 20000 {[regexp -all success [n $i cluster getslotmigrations]] >= $ended($i) + 3}
@@ -273,6 +288,35 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_error "ERR syntax error" {n 1 cluster syncslots chunk [string repeat 1 40] abc}
     }
 
+    test "what does not fit the state of a job ends it, in the words of Valkey" {
+        set waits "Unexpected state machine transition"
+        set job [string repeat 7 40]
+        foreach {message log commands} [list \
+            $waits "SNAPSHOT-EOF from slot migration {*}, but not currently loading an AOF snapshot. *" \
+                {{cluster syncslots snapshot-eof}} \
+            $waits "Received unexpected CLUSTER SYNCSLOTS PAUSED from slot migration {*}, . Failing*" \
+                {{cluster syncslots ack} {cluster syncslots paused}} \
+            $waits "FAILOVER-GRANTED from slot migration {*}, but we never sent a failover request. *" \
+                {{cluster syncslots ack} {cluster syncslots failover-granted}} \
+            $waits "REQUEST-PAUSE for slot migration {*}, but the client was not streaming incremental updates. *" \
+                {{cluster syncslots ack} {cluster syncslots request-pause}} \
+            "Unknown SYNCSLOTS subcommand used" "Received unknown SYNCSLOTS subcommand from slot migration {*}. *" \
+                {{cluster syncslots ack} {cluster syncslots foo}} \
+            "Failed to process command during slot migration. Check logs for more information" \
+                "This slot-import-target is sending an error to its slot-import-source: 'DB index is out of range' *" \
+                {{cluster syncslots ack} {select 99}}] {
+            set from [node_log_size 1]
+            set c [new_client -level [node_level 1] -deferring 1]
+            $c cluster syncslots establish source [node_id 0] name $job slotsrange 40 41
+            assert_equal OK [$c -read]
+            foreach command $commands {$c -write [resp_command {*}$command]}
+            wait_for_node_log 1 "*$log*" $from
+            migration_is 1 failed
+            assert_equal $message [dict get [migration 1] message]
+            $c -close
+        }
+    }
+
     test "a target requests the pause when it has executed the changes since the fork" {
         set capability {cluster syncslots capa slot-chunks}
         set c [new_client -level [node_level 1] -deferring 1]
@@ -345,6 +389,27 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 debug slotmigration prevent-pause 0
     }
 
+    test "the commands of a source are those that its user may execute" {
+        fill_slot 0 60
+        n 0 config set primaryuser mover primaryauth secret
+        n 1 acl setuser mover on >secret +cluster|syncslots
+        migrate 0 1 60 60
+        wait_for_condition 20000 {[dict get [migration 1] slot_ranges] eq "60-60"}
+        migration_is 1 failed
+        assert_equal "Failed to process command during slot migration. Check logs for more information" \
+            [dict get [migration 1] message]
+        assert_equal mover [dict get [lindex [n 1 acl log] 0] username]
+        assert_equal 0 [n 1 cluster countkeysinslot 60]
+        n 1 acl setuser mover allcommands allkeys resetchannels
+        set from [node_log_size 0]
+        migrate 0 1 60 60
+        migration_is 0 success
+        assert_equal 10 [n 1 cluster countkeysinslot 60]
+        assert {![log_has "sends its snapshot in chunks" $from [node_level 0]]}
+        n 0 config set primaryuser "" primaryauth ""
+        n 1 acl deluser mover
+    }
+
     test "a migration that is granted can be cancelled, and its writes go on when the target has refused" {
         n 1 debug slotmigration prevent-failover 1
         migrate 0 1 5 6
@@ -389,27 +454,6 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             set event [$events read]
             lappend got [list [string range [lindex $event 3] [string length [slot_tag 5]] end] \
                 [lindex [split [lindex $event 2] :] 1]]
-    test "the commands of a source are those that its user may execute" {
-        fill_slot 0 60
-        n 0 config set primaryuser mover primaryauth secret
-        n 1 acl setuser mover on >secret +cluster|syncslots
-        migrate 0 1 60 60
-        wait_for_condition 20000 {[dict get [migration 1] slot_ranges] eq "60-60"}
-        migration_is 1 failed
-        assert_equal "Failed to process command during slot migration. Check logs for more information" \
-            [dict get [migration 1] message]
-        assert_equal mover [dict get [lindex [n 1 acl log] 0] username]
-        assert_equal 0 [n 1 cluster countkeysinslot 60]
-        n 1 acl setuser mover allcommands allkeys resetchannels
-        set from [node_log_size 0]
-        migrate 0 1 60 60
-        migration_is 0 success
-        assert_equal 10 [n 1 cluster countkeysinslot 60]
-        assert {![log_has "sends its snapshot in chunks" $from [node_level 0]]}
-        n 0 config set primaryuser "" primaryauth ""
-        n 1 acl deluser mover
-    }
-
         }
         set expected {
             {expiring hexpire} {expiring hset} {hash hset} {ints sadd} {large set} {list rpush} {number expire}

@@ -8,6 +8,7 @@
 #include "server/debug/debug.h"
 #include "server/role.h"
 #include "server/server.h"
+#include <limits.h>
 #include <string.h>
 
 /* --- Arguments --- */
@@ -83,10 +84,11 @@ static struct cluster_node *ranges_read(struct call *call, int *at, struct range
     return ranges_owner(call, ranges);
 }
 
+/* Whatever its characters are: then no node has it. */
 static bool is_id(struct slice text, struct node_id *id) {
     if (text.len != NODE_ID_LEN) return false;
     memcpy(id->text, text.data, NODE_ID_LEN);
-    return node_id_valid(id);
+    return true;
 }
 
 /* Whether SETSLOT has opened slots of this node: any, not only those to move. */
@@ -120,7 +122,7 @@ static bool plan_add(struct call *call, struct plan *plan, const struct ranges *
                      const struct cluster_node *owner, struct slice name) {
     struct node_id id;
     struct cluster_node *target = is_id(name, &id) ? nodes_find(&this_cluster->nodes, &id) : NULL;
-    int shown = name.len > 128 ? 128 : (int)name.len;
+    int shown = name.len > INT_MAX ? INT_MAX : (int)name.len;
     if (!is_id(name, &id)) {
         reply_error_format(call->reply, "ERR Invalid node name: %.*s", shown, name.data);
         return false;
@@ -191,7 +193,7 @@ void migration_migrateslots_run(struct call *call) {
     if (any_open(call)) return;
     jobs_settle();
     if (plan_read(call, &plan)) {
-        for (size_t i = 0; i < plan.count; i++) {
+        for (size_t i = plan.count; i-- > 0;) { /* the first group is shown first */
             const struct group *group = &plan.groups[i];
             struct job *job = export_new(group->target, (const uint16_t(*)[2])group->list, group->ranges);
             log_notice("Slot migration initiated through CLUSTER MIGRATESLOTS command: %s (%s)", job_text(job),
@@ -236,7 +238,7 @@ static bool is_from_primary(const struct call *call) {
 
 static bool id_after(const struct call *call, const char *word, struct node_id *id) {
     for (int at = 3; at + 1 < call->argc; at++)
-        if (slice_is(call->argv[at], word)) return is_id(call->argv[at + 1], id);
+        if (slice_is(call->argv[at], word)) return is_id(call->argv[at + 1], id) && node_id_valid(id);
     return false;
 }
 
@@ -250,13 +252,14 @@ static bool establish_read(struct call *call, struct establish *request, struct 
     bool source = false;
     for (int at = 3; at < call->argc;) {
         bool more = at + 1 < call->argc;
-        if (slice_is(call->argv[at], "source") && more && is_id(call->argv[at + 1], &request->source)) {
+        if (!source && slice_is(call->argv[at], "source") && more && is_id(call->argv[at + 1], &request->source)) {
             source = true;
             at += 2;
-        } else if (slice_is(call->argv[at], "name") && more && call->argv[at + 1].len == JOB_NAME_LEN) {
+        } else if (!request->name.len && slice_is(call->argv[at], "name") && more &&
+                   call->argv[at + 1].len == JOB_NAME_LEN) {
             request->name = call->argv[at + 1];
             at += 2;
-        } else if (slice_is(call->argv[at], "slotsrange")) {
+        } else if (!request->owner && slice_is(call->argv[at], "slotsrange")) {
             at++;
             request->owner = ranges_read(call, &at, ranges);
             if (!request->owner) return false;

@@ -91,15 +91,16 @@ static void stream_command(struct job *job, const struct propagation *propagatio
         else
             request_write_argument(out, propagation->argv[i]);
     }
-    if (job->state == JOB_SNAPSHOTTING) {
-        uint64_t hard = client_settings.limits[CLIENT_CLASS_REPLICA].hard;
-        if (!hard || job_output(job) < hard) return;
-        log_warning("Client %s closed for overcoming of output buffer limits.", client_log_text(job->client));
-        client_free(job->client);
-    } else {
-        client_flush_later(job->client);
-        client_check_output(job->client);
-    }
+    if (job->state != JOB_SNAPSHOTTING) client_flush_later(job->client);
+    client_check_output(job->client);
+}
+
+/* Its limits are those of a replica. The snapshot itself is no part of the stream, and waits for the target. */
+void export_report(const struct job *job, struct client_report *report) {
+    report->held_output += backlog_bytes(job).len;
+    report->memory += job->backlog.capacity;
+    report->output_least = (size_t)repl_settings.backlog_size;
+    if (job->state == JOB_SNAPSHOTTING && job->client->conn) report->output_least += conn_pending(job->client->conn);
 }
 
 /* CLUSTER FLUSHSLOT has its slot as an argument. */
@@ -137,12 +138,6 @@ static void propagated(struct propagation_listener *self, const struct propagati
 
 /* --- Messages of the target --- */
 
-static void unexpected(struct job *job, const char *message, const char *instead) {
-    log_warning("Received CLUSTER SYNCSLOTS %s for slot migration %s, but the client was not %s. Failing migration.",
-                message, job_text(job), instead);
-    job_fail_later(job, "Unexpected state machine transition");
-}
-
 static void received(struct job *job, int argc, const struct slice *argv) {
     if (argc < 3 || !slice_is(argv[0], "cluster") || !slice_is(argv[1], "syncslots")) {
         if (argc == 0) return;
@@ -155,12 +150,12 @@ static void received(struct job *job, int argc, const struct slice *argv) {
         if (job->state == JOB_SNAPSHOTTING || job->state == JOB_REPLICATING)
             job->pause_requested = true; /* the child may not be reaped yet */
         else
-            unexpected(job, "REQUEST-PAUSE", "streaming incremental updates");
+            job_unexpected(job, argv[2]);
     } else if (slice_is(argv[2], "request-failover")) {
         if (job->state == JOB_FAILOVER_PAUSED)
             job->failover_requested = true;
         else
-            unexpected(job, "REQUEST-FAILOVER", "in the paused state");
+            job_unexpected(job, argv[2]);
     } else if (slice_is(argv[2], "capa")) {
         if (job->chunks_until_ms && argc > 3 && slice_is(argv[3], CHUNK_CAPABILITY)) job->chunks = true;
         job->pull = job->chunks && job->asked_pull && argc > 4 && slice_is(argv[4], PULL_CAPABILITY_SLOTS);
@@ -169,12 +164,9 @@ static void received(struct job *job, int argc, const struct slice *argv) {
     } else if (slice_is(argv[2], "pulled")) {
         int64_t count;
         job_heard(job);
-        if (argc != 4 || !parse_int64(argv[3], &count) || !snapshot_pulled(job, count))
-            unexpected(job, "PULLED", "offering a snapshot");
+        if (argc != 4 || !parse_int64(argv[3], &count) || !snapshot_pulled(job, count)) job_unexpected(job, argv[2]);
     } else {
-        log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
-                    job_text(job));
-        job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
+        job_unexpected(job, argv[2]);
     }
 }
 

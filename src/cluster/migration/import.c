@@ -13,11 +13,12 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "repl/repl.h"
 #include "repl/repl_settings.h"
 #include "repl/sync/sync.h"
 #include "resp/request.h"
-#include "server/command/propagate.h"
 #include "server/clients/user.h"
+#include "server/command/propagate.h"
 #include "server/config/config_engine.h"
 #include "server/notify.h"
 #include "server/role.h"
@@ -90,8 +91,9 @@ static void error_reply(struct reply *reply, struct slice text) {
         job_out_of_memory(job);
         return;
     }
-    log_warning("Slot migration %s: the command '%s' of the source failed: %.*s", job_text(job),
-                client->current ? client->current->full_name : "(unknown)", (int)text.len, text.data);
+    if (job->failing) return; /* the rest of what it has sent */
+    repl_log_error("This slot-import-target is sending an error to its slot-import-source", text, client->current);
+    client->flags |= CLIENT_CLOSE_AFTER_REPLY; /* executes nothing more */
     job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
 }
 
@@ -110,12 +112,6 @@ void import_establish(struct call *call, const struct cluster_node *source, stru
     client->reply.error_hook = error_reply;
     client_retarget(client);
     job_attach(job, client);
-}
-
-static void unexpected(struct job *job, struct slice message, const char *instead) {
-    log_warning("Received CLUSTER SYNCSLOTS %.*s for slot migration %s, but the client was not %s. Failing migration.",
-                (int)message.len, message.data, job_text(job), instead);
-    job_fail_later(job, "Unexpected state machine transition");
 }
 
 static bool owns_all(const struct slot_bitmap *slots) {
@@ -192,7 +188,7 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
         if (job->state == JOB_WAITING_FOR_PAUSED) request_pause(job);
     } else if (slice_is(subcommand, "snapshot-eof")) {
         if (job->state != JOB_RECEIVING_SNAPSHOT || !slot_fetch_is_idle(job)) {
-            unexpected(job, SLICE("SNAPSHOT-EOF"), "receiving a snapshot");
+            job_unexpected(job, subcommand);
             return;
         }
         slot_fetch_free(job);
@@ -202,37 +198,31 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
         if (!job->acks_backlog) request_pause(job);
     } else if (slice_is(subcommand, "paused")) {
         if (job->state != JOB_WAITING_FOR_PAUSED) {
-            unexpected(job, SLICE("PAUSED"), "waiting for the pause");
+            job_unexpected(job, subcommand);
             return;
         }
         job->source_paused = true;
     } else if (slice_is(subcommand, "failover-granted")) {
         if (job->state != JOB_FAILOVER_REQUESTED) {
-            unexpected(job, SLICE("FAILOVER-GRANTED"), "waiting for the failover");
+            job_unexpected(job, subcommand);
             return;
         }
         job_set_state(job, JOB_IMPORT_GRANTED);
         take_slots(job);
-    } else if (slice_is(subcommand, "request-pause")) {
-        unexpected(job, SLICE("REQUEST-PAUSE"), "streaming incremental updates");
-    } else if (slice_is(subcommand, "request-failover")) {
-        unexpected(job, SLICE("REQUEST-FAILOVER"), "in the paused state");
     } else if (slice_is(subcommand, "capa")) {
         capabilities(call, job);
     } else if (slice_is(subcommand, "offer")) {
         if (job->state == JOB_RECEIVING_SNAPSHOT)
             slot_fetch_offered(job, call);
         else
-            unexpected(job, SLICE("OFFER"), "receiving a snapshot");
+            job_unexpected(job, subcommand);
     } else if (slice_is(subcommand, "chunk")) {
         if (job->state == JOB_RECEIVING_SNAPSHOT)
             chunk_run(call, job);
         else
-            unexpected(job, SLICE("CHUNK"), "receiving a snapshot");
+            job_unexpected(job, subcommand);
     } else {
-        log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.",
-                    job_text(job));
-        job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
+        job_unexpected(job, subcommand);
     }
 }
 
@@ -292,7 +282,6 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
     struct job *job = job_find(name);
     const struct cluster_node *myself = this_cluster->myself, *asker = nodes_find(&this_cluster->nodes, source);
     struct outcome_facts facts = {.job = job_asked_about(job),
-        facts.unheard |= copied_owner_is_unknown(slot);
                                   .certain = node_is_primary(myself) && !role_is_replica() && !server_is_loading() &&
                                              sync_leads_for_certain(),
                                   .committed = sync_has_committed(last_end),
@@ -301,6 +290,7 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(slots, slot)) continue;
         const struct cluster_node *owner = this_cluster->slots.owner[slot];
+        facts.unheard |= copied_owner_is_unknown(slot);
         facts.with_source |= !owner || (asker && owner != myself && nodes_share_shard(owner, asker));
     }
     enum outcome_answer answer = outcome_decide(&facts);

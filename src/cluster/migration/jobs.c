@@ -19,7 +19,8 @@ struct migration_settings migration_settings;
 static uint64_t bytes_imported, bytes_exported;
 
 static void client_gone(struct client *client);
-static struct client_listener client_listener = {.freed = client_gone};
+static void report(const struct client *client, struct client_report *report);
+static struct client_listener client_listener = {.freed = client_gone, .report = report};
 
 /* --- Jobs --- */
 
@@ -74,7 +75,7 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     job->committed_at = -1;
     job->failing_as = JOB_FAILED;
     list_prepend(&jobs, &job->link);
-    list_prepend(&jobs_in_progress, &job->progress);
+    list_append(&jobs_in_progress, &job->progress);
     return job;
 }
 
@@ -219,6 +220,32 @@ void job_fail_later(struct job *job, const char *message) {
     if (!job->failing && !job_is_over(job) && !job->takes) job->failing = message;
 }
 
+/* The messages that one end sends, and why they do not fit the state of the other. The texts are Valkey's. */
+static const struct {
+    const char *name, *how, *direction, *reason;
+} messages[] = {
+    {"REQUEST-PAUSE", "", "for", "but the client was not streaming incremental updates"},
+    {"REQUEST-FAILOVER", "", "for", "but the client was not in the paused state"},
+    {"SNAPSHOT-EOF", "", "from", "but not currently loading an AOF snapshot"},
+    {"PAUSED", "unexpected ", "from", ""},
+    {"FAILOVER-GRANTED", "", "from", "but we never sent a failover request"},
+    {"CHUNK", "", "from", "but not currently loading a snapshot"},
+    {"OFFER", "", "from", "but not currently loading a snapshot"},
+    {"PULLED", "", "for", "but no snapshot is offered"},
+};
+
+void job_unexpected(struct job *job, struct slice subcommand) {
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        if (!slice_is(subcommand, messages[i].name)) continue;
+        log_warning("Received %sCLUSTER SYNCSLOTS %s %s slot migration %s, %s. Failing migration.", messages[i].how,
+                    messages[i].name, messages[i].direction, job_text(job), messages[i].reason);
+        job_fail_later(job, "Unexpected state machine transition");
+        return;
+    }
+    log_warning("Received unknown SYNCSLOTS subcommand from slot migration %s. Failing the migration.", job_text(job));
+    job_fail_later(job, "Unknown SYNCSLOTS subcommand used");
+}
+
 void job_out_of_memory(struct job *job) {
     log_warning("Slot migration %s failed due to OOM", job_text(job));
     job_fail_later(job, "Ran out of memory (OOM) during slot import");
@@ -266,6 +293,11 @@ static void client_gone(struct client *client) {
                                          "node for more information."
                                        : "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target "
                                          "node for more information.");
+}
+
+static void report(const struct client *client, struct client_report *report) {
+    const struct job *job = job_of_client(client);
+    if (!job->is_import) export_report(job, report);
 }
 
 void job_attach(struct job *job, struct client *client) {
@@ -395,8 +427,13 @@ void migration_stop(void) {
 bool migration_imports(unsigned slot) {
     return jobs_in_progress.len && job_with_slot(slot, true);
 }
-bool migration_exports(unsigned slot) {
-    return jobs_in_progress.len && job_with_slot(slot, false);
+bool migration_excludes_setslot(unsigned slot, bool is_import) {
+    list_each(&jobs_in_progress, link) {
+        const struct job *job = job_in_progress(link);
+        if (job->is_import != is_import || job->cancelled) continue;
+        if (!job->is_tracked || slot_bitmap_has(&job->slots, slot)) return true;
+    }
+    return false;
 }
 
 bool migration_granted(unsigned slot, const struct cluster_node *node) {
@@ -414,7 +451,7 @@ void migration_memory(size_t *imports, size_t *exports) {
     *imports = *exports = 0;
     list_each(&jobs, link) {
         const struct job *job = job_of(link);
-        if (job->client) *(job->is_import ? imports : exports) += client_memory(job->client) + job->backlog.capacity;
+        if (job->client) *(job->is_import ? imports : exports) += client_memory(job->client);
     }
 }
 

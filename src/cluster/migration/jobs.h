@@ -39,7 +39,7 @@ enum job_state {
 
 struct job {
     struct list_link link;     /* in `jobs`, newest first */
-    struct list_link progress; /* in `jobs_in_progress`, newest first, unless it is over */
+    struct list_link progress; /* in `jobs_in_progress`, oldest first, unless it is over */
     char name[JOB_NAME_LEN + 1];
     bool is_import, is_tracked;
     enum job_state state;
@@ -107,6 +107,8 @@ void job_end(struct job *job, enum job_state state, const char *message);
 /* The same at the end of the turn; from anywhere. The first one counts. `message` is static. An import that `takes`
  * goes on. */
 void job_fail_later(struct job *job, const char *message);
+/* Fails a job because of a message that does not fit its state, or that is unknown. */
+void job_unexpected(struct job *job, struct slice subcommand);
 void job_out_of_memory(struct job *job); /* fails an import */
 void jobs_settle(void);                  /* ends those that are to fail */
 void jobs_forget_all(void);
@@ -135,6 +137,7 @@ void export_tick(struct job *job);
 /* Releases what only an export has; `state`: the one it ended in. */
 void export_end(struct job *job, enum job_state state);
 void export_cancel(struct job *job); /* CANCELSLOTMIGRATIONS */
+void export_report(const struct job *job, struct client_report *report);
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */

@@ -79,9 +79,9 @@ void migration_tick(void);        /* ten times a second */
 void migration_before_wait(void); /* at the end of a turn, outside of commands and loads */
 void migration_stop(void);        /* the server exits */
 
-/* A job that is in progress and has this slot. */
-bool migration_imports(unsigned slot);
-bool migration_exports(unsigned slot);
+bool migration_imports(unsigned slot); /* a job that is in progress has this slot */
+/* Slots are not moved by hand meanwhile: no slot, as in Valkey; only those of a job whose link is gone. */
+bool migration_excludes_setslot(unsigned slot, bool is_import);
 /* The node has been allowed to take this slot. */
 bool migration_granted(unsigned slot, const struct cluster_node *node);
 

@@ -200,11 +200,16 @@ static bool has_text(const struct client *client, int option, struct slice wante
     }
 }
 
+/* The links of slot migrations are of no type. */
+static bool is_of_class(const struct client *client, enum client_class class) {
+    return !(client->flags & CLIENT_MIGRATION) && client_class(client) == class;
+}
+
 bool client_filter_matches(const struct client_filter *filter, const struct client *client) {
     if ((filter->ids[0].count || filter->ids[0].given) && !has_id(&filter->ids[0], client)) return false;
     if (has_id(&filter->ids[1], client)) return false;
-    if (filter->class[0] != CLIENT_CLASSES && client_class(client) != filter->class[0]) return false;
-    if (filter->class[1] != CLIENT_CLASSES && client_class(client) == filter->class[1]) return false;
+    if (filter->class[0] != CLIENT_CLASSES && !is_of_class(client, filter->class[0])) return false;
+    if (filter->class[1] != CLIENT_CLASSES && is_of_class(client, filter->class[1])) return false;
     int db = client->db ? db_id(client->db) : 0;
     if (filter->db[0] >= 0 && db != filter->db[0]) return false;
     if (filter->db[1] >= 0 && db == filter->db[1]) return false;

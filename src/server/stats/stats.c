@@ -61,7 +61,10 @@ static uint64_t rate_mean(const struct rate *rate) {
 
 static size_t replica_clients(void) {
     size_t replicas = 0;
-    list_each(clients_all(), link) replicas += container_of(link, struct client, link)->flags & CLIENT_REPLICA ? 1 : 0;
+    list_each(clients_all(), link) {
+        uint32_t flags = container_of(link, struct client, link)->flags;
+        replicas += flags & CLIENT_REPLICA && !(flags & CLIENT_MIGRATION);
+    }
     return replicas;
 }
 
