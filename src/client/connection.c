@@ -272,7 +272,11 @@ ssize_t valkeyrdma_sendv(struct valkeyrdma *c, const struct iovec *pieces, int c
     if (total <= 0) return total;
     if (!context_enter(c->context)) return -EPERM;
     int result = 0;
-    bool waits = timeout_ms > 0 && !takes(c, (size_t)total); /* reading the clock takes a tenth of a small request */
+    if (takes(c, (size_t)total)) {
+        sent = (ssize_t)queue_some(c, pieces, count, 0, (size_t)total);
+        conn_flush(c->conn);
+    }
+    bool waits = timeout_ms > 0 && sent < total; /* reading the clock takes a tenth of a small request */
     uint64_t deadline_us = waits ? clock_monotonic_us() + (uint64_t)timeout_ms * 1000 : 0;
     while (sent < total) {
         int left_ms = timeout_ms;

@@ -235,7 +235,7 @@ static bool follow(struct valkeyrdma_context *context, uint64_t deadline_us) {
 static bool lead(struct valkeyrdma_context *context, uint64_t deadline_us) {
     enum { SPIN_US = 50 };
     bool undisturbed = true;
-    int done = 0;
+    int64_t spin_us = 0;
     context->leading = true;
     if (event_loop_prepare_wait(context->loop, true)) {
         arm_timer(context);
@@ -246,15 +246,11 @@ static bool lead(struct valkeyrdma_context *context, uint64_t deadline_us) {
         biased_lock_give(&context->lock);
         sched_yield();
         biased_lock_take(&context->lock);
-    } else {
-        /* The loop polls the device before it sleeps, for "busy-poll-us". */
-        context->turns++;
-        done = event_loop_turn(context->loop, SPIN_US);
-    }
+    } else
+        spin_us = SPIN_US; /* the loop polls the device before it sleeps, for "busy-poll-us" */
     context->leading = false;
     context->turns++;
-    done += event_loop_turn(context->loop, 0);
-    if (done && context->waiters.len) wake_waiters(context);
+    if (event_loop_turn(context->loop, spin_us) && context->waiters.len) wake_waiters(context);
     return undisturbed;
 }
 
@@ -264,13 +260,16 @@ int context_wait(struct valkeyrdma_context *context, bool (*reached)(const void 
     context_turn(context);
     if (reached(argument)) return 0;
     if (timeout_ms == 0) return -EAGAIN;
-    uint64_t deadline_us = timeout_ms < 0 ? INT64_MAX : clock_monotonic_us() + (uint64_t)timeout_ms * 1000;
+    clock_follow();
+    uint64_t deadline_us = timeout_ms < 0 ? INT64_MAX : clock_mono() + CLOCK_LAG_US + (uint64_t)timeout_ms * 1000;
     int result = 0;
     while (result == 0 && !reached(argument)) {
-        if (deadline_us != INT64_MAX && clock_monotonic_us() >= deadline_us)
+        clock_follow();
+        if (clock_mono() >= deadline_us)
             result = -ETIMEDOUT;
         else if (!(context->leading ? follow(context, deadline_us) : lead(context, deadline_us)) ||
-                 atomic_exchange(&context->interrupted, false))
+                 (atomic_load_explicit(&context->interrupted, memory_order_relaxed) &&
+                  atomic_exchange(&context->interrupted, false)))
             result = reached(argument) ? 0 : -EINTR;
     }
     if (!context->leading && context->waiters.len)

@@ -536,8 +536,8 @@ uint64_t event_loop_next_due(const struct event_loop *loop) {
 
 bool event_loop_prepare_wait(struct event_loop *loop, bool spin) {
     if (loop->outboxes.len) publish_outboxes(loop);
-    if (loop->posts_busy || loop->fetched || loop->deferred.len || next_due(loop) <= clock_monotonic_us()) return false;
     clock_follow();
+    if (loop->posts_busy || loop->fetched || loop->deferred.len || next_due(loop) <= clock_mono()) return false;
     if (spin && loop->pollers.len && sources_busy(loop)) return false;
     if (loop->pollers.len && !sources_let_sleep(loop)) return false;
     loop->prepared = loop->takes_posts;
