@@ -114,6 +114,18 @@ start_rdma_tls {tls-auth-clients no} {
         assert_equal none [dict get [client_fields $line] rdma-features]
     }
 
+    test "the buffer grows for a large value, however slowly it comes" -needs $::without_threads {
+        set c [new_client -port [tls_proxy_start]]
+        $c -write "*3\r\n\$3\r\nSET\r\n\$5\r\nlarge\r\n\$3000000\r\n"
+        for {set sent 0} {$sent < 3000000} {incr sent 100000} {
+            $c -write [string repeat x 100000]
+            after 2 ;# longer than it takes a peer in a hurry to fill a small buffer
+        }
+        $c -write "\r\n"
+        assert_equal OK [$c -read]
+        assert_equal 1048576 [dict get [client_fields [$c client info]] rx]
+    }
+
     test "values around the size of a record pass both ways, in one pipeline" {
         set c [new_client -port [tls_proxy_start]]
         set expected {}

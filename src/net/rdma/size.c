@@ -22,6 +22,11 @@ enum {
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
 };
 
+/* Bytes that the owner is known to wait for. */
+static size_t awaited(const struct rdma_connection *c) {
+    return c->conn.sink_len > c->conn.awaited ? c->conn.sink_len : c->conn.awaited;
+}
+
 static uint32_t whole_pages(uint32_t size, uint32_t least, uint32_t most) {
     enum { PAGE = 4096 };
     if (size < least) size = least;
@@ -101,11 +106,11 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
     uint32_t size = c->receive.rx->capacity, most = rdma_size_largest_plain(c);
     uint32_t next = c->receive.least, length, missing;
     if (!c->conn.trusted) return size < c->receive.least ? size : c->receive.least;
-    bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = c->conn.sink_len >= size;
+    bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = awaited(c) >= size;
     if (size < most && (few || large)) {
         uint64_t wanted = (uint64_t)size / (messages ? messages : 1) * LAP_MESSAGES, leap = (uint64_t)size * LEAP_MOST;
         if (wanted > leap) wanted = leap;
-        if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
+        if (large && wanted < awaited(c)) wanted = awaited(c);
         if (known_writes(c, &length, &missing) && length <= most) wanted = (uint64_t)missing + lap_of_writes(length);
         if (wanted <= size) return size;
         while (next < most && (next <= size || next < wanted)) next = step_above(next, most);
@@ -155,10 +160,10 @@ uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes,
     uint32_t size = c->receive.rx->capacity, most = largest_size();
     if (!c->conn.trusted) return size < c->receive.least ? size : c->receive.least;
     uint64_t fill_us = bytes ? took_us * size / bytes : UINT64_MAX;
-    bool quick = fill_us < GROW_RING_BELOW_US || c->conn.sink_len >= size;
+    bool quick = fill_us < GROW_RING_BELOW_US || awaited(c) >= size;
     if (size < most && quick) {
         do size = step_above(size, most);
-        while (size < most && size < c->conn.sink_len);
+        while (size < most && size < awaited(c));
     } else if (size > c->receive.least && !quick && (fill_us > SHRINK_ABOVE_US || rdma_memory_is_short()))
         size = step_below(c);
     return size;

@@ -362,7 +362,9 @@ static void update_reading(struct rdma_tls *t) {
 }
 
 static void rdma_tls_set_reading(struct connection *conn) {
-    update_reading(tls_of(conn));
+    struct rdma_tls *t = tls_of(conn);
+    if (t->raw) t->raw->awaited = conn->sink_len;
+    update_reading(t);
 }
 
 static void rdma_tls_consume(struct connection *conn, size_t len) {
@@ -404,6 +406,7 @@ static bool read_once(struct rdma_tls *t) {
     if (conn->sink) {
         part = read_part(t, conn->sink, conn->sink_len, &failure);
         conn_fill_sink(conn, part);
+        t->raw->awaited = conn->sink_len;
     }
     if (failure > 0) {
         space = input_buffer_space(&t->input, conn, shared);
