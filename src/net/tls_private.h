@@ -24,6 +24,13 @@ static inline void tls_errors_clear(void) {
     if (ERR_peek_error()) ERR_clear_error();
 }
 
+/* The call that has just failed waits for input. The session and its BIO say so. SSL_get_error() looks at OpenSSL's
+ * queue of errors first, so that the queue would have to be emptied before each call. All code that uses OpenSSL leaves
+ * it empty, but a connection must not end because of an error that is not its own. */
+static inline bool tls_awaits_input(const SSL *ssl) {
+    return SSL_want_read(ssl) && BIO_should_retry(SSL_get_rbio(ssl));
+}
+
 /* tls_session.c */
 typedef int tls_bio_read(BIO *bio, char *data, size_t size, size_t *len);
 typedef int tls_bio_write(BIO *bio, const char *data, size_t size, size_t *len);

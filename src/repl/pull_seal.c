@@ -4,6 +4,7 @@
 #include "lib/system/memory.h"
 #include <limits.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <string.h>
@@ -58,10 +59,13 @@ bool pull_seal_open(struct pull_seal *seal, uint64_t number, char *bytes, size_t
     nonce_of(number, nonce);
     if (len < PULL_TAG_SIZE || len > INT_MAX) return false;
     len -= PULL_TAG_SIZE;
-    return EVP_DecryptInit_ex(seal->context, EVP_aes_256_gcm(), NULL, seal->key.bytes, nonce) == 1 &&
-           EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_GCM_SET_TAG, PULL_TAG_SIZE, at + len) == 1 &&
-           EVP_DecryptUpdate(seal->context, at, &written, at, (int)len) == 1 &&
-           EVP_DecryptFinal_ex(seal->context, at + written, &written) == 1;
+    if (EVP_DecryptInit_ex(seal->context, EVP_aes_256_gcm(), NULL, seal->key.bytes, nonce) == 1 &&
+        EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_GCM_SET_TAG, PULL_TAG_SIZE, at + len) == 1 &&
+        EVP_DecryptUpdate(seal->context, at, &written, at, (int)len) == 1 &&
+        EVP_DecryptFinal_ex(seal->context, at + written, &written) == 1)
+        return true;
+    ERR_clear_error(); /* connections of this thread would take it for theirs */
+    return false;
 }
 #else
 bool pull_key_new(struct pull_key *key) {

@@ -46,7 +46,6 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
         BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     else
         BIO_set_retry_read(bio);
-    errno = 0;
     return 0;
 }
 
@@ -73,9 +72,10 @@ bool rdma_tls_session_begin(struct rdma_tls *t, enum tls_role role) {
     return t->ssl != NULL;
 }
 
-int rdma_tls_call_failed(struct rdma_tls *t, int result, int error) {
+int rdma_tls_call_failed(struct rdma_tls *t, int result) {
     char text[TLS_ERROR_MAX];
-    int meaning = tls_session_failed(t->ssl, result, error, text);
+    if (tls_awaits_input(t->ssl)) return -EAGAIN;
+    int meaning = tls_session_failed(t->ssl, result, 0, text); /* the BIO has no errors of its own */
     if (text[0]) rdma_tls_note(t, text);
     if (meaning != -EAGAIN && meaning != 0) t->broken = true;
     return meaning;
@@ -265,7 +265,6 @@ static void output_run(struct rdma_tls *t, size_t most) {
     static _Thread_local char buffer[TLS_RECORD_MAX];
     if (__builtin_expect(atomic_load_explicit(&tls_writes_blocked, memory_order_relaxed), 0)) return;
     struct connection *raw = t->raw;
-    tls_errors_clear();
     t->write_waits = false;
     note_buffers(t);
     for (;;) {
@@ -276,14 +275,13 @@ static void output_run(struct rdma_tls *t, size_t most) {
             if (conn_pending(raw) >= most) break;
         }
         size_t n;
-        errno = 0;
         int result = SSL_write_ex(t->ssl, bytes.data, bytes.len, &n);
         if (result > 0) {
             output_advance(t, n);
             continue;
         }
         /* A message after the handshake (a ticket) that has come in part must be complete before OpenSSL writes. */
-        int meaning = rdma_tls_call_failed(t, result, errno);
+        int meaning = rdma_tls_call_failed(t, result);
         if (meaning == -EAGAIN)
             t->write_waits = true;
         else
@@ -379,10 +377,9 @@ static size_t read_part(struct rdma_tls *t, char *data, size_t size, int *failur
     size_t have = 0;
     while (have < size) {
         size_t n;
-        errno = 0;
         int result = SSL_read_ex(t->ssl, data + have, size - have, &n);
         if (result <= 0) {
-            *failure = rdma_tls_call_failed(t, result, errno);
+            *failure = rdma_tls_call_failed(t, result);
             break;
         }
         have += n;
@@ -401,7 +398,6 @@ static bool read_once(struct rdma_tls *t) {
     struct input_space space = {0};
     int failure = 1;
     size_t n = 0, part = 0;
-    tls_errors_clear();
     note_buffers(t);
     if (conn->sink) {
         part = read_part(t, conn->sink, conn->sink_len, &failure);

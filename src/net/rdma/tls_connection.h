@@ -70,7 +70,7 @@ struct tls_pool *rdma_tls_pool_of(struct event_loop *loop);
 bool rdma_tls_session_begin(struct rdma_tls *t, enum tls_role role); /* false: no context, or no memory */
 void rdma_tls_keep_buffers(struct rdma_tls *t); /* the peer is trusted, and the handshake is complete */
 /* As tls_session_failed(), with the text for conn_error_text(). */
-int rdma_tls_call_failed(struct rdma_tls *t, int result, int error);
+int rdma_tls_call_failed(struct rdma_tls *t, int result);
 void rdma_tls_note(struct rdma_tls *t, const char *text); /* for conn_error_text(); NULL: none */
 void rdma_tls_drop_output(struct rdma_tls *t);
 void rdma_tls_output_continue(struct rdma_tls *t); /* more output may leave, or all has left */

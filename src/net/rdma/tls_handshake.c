@@ -110,14 +110,14 @@ static void handshake_failed(struct rdma_tls *t, int error) {
 
 static void handshake_step(struct rdma_tls *t) {
     tls_errors_clear();
-    errno = 0;
     int result = SSL_do_handshake(t->ssl);
     if (result == 1) {
+        tls_errors_clear(); /* for the calls that follow */
         conn_flush(t->raw);
         handshake_complete(t);
         return;
     }
-    int meaning = rdma_tls_call_failed(t, result, errno);
+    int meaning = rdma_tls_call_failed(t, result);
     if (meaning == -EAGAIN) {
         conn_flush(t->raw);
         return;
