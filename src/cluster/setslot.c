@@ -44,6 +44,13 @@ static void wait_end(void *state) {
     mem_free(waiting);
 }
 
+static bool migration_refuses(struct call *call, int slot) {
+    bool imports = migration_excludes_setslot(slot, true);
+    if (!imports && !migration_excludes_setslot(slot, false)) return false;
+    reply_error(call->reply, imports ? "ERR Slot import in progress." : "ERR Slot export in progress.");
+    return true;
+}
+
 static bool change_read(struct call *call, struct request *request) {
     static const struct {
         const char *name;
@@ -54,7 +61,7 @@ static bool change_read(struct call *call, struct request *request) {
                    {"stable", SLOT_STABLE, 4},
                    {"node", SLOT_NODE, 5}};
     *request = (struct request){.timeout_ms = TIMEOUT_MS};
-    if (!cluster_slot_read(call, 2, &request->slot)) return false;
+    if (migration_refuses(call, -1) || !cluster_slot_read(call, 2, &request->slot)) return false;
     int next = 0;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         if (!slice_is(call->argv[3], changes[i].name) || call->argc < changes[i].arguments) continue;
@@ -66,11 +73,7 @@ static bool change_read(struct call *call, struct request *request) {
         return false;
     }
     if (request->change != SLOT_STABLE) request->node = call->argv[4];
-    bool imports = migration_excludes_setslot(request->slot, true);
-    if (imports || migration_excludes_setslot(request->slot, false)) {
-        reply_error(call->reply, imports ? "ERR Slot import in progress." : "ERR Slot export in progress.");
-        return false;
-    }
+    if (migration_refuses(call, (int)request->slot)) return false;
     const char *refused = cluster_check_slot_change(this_cluster, request->change, request->slot, request->node);
     if (refused) {
         reply_error_format(call->reply, "ERR %s", refused);

@@ -128,7 +128,7 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         }
         assert_equal [info_field_of 0 clients connected_clients] [llength [split [string trim [n 0 client list \
             not-type replica]] \n]]
-        foreach slot {5 7} { ;# also one that stays
+        foreach slot {5 7 99999} { ;# whatever the slot is
             foreach words [list stable "importing [node_id 1]" "node [node_id 1]"] {
                 assert_error "ERR Slot export in progress." {n 0 cluster setslot $slot {*}$words}
             }
@@ -391,6 +391,24 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
 
     test "the commands of a source are those that its user may execute" {
         fill_slot 0 60
+    test "the output limit of a migration is at least repl-backlog-size" {
+        fill_slot 0 61
+        set limit [lindex [n 0 config get client-output-buffer-limit] 1]
+        n 0 config set client-output-buffer-limit "replica 100kb 0 0" rdb-key-save-delay 100000
+        foreach {size state} {10mb waiting-to-pause 16kb failed} {
+            n 0 config set repl-backlog-size $size
+            n 0 debug slotmigration prevent-pause 1
+            migrate 0 1 61 61
+            migration_is 0 snapshotting
+            foreach i {1 2 3} {n 0 set [key_in 61 changed$i] [string repeat x 50000]}
+            migration_is 0 $state
+            if {$state ne "failed"} {n 0 cluster cancelslotmigrations}
+            n 0 debug slotmigration prevent-pause 0
+            migration_is 1 failed
+        }
+        n 0 config set client-output-buffer-limit $limit rdb-key-save-delay 0 repl-backlog-size 10mb
+    }
+
         n 0 config set primaryuser mover primaryauth secret
         n 1 acl setuser mover on >secret +cluster|syncslots
         migrate 0 1 60 60
@@ -430,6 +448,16 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
 
     test "a slot that is deleted and added again goes on to migrate" {
         migrate_and_wait 5 6
+    test "a migration that is granted goes on when the target may take the slots again" {
+        n 1 debug slotmigration prevent-failover 1
+        migrate 0 1 62 62
+        migration_is 0 failover-granted
+        migration_is 1 failover-granted
+        n 1 debug slotmigration prevent-failover 0
+        migration_is 0 success
+        migration_is 1 success
+    }
+
         assert_match "*flags=E*cmd=cluster|syncslots*" [n 0 client list]
         n 0 cluster delslots 5
         assert_equal waiting-to-pause [dict get [migration 0] state]

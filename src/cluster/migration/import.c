@@ -328,7 +328,7 @@ void import_step(struct job *job) {
         check_owners(job);
     slot_fetch_step(job);
     if (job->failing) return;
-    if (sync_on && job->state == JOB_IMPORT_GRANTED) take_slots(job);
+    if (job->state == JOB_IMPORT_GRANTED) take_slots(job);
     if (job->state != JOB_WAITING_FOR_PAUSED || !job->source_paused || !may_request_failover(job)) return;
     /* The source's acknowledged writes: this shard must be able to lose this node before the source gives them up. */
     if (job->committed_at < 0) job->committed_at = role->position.offset;

@@ -427,11 +427,11 @@ void migration_stop(void) {
 bool migration_imports(unsigned slot) {
     return jobs_in_progress.len && job_with_slot(slot, true);
 }
-bool migration_excludes_setslot(unsigned slot, bool is_import) {
+bool migration_excludes_setslot(int slot, bool is_import) {
     list_each(&jobs_in_progress, link) {
         const struct job *job = job_in_progress(link);
         if (job->is_import != is_import || job->cancelled) continue;
-        if (!job->is_tracked || slot_bitmap_has(&job->slots, slot)) return true;
+        if (!job->is_tracked || (slot >= 0 && slot_bitmap_has(&job->slots, (unsigned)slot))) return true;
     }
     return false;
 }

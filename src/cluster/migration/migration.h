@@ -80,8 +80,8 @@ void migration_before_wait(void); /* at the end of a turn, outside of commands a
 void migration_stop(void);        /* the server exits */
 
 bool migration_imports(unsigned slot); /* a job that is in progress has this slot */
-/* Slots are not moved by hand meanwhile: no slot, as in Valkey; only those of a job whose link is gone. */
-bool migration_excludes_setslot(unsigned slot, bool is_import);
+/* No slot is moved by hand meanwhile, as in Valkey; of a job that is tracked only its own slots. -1: none is named. */
+bool migration_excludes_setslot(int slot, bool is_import);
 /* The node has been allowed to take this slot. */
 bool migration_granted(unsigned slot, const struct cluster_node *node);
 
