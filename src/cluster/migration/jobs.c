@@ -107,8 +107,13 @@ struct job *job_with_slot(unsigned slot, bool is_import) {
     return NULL;
 }
 
+static bool trim_due;
+
+/* Not where a job ends: callers go on to look at it. */
 static void jobs_trim(void) {
     int64_t kept = 0;
+    if (!trim_due) return;
+    trim_due = false;
     list_each(&jobs, link) {
         struct job *job = job_of(link);
         if (job_is_over(job) && ++kept > migration_settings.log_max_len) job_free(job);
@@ -213,7 +218,7 @@ void job_end(struct job *job, enum job_state state, const char *message) {
     else
         job_finished(job, state, message);
     if (!job->is_import) export_end(job, before);
-    jobs_trim();
+    trim_due = true;
 }
 
 void job_fail_later(struct job *job, const char *message) {
@@ -256,6 +261,7 @@ void jobs_settle(void) {
         struct job *job = job_in_progress(link);
         if (job->failing) job_end(job, job->failing_as, job->failing);
     }
+    jobs_trim();
 }
 
 /* --- The link --- */
@@ -404,7 +410,7 @@ void migration_tick(void) {
 }
 
 void migration_before_wait(void) {
-    if (__builtin_expect(!jobs_in_progress.len, 1)) return;
+    if (__builtin_expect(!jobs_in_progress.len && !trim_due, 1)) return;
     list_each(&jobs_in_progress, link) {
         struct job *job = job_in_progress(link);
         if (job->failing) continue;
