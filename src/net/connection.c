@@ -119,6 +119,12 @@ void conn_receive_into(struct connection *conn, char *memory, size_t len) {
     if (conn->sink) conn->transport->set_reading(conn);
 }
 
+void conn_receive_stop(struct connection *conn) {
+    conn->sink = NULL;
+    conn->sink_len = 0;
+    conn->transport->set_reading(conn);
+}
+
 void conn_set_reading(struct connection *conn, bool on) {
     if (conn->reading_paused == !on) return;
     conn->reading_paused = !on;

@@ -216,6 +216,8 @@ static inline void conn_consume(struct connection *conn, size_t len) {
  * A large argument is thus received directly into its final memory. `readable` is called on progress; conn->sink_len is
  * the number of bytes still missing. `memory` must live until it is 0 or until conn_close(). */
 void conn_receive_into(struct connection *conn, char *memory, size_t len);
+/* Not while `readable` runs: the bytes that are missing come into conn_peek() instead. */
+void conn_receive_stop(struct connection *conn);
 /* For transports: `len` bytes were received, to the sink if there is one. Returns how many of them it took. */
 static inline size_t conn_fill_sink(struct connection *conn, size_t len) {
     if (!conn->sink) return 0;

@@ -5,7 +5,7 @@
 
 enum {
     JOIN_MAX = 16 * 1024,  /* leftovers up to this size are copied in front of the next read */
-    OWN_SPACE = 16 * 1024, /* minimum size of a read into private memory */
+    OWN_SPACE = 20 * 1024, /* minimum size of a read into private memory */
     OWN_KEPT = 64 * 1024,  /* private memory up to this size may stay when it is empty */
 };
 

@@ -58,7 +58,7 @@ static void larges_drop(struct request_reader *reader) {
     }
     reader->larges_count = 0;
     reader->large = NULL;
-    reader->large_have = 0;
+    reader->large_have = reader->large_missing = 0;
 }
 
 void request_reader_free(struct request_reader *reader) {
@@ -318,6 +318,38 @@ static __attribute__((noinline)) enum request_status large_begin(struct request_
     return REQUEST_LARGE;
 }
 
+/* Moves the first `have` bytes of the large argument to a blob of `len` bytes. False: out of memory. */
+static bool large_resize(struct request_reader *reader, size_t have, size_t len) {
+    struct blob *blob = blob_try_new(len), *old = reader->large;
+    if (!blob) return false;
+    if (have) memcpy(blob->data, old->data, have);
+    reader->larges[reader->larges_count - 1].blob = reader->large = blob;
+    reader->argv[reader->argc - 1] = blob_slice(blob);
+    blob_release(old);
+    memory_count(reader);
+    return true;
+}
+
+void request_shrink_large(struct request_reader *reader, size_t missing) {
+    size_t have = reader->large->len - missing;
+    if (missing && !blob_is_shared(reader->large) && large_resize(reader, have, have)) reader->large_missing = missing;
+}
+
+/* More has arrived of an argument after request_shrink_large(). */
+static __attribute__((noinline)) enum request_status large_again(struct request_reader *reader, struct slice input) {
+    size_t have = reader->large->len, missing = reader->large_missing, left = input.len - reader->offset;
+    if (!large_resize(reader, have, have + missing)) return no_memory(reader, input);
+    if (left > missing) left = missing;
+    memcpy(reader->large->data + have, input.data + reader->offset, left);
+    reader->large_missing = 0;
+    reader->offset += left;
+    if (left == missing) return REQUEST_READY;
+    reader->large_have = have + left;
+    reader->size = reader->offset;
+    reader->offset = reader->scanned = 0;
+    return REQUEST_LARGE;
+}
+
 static inline bool is_line_end(const char *at) {
     return at[0] == '\r' && at[1] == '\n';
 }
@@ -332,6 +364,11 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
         }
         size_t left = input.len - reader->offset;
         if (__builtin_expect(reader->bulk_len == BULK_TAIL, 0)) {
+            if (reader->large_missing) {
+                enum request_status status = large_again(reader, input);
+                if (status != REQUEST_READY) return status;
+                left = input.len - reader->offset;
+            }
             if (left < 2) return REQUEST_PARTIAL;
             if (!is_line_end(input.data + reader->offset)) return bad_line_end(reader, input);
             reader->large = NULL;

@@ -50,6 +50,7 @@ struct request_reader {
     /* REQUEST_LARGE: the blob to fill; its bytes [0, large_have) are already filled. */
     struct blob *large;
     size_t large_have;
+    size_t large_missing; /* private: request_shrink_large() */
     /* REQUEST_FAILED: the reason, and the input from the invalid byte on. */
     char error[128];
     struct slice unread;
@@ -105,6 +106,10 @@ struct request_figures {
     size_t waiting, arguments, missing;
 };
 struct request_figures request_figures(const struct request_reader *reader, size_t input, size_t sink);
+/* For an argument that the peer does not complete: `missing` bytes of reader->large have not arrived, and the memory
+ * for them is freed. The caller calls conn_receive_stop(). When more bytes arrive, request_read() allocates it again.
+ */
+void request_shrink_large(struct request_reader *reader, size_t missing);
 void request_done(struct request_reader *reader); /* ends this request; releases its blobs */
 /* True: no part of a request was read, so that another reader can continue with the rest of the input. */
 static inline bool request_is_idle(const struct request_reader *reader) {

@@ -235,6 +235,26 @@ start_server {overrides {io-threads -} tags {limits}} {
         wait_for_condition 10000 {[field_of $id qbuf-free] == 0}
     }
 
+    test "an announced argument that does not arrive takes no memory after a while" -tags {tcp-only} {
+        set c [new_client]
+        set id [$c client id]
+        $c -write "*3\r\n\$3\r\nset\r\n\$1\r\na\r\n\$1000000\r\n12345"
+        wait_for_condition 5000 {[field_of $id qbuf] == 5}
+        assert_morethan [field_of $id qbuf-free] 990000
+        wait_for_condition 10000 {[field_of $id qbuf-free] < 1024}
+        assert_equal 5 [field_of $id qbuf]
+        assert_morethan [field_of $id idle] 1
+        assert_lessthan [field_of $id tot-mem] 100000
+        $c -write "67890"
+        wait_for_condition 5000 {[field_of $id qbuf] == 10}
+        assert_equal 0 [field_of $id idle]
+        assert_morethan [field_of $id qbuf-free] 990000
+        wait_for_condition 10000 {[field_of $id qbuf-free] < 1024}
+        $c -write "[string repeat x 999990]\r\n"
+        assert_equal OK [$c -read]
+        assert_equal 1234567890[string repeat x 999990] [r get a]
+    }
+
     test "a large argument is in the query buffer until its line end has come" -tags {tcp-only} {
         set c [new_client]
         set id [$c client id]

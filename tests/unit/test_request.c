@@ -302,6 +302,47 @@ static void a_large_argument_can_be_taken(void **state) {
     request_reader_free(&reader);
 }
 
+static void assert_argument(const struct request_reader *reader, int index, const char *text) {
+    assert_int_equal(reader->argv[index].len, strlen(text));
+    assert_memory_equal(reader->argv[index].data, text, strlen(text));
+}
+
+static void a_large_argument_shrinks_and_grows_again(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    struct slice head = SLICE("*3\r\n$3\r\nset\r\n$20000\r\nabc");
+    assert_int_equal(request_read(&reader, head, &limits), REQUEST_LARGE);
+    assert_true(reader.memory > 20000);
+    request_shrink_large(&reader, 20000 - 3);
+    assert_true(reader.memory < 1000);
+    assert_int_equal(request_figures(&reader, 0, 0).waiting, 3);
+    assert_int_equal(request_read(&reader, SLICE("defg"), &limits), REQUEST_LARGE);
+    assert_int_equal(reader.size, 4);
+    assert_int_equal(reader.large_have, 7);
+    assert_int_equal(reader.large->len, 20000);
+    assert_memory_equal(reader.large->data, "abcdefg", 7);
+    memset(reader.large->data + 7, 'x', 10000);
+    request_shrink_large(&reader, 20000 - 10007);
+    char rest[9993 + 7];
+    memset(rest, 'y', 9993);
+    memcpy(rest + 9993, "\r\n$1\r\n", 7);
+    /* The whole rest is there: no more of it is received apart. */
+    assert_int_equal(request_read(&reader, (struct slice){rest, sizeof rest - 1}, &limits), REQUEST_PARTIAL);
+    struct memory_output all;
+    memory_output_init(&all);
+    output_write(&all.out, (struct slice){rest, 9993});
+    output_write(&all.out, SLICE("\r\n$1\r\nz\r\n"));
+    assert_int_equal(request_read(&reader, memory_output_slice(&all), &limits), REQUEST_READY);
+    assert_int_equal(reader.argc, 3);
+    assert_int_equal(reader.argv[1].len, 20000);
+    assert_memory_equal(reader.argv[1].data, "abcdefgxx", 9);
+    assert_memory_equal(reader.argv[1].data + 19998, "yy", 2);
+    assert_argument(&reader, 2, "z");
+    request_done(&reader);
+    request_reader_free(&reader);
+    memory_output_free(&all);
+}
+
 static void a_complete_large_argument_stays_in_the_input(void **state) {
     struct memory_output stream;
     memory_output_init(&stream);
@@ -318,11 +359,6 @@ static void a_complete_large_argument_stays_in_the_input(void **state) {
     request_reader_free(&reader);
     mem_free(bytes);
     memory_output_free(&stream);
-}
-
-static void assert_argument(const struct request_reader *reader, int index, const char *text) {
-    assert_int_equal(reader->argv[index].len, strlen(text));
-    assert_memory_equal(reader->argv[index].data, text, strlen(text));
 }
 
 static void a_request_is_handed_over_whole(void **state) {
@@ -474,6 +510,7 @@ int main(void) {
         cmocka_unit_test(arguments_lie_in_the_input),
         cmocka_unit_test(large_arguments),
         cmocka_unit_test(a_large_argument_can_be_taken),
+        cmocka_unit_test(a_large_argument_shrinks_and_grows_again),
         cmocka_unit_test(a_complete_large_argument_stays_in_the_input),
         cmocka_unit_test(requests_of_many_arguments),
         cmocka_unit_test(a_request_is_handed_over_whole),

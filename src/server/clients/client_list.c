@@ -230,8 +230,19 @@ static void recent_turn(int second) {
 /* A client whose peer has closed the connection is freed after this time even if it has unsent replies. */
 enum { ENDED_MS = 2000 };
 
-/* Receive memory that a client has not used for this time is freed. */
-enum { INPUT_KEPT_MS = 2000 };
+/* Receive memory that a client has not used for more than this number of whole seconds is freed. */
+enum { INPUT_KEPT_SECONDS = 2 };
+
+/* Frees memory for input that has not come: free space, and the rest of an announced argument. A transport that
+ * reserves input may have told the peer where to write. */
+static void input_trim(struct client *client) {
+    struct connection *conn = client->conn;
+    if (client->held || clock_ms() / 1000 - client->active_ms / 1000 <= INPUT_KEPT_SECONDS) return;
+    conn_trim(conn);
+    if (client->threaded || !conn->sink_len || conn_reserves_input(conn) || client_must_be_obeyed(client)) return;
+    request_shrink_large(&client->reader, conn->sink_len);
+    if (client->reader.large_missing) conn_receive_stop(conn);
+}
 
 /* A client that has been idle for too long. */
 static bool client_is_stale(const struct client *client) {
@@ -252,7 +263,7 @@ void clients_cron(int hz) {
         struct client *client = container_of(cron_next, struct client, link);
         cron_next = list_next(all, cron_next);
         client_count_bytes(client);
-        if (!client->held && clock_ms() - client->active_ms > INPUT_KEPT_MS) conn_trim(client->conn);
+        input_trim(client);
         recent_note(client);
         if (client_memory_bounded) client_memory_note(client);
         if (client_is_stale(client)) {

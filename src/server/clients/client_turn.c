@@ -416,6 +416,7 @@ static void turn_finish(struct client *client, enum turn_end end) {
 /* Input has arrived for a client that executes nothing now. The server continues to receive, because the end of the
  * connection may follow that input, so the size of the input is limited. */
 static __attribute__((noinline)) void input_waits(struct client *client) {
+    client->active_ms = clock_ms();
     if (client->flags & CLIENT_STOPS || !(client->holds || client->conn->sink_len)) return;
     if (!client_free_if_peer_gone(client)) query_limit_passed(client);
 }
