@@ -83,6 +83,8 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             "Invalid node name: [string repeat a 200]" "slotsrange 0 1 node [string repeat a 200]"\
             "Unknown node name: [string repeat a 40]" "slotsrange 0 1 node [string repeat a 40]"\
             "Unknown node name: [string repeat A 40]" "slotsrange 0 1 node [string repeat A 40]"\
+            "Slots are not served by this node." "slotsrange 16383 16383 node [node_id 0]"\
+            "Slots are not served by this node." {slotsrange 16383 16383}\
             "Target node can not be this node." "slotsrange 0 1 node [node_id 0]"] {
             assert_error "ERR $error" {n 0 cluster migrateslots {*}$arguments}
         }
@@ -389,8 +391,6 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 debug slotmigration prevent-pause 0
     }
 
-    test "the commands of a source are those that its user may execute" {
-        fill_slot 0 60
     test "the output limit of a migration is at least repl-backlog-size" {
         fill_slot 0 61
         set limit [lindex [n 0 config get client-output-buffer-limit] 1]
@@ -409,6 +409,8 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 config set client-output-buffer-limit $limit rdb-key-save-delay 0 repl-backlog-size 10mb
     }
 
+    test "the commands of a source are those that its user may execute" {
+        fill_slot 0 60
         n 0 config set primaryuser mover primaryauth secret
         n 1 acl setuser mover on >secret +cluster|syncslots
         migrate 0 1 60 60
@@ -446,8 +448,6 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 set [key_in 5 string] hello
     }
 
-    test "a slot that is deleted and added again goes on to migrate" {
-        migrate_and_wait 5 6
     test "a migration that is granted goes on when the target may take the slots again" {
         n 1 debug slotmigration prevent-failover 1
         migrate 0 1 62 62
@@ -458,6 +458,8 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 1 success
     }
 
+    test "a slot that is deleted and added again goes on to migrate" {
+        migrate_and_wait 5 6
         assert_match "*flags=E*cmd=cluster|syncslots*" [n 0 client list]
         n 0 cluster delslots 5
         assert_equal waiting-to-pause [dict get [migration 0] state]

@@ -118,8 +118,7 @@ static void plan_free(struct plan *plan) {
     mem_free(plan->groups);
 }
 
-static bool plan_add(struct call *call, struct plan *plan, const struct ranges *ranges,
-                     const struct cluster_node *owner, struct slice name) {
+static bool plan_add(struct call *call, struct plan *plan, const struct ranges *ranges, struct slice name) {
     struct node_id id;
     struct cluster_node *target = is_id(name, &id) ? nodes_find(&this_cluster->nodes, &id) : NULL;
     int shown = name.len > INT_MAX ? INT_MAX : (int)name.len;
@@ -133,10 +132,6 @@ static bool plan_add(struct call *call, struct plan *plan, const struct ranges *
     }
     if (target == this_cluster->myself) {
         reply_error(call->reply, "ERR Target node can not be this node.");
-        return false;
-    }
-    if (owner != this_cluster->myself) {
-        reply_error(call->reply, "ERR Slots are not served by this node.");
         return false;
     }
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
@@ -173,11 +168,15 @@ static bool plan_read(struct call *call, struct plan *plan) {
         }
         const struct cluster_node *owner = ranges_read(call, &at, &ranges);
         if (!owner || any_exported(call, &ranges)) return false;
+        if (owner != this_cluster->myself) {
+            reply_error(call->reply, "ERR Slots are not served by this node.");
+            return false;
+        }
         if (at + 1 >= call->argc || !slice_is(call->argv[at], "node")) {
             reply_syntax_error(call->reply);
             return false;
         }
-        if (!plan_add(call, plan, &ranges, owner, call->argv[at + 1])) return false;
+        if (!plan_add(call, plan, &ranges, call->argv[at + 1])) return false;
         at += 2;
     }
     return true;
