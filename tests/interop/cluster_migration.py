@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Atomic migration of slots between genuine nodes and ours: each kind as the source, the target, and the replica of the
 target; with changes on the way, a replica that is copied in the middle, and a failover of the source. The copies of a
-shard must be equal at each step, and what was moved must be what the source had.
+shard must be equal at each step, and what was moved must be what the source had. A genuine cluster and ours must also
+answer the same to commands with wrong arguments, by hand, and during a migration.
 
     tests/interop/cluster_migration.py
 """
 import contextlib
+import re
 
-from common import Report, Server, newest_server, ours, until
+from common import Client, Report, Server, newest_server, ours, until
 
 report = Report()
 SLOTS = (0, 1)
@@ -97,7 +99,7 @@ class Pair:
 
 def move(pair, what, prevent):
     """Moves the slots; changes keys in the middle if `prevent`."""
-    keys = pair.source.keys()
+    keys, before = pair.source.keys(), pair.source.call("DEBUG", "DIGEST")
     if prevent:
         pair.source.call("DEBUG", "SLOTMIGRATION", "PREVENT-PAUSE", "1")
     answer = pair.source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", "1", "NODE", pair.target.id)
@@ -109,8 +111,7 @@ def move(pair, what, prevent):
         pair.source.call("APPEND", "{%s}1" % TAGS[0], "changed")
         pair.source.call("DEL", "{%s}2" % TAGS[0])
         keys -= 1
-    before = pair.source.call("DEBUG", "DIGEST")
-    if prevent:
+        before = pair.source.call("DEBUG", "DIGEST")
         pair.source.call("DEBUG", "SLOTMIGRATION", "PREVENT-PAUSE", "0")
     until(lambda: pair.source.state() == "success" and pair.target.state() == "success", 20)
     states = (pair.source.state(), pair.target.state(), pair.source.job().get("message"))
@@ -175,12 +176,129 @@ def target_without_memory(kinds, programs):
             report.check(name + ": the copies are equal", pair.copies_equal(), "")
 
 
+class Transcript:
+    """What a cluster answers, without the ids and ports of its nodes."""
+
+    def __init__(self, pair):
+        self.pair, self.lines = pair, []
+
+    def note(self, what, answer):
+        line = "%s: %s" % (what, answer.decode() if isinstance(answer, bytes) else answer)
+        for i, node in enumerate(self.pair.nodes):
+            line = line.replace(node.id, "<node %d>" % i).replace(str(node.server.port), "<port %d>" % i)
+        self.lines.append(line)
+
+    def call(self, node, *words):
+        self.note(" ".join(map(str, words)), node.call(*words))
+
+    def jobs(self, node):
+        names, texts = (b"operation", b"slot_ranges", b"source_node", b"target_node", b"state", b"message"), []
+        for job in node.call("CLUSTER", "GETSLOTMIGRATIONS"):
+            fields = dict(zip(job[::2], job[1::2]))
+            texts.append(" ".join(fields.get(name, b"-").decode().strip() for name in names))
+        if any("IMPORT" in text for text in texts):
+            texts.sort()  # which of two connections is accepted first is left to chance
+        for text in texts:
+            self.note("job", text)
+
+
+def wrong_arguments(script, source, target, source_copy):
+    for words in ("", "slotsrange", "slotsrange 0", "slotsrange 0 1", "slotsrange 0 1 node", "slotsrange 0 1 node x",
+                  "slotsrange 0 1 node " + "f" * 40, "slotsrange 0 1 node " + "F" * 40,
+                  "slotsrange 0 1 node " + "x" * 300, "slotsrange 0 1 node " + source.id,
+                  "slotsrange node " + target.id, "slotsrange 0 1 2 node " + target.id,
+                  "slotsrange 5 1 node " + target.id, "slotsrange -1 1 node " + target.id,
+                  "slotsrange 0 16384 node " + target.id, "slotsrange 01 02 node " + target.id,
+                  "slotsrange 0 5 2 3 node " + target.id, "slotsrange 0 16383 node " + target.id,
+                  "slotsrange 16000 16001 node " + source.id, "slotsrange 16000 16001 node " + "f" * 40,
+                  "slotsrange 16000 16001 node x", "slotsrange 16000 16001", "slotsrange 16000 16001 foo",
+                  "slotsrange 0 1 node %s foo" % target.id,
+                  "slotsrange 0 1 node %s slotsrange 1 2 node %s" % (target.id, target.id)):
+        script.call(source, "CLUSTER", "MIGRATESLOTS", *words.split())
+    script.call(source_copy, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", "1", "NODE", target.id)
+    script.call(source, "CLUSTER", "CANCELSLOTMIGRATIONS")
+    script.call(source, "CLUSTER", "CANCELSLOTMIGRATIONS", "ALL")
+    name, named = "n" * 40, "source %s name %s" % (source.id, "n" * 40)
+    for words in ("ack", "snapshot-eof", "request-pause", "paused", "request-failover", "failover-granted", "finish",
+                  "foo", "finish state success name " + name, "establish", "establish " + named,
+                  "establish source %s slotsrange 0 1" % source.id, "establish name %s slotsrange 0 1" % name,
+                  "establish source %s name short slotsrange 0 1" % source.id, "establish %s slotsrange 0" % named,
+                  "establish source %s name %s slotsrange 0 1" % ("F" * 40, name),
+                  "establish source %s name %s slotsrange 0 1" % (target.id, name),
+                  "establish %s slotsrange 16000 16001" % named, "establish %s slotsrange 0 1 slotsrange 2 3" % named,
+                  "establish %s slotsrange 0 1 name %s" % (named, name)):
+        script.call(target, "CLUSTER", "SYNCSLOTS", *words.split())
+
+
+def by_hand(script, source, target):
+    """A client in place of the source."""
+    ack, eof = ("CLUSTER", "SYNCSLOTS", "ACK"), ("CLUSTER", "SYNCSLOTS", "SNAPSHOT-EOF")
+    own = "{%s}" % TAGS[0]
+    for number, commands in enumerate((
+            (eof,), (ack, ack), (ack, ("CLUSTER", "SYNCSLOTS", "PAUSED")), (ack, ("CLUSTER", "SYNCSLOTS", "FOO")),
+            (ack, ("CLUSTER", "SYNCSLOTS", "FAILOVER-GRANTED")), (ack, ("CLUSTER", "SYNCSLOTS", "REQUEST-PAUSE")),
+            (ack, ("CLUSTER", "SYNCSLOTS", "REQUEST-FAILOVER")), (ack, eof, eof), (ack, ("NOSUCH", own)),
+            (ack, ("SET", own, "1"), ("LPUSH", own, "1"), ("SET", own + "2", "1")), (ack, ("SELECT", "99")))):
+        with Client(target.server.port) as client:
+            client.call("CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", source.id, "NAME", "%040d" % number,
+                        "SLOTSRANGE", "0", "1")
+            client.send(*commands)
+            until(lambda: target.state() != "waiting-for-ack" and (commands == (ack, ack) or
+                                                                   target.state() == "failed"), 10)
+            script.note("by hand %d" % number, "%s, %s" % (target.state(), target.job().get("message")))
+        until(lambda: target.state() == "failed", 10)
+    sent = re.findall(r"== CRITICAL ==.*|Received .*CLUSTER SYNCSLOTS .*", target.server.output(None))
+    for line in sent:
+        script.note("log", re.sub("[0-9a-f]{40}", "<job>", line))
+    script.note("keys", target.keys())
+
+
+def during(script, source, target):
+    source.call("DEBUG", "SLOTMIGRATION", "PREVENT-PAUSE", "1")
+    script.call(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", "1", "NODE", target.id, "SLOTSRANGE", "5", "5",
+                "NODE", target.id)
+    until(lambda: all(b"waiting-to-pause" in job for job in source.call("CLUSTER", "GETSLOTMIGRATIONS")), 20)
+    until(lambda: [job for job in target.call("CLUSTER", "GETSLOTMIGRATIONS") if b"waiting-for-paused" in job][1:], 20)
+    script.jobs(source)
+    script.jobs(target)
+    for node in source, target:
+        for kind in ("replica", "normal"):
+            shown = re.findall("flags=[Ei] ", node.call("CLIENT", "LIST", "TYPE", kind).decode())
+            script.note("flags of type " + kind, shown)
+        for slot in ("0", "7"):
+            script.call(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+    script.call(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "1", "1", "NODE", target.id)
+    script.call(target, "CLUSTER", "CANCELSLOTMIGRATIONS")
+    script.call(source, "CLUSTER", "CANCELSLOTMIGRATIONS")
+    until(lambda: target.state() == "failed", 20)
+    script.jobs(source)
+
+
+def transcript(kind, programs):
+    with contextlib.ExitStack() as stack:
+        pair = Pair(stack, (kind,) * 4, programs)
+        script = Transcript(pair)
+        wrong_arguments(script, pair.source, pair.target, pair.source_copy)
+        by_hand(script, pair.source, pair.target)
+        pair.fill()
+        during(script, pair.source, pair.target)
+        return script.lines
+
+
+def same_answers(programs):
+    wanted, found = transcript("genuine", programs), transcript("ours", programs)
+    for want, got in zip(wanted, found):
+        report.equal("answers: " + want.split(":")[0][:60], want, got)
+    report.equal("answers: their number", len(wanted), len(found))
+
+
 def main():
     genuine, reason = newest_server()
     if not genuine:
         report.missing("migration of slots between genuine nodes and ours", reason)
         report.finish()
     programs = {"ours": ours(), "genuine": genuine}
+    same_answers(programs)
     for kinds in LAYOUTS:
         scenario(kinds, programs)
     for kinds in (("ours",) * 4, LAYOUTS[1]):
