@@ -118,6 +118,7 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         set others [lsearch -all -inline -not {1 4 7} $target]
         grant_moving $source $target
         set from [node_log_size $target]
+        foreach i [nodes_running] {n $i config set cluster-slot-migration-log-max-len 0} ;# jobs that end are freed
         foreach i $others {node_pause $i}
         n $target debug slotmigration prevent-failover 0
         after 300
@@ -126,6 +127,8 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         assert {!$taken}
         wait_for_node_log $target "This node is now the owner of the slots" $from
         assert_equal $target [check_moving third $shards]
+        wait_for_condition 10000 {[n $target cluster getslotmigrations] eq ""}
+        foreach i [nodes_running] {n $i config set cluster-slot-migration-log-max-len 1000}
     }
 
     test "the target dies before its shard has committed that it takes the slot: one shard has it, with all keys" \
