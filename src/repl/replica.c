@@ -508,6 +508,7 @@ void repl_lead(void) {
     if (!role->is_replica) return;
     log_set_role('M'); /* in the lines about the end of the link, too */
     handshake_close();
+    log_set_role('M'); /* the end of the link has set the letter of the present role */
     link.phase = PHASE_OFF;
     link.failover = false;
     if (role->position.known) log_notice("Discarding previously cached primary state.");

@@ -257,6 +257,13 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal "-ERR Cursor slot mismatch with SLOT argument" [routed clusterscan "0-{y}-0" slot 1]
     }
 
+    test "CLUSTERSCAN of a slot that leaves goes on at the other node" {
+        n 0 cluster setslot 0 migrating [node_id 1]
+        assert_equal "-ASK 0 127.0.0.1:$port(1)" [n 0 -typed clusterscan "0-{06S}-0"]
+        n 0 cluster setslot 0 stable
+        assert_equal "*" [lindex [n 0 -typed clusterscan "0-{06S}-0"] 0]
+    }
+
     test "CONFIG RESETSTAT begins the figures of the bus again" {
         assert {[regexp messages_meet_sent [n 0 cluster info]]}
         n 0 config set cluster-ping-interval 60000

@@ -833,6 +833,15 @@ start_server {no_rdma 1 overrides {save "" repl-diskless-load disabled} tags {re
         lead
     }
 
+    test "the log of a promotion has the letter of a primary, also about the position that is forgotten" {
+        synchronize $copy
+        set from [log_size]
+        r replicaof no one
+        primary_close
+        assert_match "*:M *Discarding previously cached primary state.*" [log_text $from]
+        assert_not_match "*:S *Discarding previously cached primary state.*" [log_text $from]
+    }
+
     test "CLIENT PAUSE also pauses the stream, from the first affected command on" {
         set chan [synchronize $copy 100]
         set ping [resp_command PING]
