@@ -113,7 +113,8 @@ static void presence_see(void *context, const struct command *command, int argc,
     struct key_position few[KEYS_ON_STACK], *positions = few;
     presence_see_command(presence, command, argc, argv);
     if (command->keyless) return;
-    presence->missing += (size_t)other_names(command, argc); /* the cursor of CLUSTERSCAN counts as a key, as in Valkey */
+    presence->missing +=
+        (size_t)other_names(command, argc); /* the cursor of CLUSTERSCAN counts as a key, as in Valkey */
     if (argc > KEYS_ON_STACK) positions = mem_alloc((size_t)argc * sizeof(*positions));
     int count = command_find_keys(command, argc, argv, positions, argc > KEYS_ON_STACK ? argc : KEYS_ON_STACK);
     for (int i = 0; i < count; i++) {
