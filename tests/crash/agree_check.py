@@ -113,7 +113,12 @@ def unequal_at_once(group, nodes):
         wanted = state_with_expired(group.primary)
         odd = [node for node in nodes if state_with_expired(node) != wanted]
         return offsets(group) == before and (odd,)
-    found = until(compared)
+    period = group.primary.call("CONFIG", "GET", "repl-ping-replica-period")[1]
+    group.primary.call("CONFIG", "SET", "repl-ping-replica-period", "3600")  # a busy machine compares for longer
+    try:
+        found = until(compared)
+    finally:
+        group.primary.call("CONFIG", "SET", "repl-ping-replica-period", period)
     if not found:
         raise Wrong("the offset does not stay the same while the copies are compared")
     return found[0]
