@@ -356,6 +356,29 @@ start_server {tags {blocking}} {
         $other -close
     }
 
+    test "a command that waited is refused if the state of the server refuses it now" {
+        foreach {command option value refusal} {
+            {blpop l 0} min-replicas-to-write 1 "NOREPLICAS Not enough good replicas to write."
+            {blmove l d left right 0} maxmemory 1 "OOM command not allowed when used memory > 'maxmemory'."
+        } {
+            r flushall
+            r config resetstat
+            set default [lindex [r config get $option] 1]
+            set c [new_client]
+            $c -send {*}$command
+            wait_blocked 1
+            r multi
+            r rpush l x
+            r config set $option $value
+            r exec
+            assert_error $refusal {$c -read}
+            assert_equal x [r lrange l 0 -1]
+            assert_match "calls=0,*,rejected_calls=1,*" [info_field cmdstat_[lindex $command 0]]
+            r config set $option $default
+            $c -close
+        }
+    }
+
     test "requests behind one that waits are executed after it, in order" {
         r flushall
         set c [new_client]

@@ -452,6 +452,21 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "a client that waits takes nothing once the replica is read only" {
+        set chan [synchronize $copy]
+        r config set replica-read-only no
+        set c [new_client]
+        $c -send blpop l 0
+        wait_for_condition 5000 {[info_field blocked_clients] == 1}
+        r config set replica-read-only yes
+        primary_send $chan "[resp_command SELECT 0][resp_command RPUSH l a]"
+        assert_error "READONLY You can't write against a read only replica." {$c -read}
+        assert_equal a [r lrange l 0 -1]
+        $c -close
+        lead
+        r flushall
+    }
+
     test "a replica that becomes a primary counts tracked keys until it expires keys itself" {
         set chan [synchronize $copy]
         r debug set-active-expire 0

@@ -331,14 +331,20 @@ static bool may_serve(const struct blocked *blocked, const struct entry *entry) 
     return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
 }
 
-/* The rights of the client's user may have changed, and the keys of a slot that moves may be at another node. */
+/* What permitted the command when it began to wait may have changed: the rights of the client's user, the node that has
+ * the keys of a slot, and the state of this server. One that has not waited for keys has done its work before it is
+ * called again, or part of it: the state of the server no longer matters. */
 static const char *refuse_again(const struct blocked *blocked) {
+    enum {
+        BY_STATE = FILTER_BIT(FILTER_MEMORY) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
+                   FILTER_BIT(FILTER_READONLY) | FILTER_BIT(FILTER_STALE)
+    };
     struct client *client = blocked->client;
     const char *refusal = user_refusal(client, blocked->command, blocked->argc, blocked->argv);
-    if (refusal || blocked->slot < 0) return refusal;
-    client->slot = -1;
-    return dispatch_ask(client, blocked->command, blocked->command->spec->flags, blocked->argc, blocked->argv,
-                        FILTER_BIT(FILTER_CLUSTER));
+    if (refusal) return refusal;
+    uint32_t orders = (blocked->slot >= 0 ? FILTER_BIT(FILTER_CLUSTER) : 0) | (blocked->wait_count ? BY_STATE : 0);
+    if (blocked->slot >= 0) client->slot = -1;
+    return dispatch_ask(client, blocked->command, blocked->command->spec->flags, blocked->argc, blocked->argv, orders);
 }
 
 /* Calls the command again, unless that is refused now. What it changes may serve other clients, whose commands are then
@@ -357,7 +363,7 @@ static void call_again(struct blocked *blocked) {
     if (__builtin_expect(refusal != NULL, 0)) {
         blocked->command->rejected++;
         reply_error(&client->reply, refusal);
-    } else {
+    } else if (!(client->flags & CLIENT_CLOSING)) { /* an eviction event may exceed its output limit */
         dispatch_call(client, blocked->command, blocked->argc, blocked->argv, blocked->slot);
     }
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
