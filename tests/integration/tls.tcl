@@ -322,6 +322,22 @@ start_tls_server {tls-auth-clients no} {
     }
 }
 
+start_tls_server {tls-auth-clients no tls-port 0} {
+    test "CONFIG SET tls-port to a port in use is refused each time by a server without TLS" {
+        set blocker [socket -server {} -myaddr 127.0.0.1 0]
+        set taken [lindex [fconfigure $blocker -sockname] 2]
+        at_test_end [list close $blocker]
+        foreach time {first second} {
+            assert_error "ERR CONFIG SET failed (possibly related to argument 'tls-port') - Unable to listen on this\
+                port. Check server logs." {
+                r config set tls-port $taken
+            }
+        }
+        r config set tls-port [free_port]
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+}
+
 start_tls_server {requirepass secret} {
     r auth secret
     test "tls-auth-clients: yes, no and optional" {

@@ -141,9 +141,11 @@ static const char *group_reopen(struct group *group, const char *failure) {
     if (!started) return NULL;
     group_close(group);
     if (group_wanted(group) && !group_open(group, group->addresses, *group->port)) {
-        /* A listener that refused clear text must not come back as one that does not. */
-        group->transport = group->now_transport;
-        group->allows_clear = group->now_allows_clear;
+        /* A listener that refused clear text must not come back as one that does not. The group may be new. */
+        if (group->now_transport) {
+            group->transport = group->now_transport;
+            group->allows_clear = group->now_allows_clear;
+        }
         if (group->now_port && !group_open(group, &group->now, group->now_port))
             log_warning("Could not listen again on the previous %s addresses", transport_name(group->transport));
         return failure;
