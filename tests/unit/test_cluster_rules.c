@@ -660,6 +660,28 @@ static void claims_with_an_old_epoch_are_answered(void **state) {
     sim_free(&sim);
 }
 
+/* Messages on the two links between two nodes may overtake each other. */
+static void an_older_claim_that_comes_last_holds_until_the_next(void **state) {
+    build(6, 3);
+    struct cluster *cluster = cluster_at(1);
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    struct bus_message claim = {.header = {.type = BUS_PING,
+                                           .sender = *id_at(0),
+                                           .current_epoch = cluster->current_epoch,
+                                           .config_epoch = cluster_at(0)->myself->config_epoch,
+                                           .slots = &slots,
+                                           .port = 6379,
+                                           .bus_port = 16379}};
+    slot_bitmap_clear(&slots, 0);
+    cluster_receive(cluster, node_of(1, 0)->inbound, &claim, time_at(1));
+    assert_true(slot_bitmap_has(&cluster->slots.unclaimed, 0));
+    slot_bitmap_set(&slots, 0);
+    cluster_receive(cluster, node_of(1, 0)->inbound, &claim, time_at(1));
+    assert_false(slot_bitmap_has(&cluster->slots.unclaimed, 0));
+    assert_ptr_equal(sim_owner(&sim, 1, 0), &sim.machines[0]);
+    sim_free(&sim);
+}
+
 /* A node that was away sends a stale UPDATE: machine 3 won an election. Since then it has become a replica again. */
 static void an_old_update_about_a_replica_is_corrected(void **state) {
     build(6, 3);
@@ -815,6 +837,7 @@ int main(void) {
         cmocka_unit_test(the_vote_of_a_failed_primary_does_not_count),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
+        cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_configuration_survives_a_restart),

@@ -477,6 +477,9 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
         follow_node(cluster, sender);
         return;
     }
+    if (claimant == sender && !differs) { /* what an older message that overtook a newer one has left out */
+        for (unsigned i = 0; i < SLOT_BITMAP_SIZE; i++) cluster->slots.unclaimed.bytes[i] &= (uint8_t)~slots->bytes[i];
+    }
     solve_collision(cluster, sender, header->config_epoch);
 }
 
