@@ -225,9 +225,10 @@ static void delete_accepted(struct job *job) {
 static uint64_t job_end(struct event_timer *timer) {
     struct job *job = container_of(timer, struct job, next);
     if (dispatch_running() || server_is_loading() || clients_paused() != PAUSE_NONE) return RETRY_US;
-    if (!job->copy && role_is_replica() && !job->on_replica) {
+    if (!job->copy && role_is_replica() && (!job->on_replica || role_is_read_only())) {
         if (!job->error[0]) snprintf(job->error, sizeof job->error, "%s", MIGRATE_CANNOT_READ);
     } else if (!job->copy) {
+        role_note_local_change(); /* the call noted it, too, but perhaps for another copy of the data */
         delete_accepted(job);
     }
     list_remove(&jobs, &job->link);

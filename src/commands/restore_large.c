@@ -91,7 +91,8 @@ bool large_load_possible(const struct call *call) {
 
 static void wait(struct call *call, struct large_load *load, const struct slice *argv) {
     call_propagate_nothing(call);
-    call_block(call, &(struct blocking){.call_at_end = true, .argv = argv, .state = load, .ended = wait_ended});
+    call_block(call, &(struct blocking){
+                         .call_at_end = true, .changes_later = true, .argv = argv, .state = load, .ended = wait_ended});
 }
 
 void large_load_begin(struct call *call) {

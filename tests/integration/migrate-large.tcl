@@ -120,6 +120,20 @@ start_server {} {
             }
         }
 
+        test "a replica that becomes read only on the way keeps the key" -needs {ours 1} {
+            both
+            large k
+            r config set replica-read-only no
+            r debug role replica 127.0.0.1 1
+            while_stopped {
+                set client [mover $host $port k 0 20000]
+                r config set replica-read-only yes
+            }
+            assert_error_like "IOERR*" {$client -read}
+            assert_equal 2000000 [r strlen k]
+            r debug role primary
+        }
+
         test "a key that expires on the way is not moved" -needs {ours 1} {
             both
             large k
@@ -459,6 +473,32 @@ start_server {} {
         r client unpause
         assert_equal OK [$client -read]
         assert_equal [dict get $digests set] [r debug digest-value set]
+    }
+
+    test "RESTORE is refused at its end if the state of the server refuses it by then" -needs {ours 1} {
+        foreach {option value refusal} {
+            min-replicas-to-write 1 "NOREPLICAS Not enough good replicas to write."
+            maxmemory 1 "OOM command not allowed when used memory > 'maxmemory'."
+            replica-read-only yes "READONLY You can't write against a read only replica."
+        } {
+            r flushall
+            r config set replica-read-only no
+            if {$option eq "replica-read-only"} {r debug role replica 127.0.0.1 1}
+            set default [lindex [r config get $option] 1]
+            set client [restore_meanwhile {
+                set early [expr {[info_field clients blocked_clients] != 1}]
+                if {$early} {r client unpause}
+                set early
+            } client pause 100000 write]
+            r config set $option $value
+            r client unpause
+            assert_error $refusal {$client -read}
+            assert_equal 0 [r exists set]
+            r config set $option $default
+            $client -close
+        }
+        r debug role primary
+        r config set replica-read-only yes
     }
 
     test "the end of a client, or of its wait, ends the load" -needs {ours 1} {

@@ -35,7 +35,7 @@ struct blocked {
     struct client *client;
     struct command *command;
     enum value_type type;
-    bool unless_present, call_at_end;
+    bool unless_present, call_at_end, changes_later;
     bool runs, waits_on; /* the command is called again; and finds that it must wait on */
     void (*timed_out)(struct reply *reply);
     void *state; /* of the command; NULL `ended`: it has none */
@@ -263,6 +263,7 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
                                 .type = how->type,
                                 .unless_present = how->unless_present,
                                 .call_at_end = how->call_at_end,
+                                .changes_later = how->changes_later,
                                 .timed_out = how->timed_out,
                                 .state = how->state,
                                 .ended = how->ended,
@@ -332,8 +333,8 @@ static bool may_serve(const struct blocked *blocked, const struct entry *entry) 
 }
 
 /* What permitted the command when it began to wait may have changed: the rights of the client's user, the node that has
- * the keys of a slot, and the state of this server. One that has not waited for keys has done its work before it is
- * called again, or part of it: the state of the server no longer matters. */
+ * the keys of a slot, and the state of this server. Most commands that do not wait for keys have done their work before
+ * they are called again, or part of it: the state of the server no longer matters to them. */
 static const char *refuse_again(const struct blocked *blocked) {
     enum {
         BY_STATE = FILTER_BIT(FILTER_MEMORY) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
@@ -342,7 +343,8 @@ static const char *refuse_again(const struct blocked *blocked) {
     struct client *client = blocked->client;
     const char *refusal = user_refusal(client, blocked->command, blocked->argc, blocked->argv);
     if (refusal) return refusal;
-    uint32_t orders = (blocked->slot >= 0 ? FILTER_BIT(FILTER_CLUSTER) : 0) | (blocked->wait_count ? BY_STATE : 0);
+    bool by_state = blocked->wait_count || blocked->changes_later;
+    uint32_t orders = (blocked->slot >= 0 ? FILTER_BIT(FILTER_CLUSTER) : 0) | (by_state ? BY_STATE : 0);
     if (blocked->slot >= 0) client->slot = -1;
     return dispatch_ask(client, blocked->command, blocked->command->spec->flags, blocked->argc, blocked->argv, orders);
 }

@@ -23,6 +23,8 @@ struct blocking {
     int64_t timeout_ms;       /* 0: no limit */
     bool call_at_end;         /* the command is called again when the time is up or CLIENT UNBLOCK ends the wait, with
                                  CLIENT_DENY_BLOCKING: it must reply then. Also called so where it may not block */
+    bool changes_later;       /* a command that waits for no key, but has changed nothing before it is called again: it
+                                 is refused then if the state of the server refuses it, like one that waits for keys */
     void (*timed_out)(struct reply *reply); /* the reply after the timeout; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the reply if blocking is not allowed; NULL: as timed_out */
     const struct slice *argv;   /* the command to keep and call again, with the call's argument count; NULL: the call's
