@@ -546,6 +546,20 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         assert_equal [string repeat 0 40] [info_field replication master_replid2] "other servers lack the write"
     }
 
+    test "what a transaction writes after it has changed the role twice is not kept" -needs {ours 1} {
+        r config set replica-read-only no
+        r replicaof 127.0.0.1 [primary_listen]
+        r multi
+        r replicaof no one
+        r replicaof 127.0.0.1 [primary_listen]
+        r set x 2
+        assert_equal {OK OK OK} [r exec]
+        assert_equal "PSYNC ? -1" [primary_handshake chan]
+        r config set replica-read-only yes
+        lead
+        assert_equal [string repeat 0 40] [info_field replication master_replid2] "other servers lack the write"
+    }
+
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
         assert_equal OK [r replicaof no one]
         assert_equal OK [r slaveof no one]

@@ -295,7 +295,10 @@ static void run_queued(struct call *call, struct transaction *t) {
             queued->command->rejected++;
             reply_error(call->reply, refusal);
         } else {
-            if (!followed && role_is_replica()) note_write(client, queued);
+            if (!role_is_replica())
+                followed = false;
+            else if (!followed)
+                note_write(client, queued);
             dispatch_call(client, queued->command, queued->argc, queued->argv, queued->slot);
         }
         client_call_ends(client, &start, queued->argc, queued->argv, queued->wire_size);
