@@ -384,7 +384,9 @@ static void copy_done(bool loaded) {
 }
 
 void replica_synchronized(struct connection *conn, const struct stream_position *at) {
+    bool local_changes = role->position.local_changes; /* by clients, since the copy was loaded (dual channel) */
     repl_history_adopt(at);
+    if (local_changes) role_note_local_change();
     sync_data_copied();
     follow_stream(conn);
     log_notice("PRIMARY <-> REPLICA sync: Finished with success");

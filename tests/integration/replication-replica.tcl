@@ -805,6 +805,31 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no
     }
 
+    test "dual channel: a client's write between the copy and the stream is a change of this server's own" \
+        -needs {ours 1} {
+        r config set dual-channel-replication-enabled yes replica-read-only no
+        foreach {write known} [list no $id yes [string repeat 0 40]] {
+            follow [primary_listen]
+            primary_handshake main
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set rdb [primary_accept]
+            primary_command $rdb
+            primary_send $rdb "+OK\r\n"
+            assert_equal SYNC [primary_command $rdb]
+            set mark [log_size]
+            primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n\$EOF:[string repeat m 40]\r\n$copy[string repeat m 40]"
+            wait_for_log "Done loading RDB" $mark
+            if {$write} {r set own 1}
+            primary_await $main REPLCONF set-rdb-client-id
+            primary_send $main "+OK\r\n+CONTINUE\r\n"
+            primary_await $main REPLCONF ACK 70
+            assert_equal $write [string map {0 no 1 yes} [r exists own]]
+            lead
+            assert_equal $known [info_field replication master_replid2]
+        }
+        r config set dual-channel-replication-enabled no replica-read-only yes
+    }
+
     test "dual channel: the stream is kept up to the limit of the output buffer, and freed in the background" \
         -needs {ours 1} {
         with_config {dual-channel-replication-enabled yes client-output-buffer-limit "replica 100000 100000 0"} {
