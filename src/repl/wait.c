@@ -199,7 +199,10 @@ void repl_wait_acknowledged(void) {
 static void serve(void) {
     struct aof_progress file = {0};
     bool counts = aof_progress(&file);
-    if (!acknowledged && file.synced == seen_synced && counts == seen_file) return;
+    /* A node that takes over from this one need not have what the clients wait for. Outside of a cluster,
+     * repl_end_waits() ends their waits. */
+    bool demoted = server.cluster_enabled && role_is_replica();
+    if (!demoted && !acknowledged && file.synced == seen_synced && counts == seen_file) return;
     acknowledged = false;
     seen_synced = file.synced;
     seen_file = counts;

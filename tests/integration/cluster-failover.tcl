@@ -119,6 +119,25 @@ start_cluster {primaries 3 replicas 1} {
         check_copies
     }
 
+    test "WAIT and WAITAOF end when their node is a primary no more" -needs {ours 1} {
+        set waiting [lmap command {{wait 9 0} {waitaof 0 9 0}} {
+            set c [new_client -level [node_level 1]]
+            $c -send {*}$command
+            set c
+        }]
+        wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 2}
+        foreach {to from} {4 1 1 4} {
+            assert_equal OK [n $to cluster failover]
+            wait_for_condition 20000 {[is_primary $to] && ![is_primary $from]}
+            foreach c $waiting {
+                assert_error_like "ERR WAIT* cannot be used with replica instances.*" {$c -read}
+                $c -close
+            }
+            set waiting {}
+            settled
+        }
+    }
+
     test "CLUSTER FAILOVER FORCE does not ask the primary" {
         node_pause 1
         set from [node_log_size 4]
