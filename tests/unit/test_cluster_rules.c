@@ -69,6 +69,29 @@ static void manual_failover_waits_for_the_first_copy(void **state) {
     sim_free(&sim);
 }
 
+/* The primary has paused for an earlier request, too. Its two links do not keep the order. */
+static void manual_failover_waits_for_the_last_pause(void **state) {
+    build(6, 3);
+    struct cluster *cluster = cluster_at(3);
+    const struct cluster_node *primary = cluster_at(0)->myself;
+    struct slot_bitmap slots = *node_slots(primary);
+    struct bus_message pause = {.header = {.type = BUS_PING,
+                                           .sender = *id_at(0),
+                                           .current_epoch = cluster->current_epoch,
+                                           .config_epoch = primary->config_epoch,
+                                           .slots = &slots,
+                                           .offset = sim.machines[3].offset - 1,
+                                           .message_flags = BUS_PAUSED,
+                                           .port = 6379,
+                                           .bus_port = 16379}};
+    assert_null(cluster_failover(cluster, FAILOVER_NORMAL, "test", time_at(3)));
+    cluster_receive(cluster, node_of(3, 0)->inbound, &pause, time_at(3));
+    cluster_flush(cluster, time_at(3));
+    wait_role(3, true, 2000);
+    assert_true(sim.machines[3].offset >= sim.machines[0].offset);
+    sim_free(&sim);
+}
+
 static void manual_failover_gives_up(void **state) {
     build(6, 3);
     sim.machines[0].settings.manual_failover_timeout_ms = 1000;
@@ -810,6 +833,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manual_failover_loses_no_write),
         cmocka_unit_test(manual_failover_waits_for_the_first_copy),
+        cmocka_unit_test(manual_failover_waits_for_the_last_pause),
         cmocka_unit_test(manual_failover_gives_up),
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
         cmocka_unit_test(each_second_of_an_election_tells_the_votes),

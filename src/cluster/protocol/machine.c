@@ -178,8 +178,9 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     sender->offset = header->offset;
     sender->offset_ms = cluster->now_ms;
     struct manual_failover *manual = &cluster->manual;
-    if (manual->end_ms && !manual->offset_known && sender == cluster->myself->primary &&
-        header->message_flags & BUS_PAUSED) {
+    /* The first may be of an earlier request, on the other link: the largest is that of the pause that lasts. */
+    bool newer = !manual->offset_known || (!manual->can_start && header->offset > manual->offset);
+    if (manual->end_ms && newer && sender == cluster->myself->primary && header->message_flags & BUS_PAUSED) {
         manual->offset = header->offset;
         manual->offset_known = true;
         say_notice(cluster, "Received replication offset for paused primary manual failover: %lld",
