@@ -289,7 +289,10 @@ static void reset_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
-    reply_done(call, cluster_reset(this_cluster, hard, cluster_requester(call->client), cluster_now()));
+    bool primary = node_is_primary(this_cluster->myself);
+    const char *refused = cluster_reset(this_cluster, hard, cluster_requester(call->client), cluster_now());
+    if (!refused && primary) migration_left_shard(); /* a replica does so when it leads: effects.c */
+    reply_done(call, refused);
 }
 
 /* --- Epochs and the file --- */

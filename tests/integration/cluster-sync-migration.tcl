@@ -236,3 +236,24 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         assert_equal $source [check_moving seventh $shards]
     }
 }
+
+start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
+    foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+
+    test "CLUSTER RESET after the grant: neither the target nor the source takes the slot in its new cluster" \
+            -needs {ours 1} {
+        grant_moving 0 1
+        node_pause 4
+        n 1 debug slotmigration prevent-failover 0 ;# it decides to take the slot, and cannot commit that
+        n 1 ping
+        assert_equal OK [n 1 cluster reset]
+        node_resume 4
+        assert_equal OK [n 0 cluster reset]
+        foreach i {0 1} {
+            wait_for_condition 10000 {
+                [set job [lindex [n $i cluster getslotmigrations] 0]] eq "" || [dict get $job state] eq "failed"
+            }
+            assert_match "*cluster_slots_assigned:0*" [n $i cluster info]
+        }
+    }
+}

@@ -306,7 +306,8 @@ void migration_leads(void) {
 void migration_left_shard(void) {
     list_each(&jobs_in_progress, link) {
         struct job *job = job_in_progress(link);
-        job->is_decided = true; /* by the others */
+        if (!job->is_recorded && !job->takes && !job->is_tracked) continue; /* it finds that its slots have moved */
+        job->is_decided = true;                                             /* by the others */
         job->takes = false;
         job_end(job, JOB_FAILED, "This node left its shard");
     }

@@ -88,7 +88,7 @@ bool migration_granted(unsigned slot, const struct cluster_node *node);
 /* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
 bool migration_leaves(unsigned slot);
 void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
-/* This server, a replica until now, has left its shard and leads one of its own: the jobs are those of the old one. */
+/* This server has left its shard, or its cluster, and leads a shard of its own: the jobs are those of the old one. */
 void migration_left_shard(void);
 
 /* struct cluster_hooks */
