@@ -71,8 +71,8 @@ static size_t keys_in_slot(void *context, unsigned slot) {
     return keys;
 }
 
-static bool slot_granted(void *context, unsigned slot, const struct cluster_node *node) {
-    return migration_granted(slot, node);
+static bool slot_granted(void *context, unsigned slot, const struct cluster_node *node, uint64_t epoch) {
+    return migration_granted(slot, node, epoch);
 }
 
 static bool slot_arrives(void *context, unsigned slot) {

@@ -240,6 +240,32 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
 start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
     foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
 
+    test "an older claim of the target that comes after the grant does not move the slot" -needs {ours 1} {
+        write_moving first
+        grant_moving 0 1
+        # A PING of the time when the target had the slot. Its fields are those of src/cluster/protocol/bus_wire.h.
+        binary scan [string repeat "\0" 2048] c* slots
+        lset slots [expr {$moving_slot / 8}] [expr {1 << $moving_slot % 8}]
+        set old [binary format a4IuSuSuSuSuWWWa40c2048a40a46Su RCmb 2256 1 [node_base_port 1] 0 0 1 1 0 \
+            [node_id 1] $slots "" "" 0]
+        append old [binary format a2SuIux22SuSuSuc4 VR 1 15 0 [node_bus_port 1] 2 {0 0 0 0}]
+        set from [node_log_size 0]
+        set bus [socket 127.0.0.1 [node_bus_port 0]]
+        fconfigure $bus -translation binary -buffering none
+        puts -nonewline $bus $old
+        wait_for_node_log 0 "Mismatch in topology information for sender node [node_id 1]" $from
+        close $bus
+        assert_equal failover-granted [dict get [lindex [n 0 cluster getslotmigrations] 0] state]
+        n 1 debug slotmigration prevent-failover 0
+        assert_equal 1 [check_moving first {{0 3} {1 4} {2 5}}]
+        # Back, with no keys: CLUSTER RESET needs an empty node.
+        n 1 flushall
+        foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+        assert_equal OK [n 1 cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id 0]]
+        wait_for_condition 20000 {[slot_owner $moving_slot] == 0}
+        foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+    }
+
     test "CLUSTER RESET after the grant: neither the target nor the source takes the slot in its new cluster" \
             -needs {ours 1} {
         grant_moving 0 1

@@ -73,10 +73,12 @@ static struct ranged grant_words(const struct job *job) {
 }
 
 void granted_record(struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
     struct ranged words = grant_words(job);
     job_propagate((int)words.count, words.list);
     ranged_free(&words);
     job->is_recorded = true;
+    job->target_epoch = target ? target->config_epoch : 0; /* its claim of these slots has a larger one */
     job->committed_at = role->position.offset;
 }
 
@@ -139,6 +141,7 @@ static void facts_of(struct job *job, struct grant_facts *facts) {
         const struct cluster_node *owner = this_cluster->slots.owner[slot];
         facts->owns |= owner == myself;
         facts->moved &= owner && owner != myself && !nodes_share_shard(owner, myself) &&
+                        owner->config_epoch > job->target_epoch &&
                         !slot_bitmap_has(&this_cluster->slots.unclaimed, slot);
     }
     if (facts->primary && facts->leads && job->committed_at < 0) job->committed_at = role->position.offset;

@@ -442,12 +442,12 @@ bool migration_excludes_setslot(int slot, bool is_import) {
     return false;
 }
 
-bool migration_granted(unsigned slot, const struct cluster_node *node) {
+bool migration_granted(unsigned slot, const struct cluster_node *node, uint64_t epoch) {
     if (!jobs_in_progress.len) return false;
     list_each(&jobs_in_progress, link) {
         const struct job *job = job_in_progress(link);
         if (job->state == JOB_EXPORT_GRANTED && slot_bitmap_has(&job->slots, slot) &&
-            node_id_equal(&job->target, &node->id))
+            node_id_equal(&job->target, &node->id) && epoch > job->target_epoch)
             return true;
     }
     return false;

@@ -50,10 +50,11 @@ struct job {
     int64_t created_s, updated_s, acked_s;
     int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
     char *message;
-    bool is_recorded;    /* an export: its grant is in the stream (granted.c) */
-    bool is_decided;     /* … and its outcome is known */
-    bool takes;          /* an import: TAKE is in the stream. It does not fail any more */
-    const char *failing; /* the job is to fail with this message at the end of the turn; NULL: it is not */
+    uint64_t target_epoch; /* an export, by this node: the target's before it may claim the slots; 0: not known */
+    bool is_recorded;      /* an export: its grant is in the stream (granted.c) */
+    bool is_decided;       /* … and its outcome is known */
+    bool takes;            /* an import: TAKE is in the stream. It does not fail any more */
+    const char *failing;   /* the job is to fail with this message at the end of the turn; NULL: it is not */
     enum job_state failing_as;
     struct client *client;            /* of the link; NULL: none (any more) */
     uint64_t counted_in, counted_out; /* bytes of the link that are counted */

@@ -83,7 +83,7 @@ bool migration_imports(unsigned slot); /* a job that is in progress has this slo
 /* No slot is moved by hand meanwhile, as in Valkey; of a job that is tracked only its own slots. -1: none is named. */
 bool migration_excludes_setslot(int slot, bool is_import);
 /* The node has been allowed to take this slot. */
-bool migration_granted(unsigned slot, const struct cluster_node *node);
+bool migration_granted(unsigned slot, const struct cluster_node *node, uint64_t epoch);
 
 /* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
 bool migration_leaves(unsigned slot);

@@ -92,8 +92,9 @@ struct cluster_effects {
     void (*facts)(void *context, struct cluster_facts *facts);
     uint64_t (*random)(void *context);
     size_t (*keys_in_slot)(void *context, unsigned slot);
-    /* Whether this node has let `node` take its slot, whatever the epochs are; NULL: never. */
-    bool (*slot_granted)(void *context, unsigned slot, const struct cluster_node *node);
+    /* Whether this node has let `node` take its slot, whatever this node's epoch is. The claim is of `epoch`, and may
+     * be older than that; NULL: never. */
+    bool (*slot_granted)(void *context, unsigned slot, const struct cluster_node *node, uint64_t epoch);
     bool (*slot_arrives)(void *context, unsigned slot); /* its keys are being moved here; NULL: never */
     /* This shard has let another one take the slot, and does not know whether it did: a new primary of this shard must
      * not claim it; NULL: never. */

@@ -133,6 +133,7 @@ bool slot_leaves(const struct cluster *cluster, unsigned slot);
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node);
 void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *owner);
 uint64_t max_config_epoch(const struct cluster *cluster);
+void raise_epoch(struct cluster *cluster); /* above all that are known */
 bool bump_epoch_without_consensus(struct cluster *cluster);
 void topology_strays_tick(struct cluster *cluster);
 void topology_guard(struct cluster *cluster); /* a replica of a replica follows the primary */

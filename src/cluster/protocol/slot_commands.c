@@ -147,7 +147,7 @@ const char *cluster_set_slot_node(struct cluster *cluster, unsigned slot, const 
 
 void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
     cluster->now_ms = now_ms;
-    bump_epoch_without_consensus(cluster);
+    raise_epoch(cluster); /* also the largest: it tells this claim from an older one that comes late */
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (slot_bitmap_has(slots, slot)) slot_assign(cluster, slot, cluster->myself);
     state_update(cluster);

@@ -54,14 +54,17 @@ uint64_t max_config_epoch(const struct cluster *cluster) {
     return max;
 }
 
-bool bump_epoch_without_consensus(struct cluster *cluster) {
-    struct cluster_node *myself = cluster->myself;
-    uint64_t max = max_config_epoch(cluster);
-    if (myself->config_epoch != 0 && myself->config_epoch == max) return false;
-    cluster->current_epoch = max + 1;
-    myself->config_epoch = cluster->current_epoch;
+void raise_epoch(struct cluster *cluster) {
+    cluster->current_epoch = max_config_epoch(cluster) + 1;
+    cluster->myself->config_epoch = cluster->current_epoch;
     changed_self(cluster);
-    say_notice(cluster, "New configEpoch set to %llu", (unsigned long long)myself->config_epoch);
+    say_notice(cluster, "New configEpoch set to %llu", (unsigned long long)cluster->myself->config_epoch);
+}
+
+bool bump_epoch_without_consensus(struct cluster *cluster) {
+    uint64_t epoch = cluster->myself->config_epoch;
+    if (epoch != 0 && epoch == max_config_epoch(cluster)) return false;
+    raise_epoch(cluster);
     return true;
 }
 
@@ -316,7 +319,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
             continue;
         }
         bool granted = owner && owner == cluster->myself && cluster->effects->slot_granted &&
-                       cluster->effects->slot_granted(cluster->context, slot, sender);
+                       cluster->effects->slot_granted(cluster->context, slot, sender, epoch);
         if (owner && !granted && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) {
             log_run(cluster, &run, sender);
             continue;
