@@ -3,6 +3,17 @@
 #define TESTS_SIMULATION_CLUSTER_FAULTS_H
 #include "cluster_simulator.h"
 
+/* The end of a slot migration. */
+static inline void take_some_slot(struct sim_machine *machine) {
+    unsigned slot = sim_below(machine->sim, HASH_SLOTS);
+    const struct cluster_node *owner = machine->cluster->slots.owner[slot];
+    struct slot_bitmap slots = {0};
+    if (!owner || owner->slot_count < 2) return; /* the last slot takes the replicas along */
+    slot_bitmap_set(&slots, slot);
+    sim_note(machine->sim, (int)machine->index, "--- takes slot %u", slot);
+    cluster_take_slots(machine->cluster, &slots, sim_time(machine));
+}
+
 static inline void random_fault(struct sim *sim, int64_t timeout) {
     struct sim_machine *machine = &sim->machines[sim_below(sim, sim->count)];
     switch (sim_below(sim, 9)) {
@@ -30,6 +41,8 @@ static inline void random_fault(struct sim *sim, int64_t timeout) {
         if (sim_below(sim, 4))
             cluster_failover(machine->cluster, sim_below(sim, 2) ? FAILOVER_NORMAL : FAILOVER_FORCE, "test",
                              sim_time(machine));
+        else if (sim->no_single_owner && node_votes(machine->cluster->myself) && sim_below(sim, 2))
+            take_some_slot(machine);
         else if (sim->no_single_owner)
             cluster_bump_epoch(machine->cluster, sim_time(machine));
         cluster_flush(machine->cluster, sim_time(machine));

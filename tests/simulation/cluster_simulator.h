@@ -757,6 +757,9 @@ static inline const char *sim_disagreement(struct sim *sim) {
                 problem = "has two epochs";
             else if (memcmp(node_slots(node), node_slots(other), sizeof(struct slot_bitmap)) != 0)
                 problem = "has different slots";
+            for (unsigned byte = 0; !problem && byte < SLOT_BITMAP_SIZE; byte++)
+                if (node_slots(node)->bytes[byte] & cluster->slots.unclaimed.bytes[byte])
+                    problem = "does not claim its slots";
             for (size_t m = 0; !problem && machine == first && node_is_primary(node) && m < n; m++)
                 if (node_is_primary(cluster->nodes.list[m]) &&
                     cluster->nodes.list[m]->config_epoch == node->config_epoch)
