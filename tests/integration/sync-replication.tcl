@@ -239,6 +239,26 @@ start_server {} {
     }
 }
 
+set patient_options [dict replace $sync_options repl-timeout 60]
+start_server [list overrides $patient_options] {
+    start_server [list overrides $patient_options] {
+        test "a link of a replica that has not noticed its end does not disturb the next one" -needs {ours 1} {
+            set old [new_client -level -1]
+            set hello [list [sync_field -1 sync_group] [sync_field 0 sync_id] [sync_field -1 sync_term] \
+                [sync_field -1 sync_id] 1]
+            assert_match "SYNC leads*" [$old replconf sync-hello $hello]
+            $old -send psync ? -1
+            wait_for_condition 10000 {[string match "*state=online*" [r -1 info replication]]}
+            $old -send replconf ack 0
+            join_group 0 -1
+            wait_writable -1
+            for {set i 0} {$i < 1000} {incr i} {assert_equal OK [r -1 set k $i]}
+            assert_match "*connected_slaves:2*" [r -1 info replication]
+            $old close
+        }
+    }
+}
+
 start_sentinels [list overrides $sync_options config {"sentinel down-after-milliseconds group 1500"}] {
     test "Sentinel promotes a replica, which the group elects and which has all writes" -needs {ours 1} {
         wait_for_condition 15000 {[regexp {sync_members:3.*} [g 0 info replication]]}

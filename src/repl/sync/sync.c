@@ -577,12 +577,23 @@ void sync_replica_acked(struct replica *replica) {
     sync_who_peer_acked(&sync_who, replica->sync->id, sync_fsync ? replica->fsynced : replica->acked);
 }
 
+/* The same server, over a later link: this one has not noticed its end. */
+static bool has_later_link(const struct replica *replica) {
+    bool later = false;
+    list_each(&replicas, link) {
+        const struct replica *other = replica_of(link);
+        if (later && other->sync_linked && is_same_member(other, replica)) return true;
+        later |= other == replica;
+    }
+    return false;
+}
+
 /* Replicas that have gone online since the last tick. */
 static void link_replicas(int64_t now_ms) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
         if (!replica->sync || replica->sync_linked || replica->sync_copies || !replica_is_online(replica) ||
-            replica->awaits_ack)
+            replica->awaits_ack || has_later_link(replica))
             continue;
         list_each(&replicas, other_link) { /* the same server, over a link that has not noticed its end */
             struct replica *other = replica_of(other_link);
