@@ -53,6 +53,20 @@ proc grant_moving {from to} {
     assert_equal OK [n $from cluster migrateslots slotsrange $::moving_slot $::moving_slot node [node_id $to]]
     wait_for_node_log $from "failover-paused -> failover-granted" $from_here
 }
+# To node `to`, a PING of `target` from the time when it had the slot. Its fields are those of
+# src/cluster/protocol/bus_wire.h.
+proc send_old_claim {target to} {
+    binary scan [string repeat "\0" 2048] c* slots
+    lset slots [expr {$::moving_slot / 8}] [expr {1 << $::moving_slot % 8}]
+    set old [binary format a4IuSuSuSuSuWWWa40c2048a40a46Su RCmb 2256 1 [node_base_port $target] 0 0 1 1 0 \
+        [node_id $target] $slots "" "" 0]
+    append old [binary format a2SuIux22SuSuSuc4 VR 1 15 0 [node_bus_port $target] 2 {0 0 0 0}]
+    set bus [socket 127.0.0.1 [node_bus_port $to]]
+    fconfigure $bus -translation binary -buffering none
+    puts -nonewline $bus $old
+    return $bus
+}
+
 # The same from the owner, which has `value`, to the leader of the other shard. Returns both nodes.
 proc grant_to_other_shard {value shards} {
     foreach shard $shards {wait_shard_ready $shard}
@@ -243,16 +257,8 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
     test "an older claim of the target that comes after the grant does not move the slot" -needs {ours 1} {
         write_moving first
         grant_moving 0 1
-        # A PING of the time when the target had the slot. Its fields are those of src/cluster/protocol/bus_wire.h.
-        binary scan [string repeat "\0" 2048] c* slots
-        lset slots [expr {$moving_slot / 8}] [expr {1 << $moving_slot % 8}]
-        set old [binary format a4IuSuSuSuSuWWWa40c2048a40a46Su RCmb 2256 1 [node_base_port 1] 0 0 1 1 0 \
-            [node_id 1] $slots "" "" 0]
-        append old [binary format a2SuIux22SuSuSuc4 VR 1 15 0 [node_bus_port 1] 2 {0 0 0 0}]
         set from [node_log_size 0]
-        set bus [socket 127.0.0.1 [node_bus_port 0]]
-        fconfigure $bus -translation binary -buffering none
-        puts -nonewline $bus $old
+        set bus [send_old_claim 1 0]
         wait_for_node_log 0 "Mismatch in topology information for sender node [node_id 1]" $from
         close $bus
         assert_equal failover-granted [dict get [lindex [n 0 cluster getslotmigrations] 0] state]
@@ -281,5 +287,28 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
             }
             assert_match "*cluster_slots_assigned:0*" [n $i cluster info]
         }
+    }
+}
+
+start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
+    foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+
+    test "an older claim of the target does not end a grant that a successor of the source tracks" -needs {ours 1} {
+        write_moving first
+        grant_moving 0 1
+        node_kill 0
+        wait_for_condition 30000 {
+            [is_primary 3] && [dict get [lindex [n 3 cluster getslotmigrations] 0] state] eq "failover-granted" &&
+            [string match "*[node_id 1]*" [n 3 cluster nodes]]
+        }
+        set bus [send_old_claim 1 3]
+        wait_for_condition 10000 {
+            [catch {n 3 get [moving_key 0]} got] && $got eq "MOVED $moving_slot 127.0.0.1:[node_shown_port 1]"
+        }
+        assert_equal failover-granted [dict get [lindex [n 3 cluster getslotmigrations] 0] state]
+        close $bus
+        n 1 debug slotmigration prevent-failover 0
+        node_start 0
+        check_moving first {{0 3} {1 4} {2 5}}
     }
 }

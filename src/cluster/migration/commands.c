@@ -241,6 +241,14 @@ static bool id_after(const struct call *call, const char *word, struct node_id *
     return false;
 }
 
+/* 0: none is named. */
+static bool epoch_after(const struct call *call, int64_t *epoch) {
+    *epoch = 0;
+    for (int at = 3; at + 1 < call->argc; at++)
+        if (slice_is(call->argv[at], "epoch")) return parse_int64(call->argv[at + 1], epoch) && *epoch >= 0;
+    return true;
+}
+
 struct establish {
     struct node_id source;
     struct slice name;
@@ -296,17 +304,18 @@ static bool establish_read_tracked(struct call *call, struct slice *name, struct
     return false;
 }
 
-/* GRANT NAME job TARGET id SLOTSRANGE a b …: from the stream of a primary, or a file. */
+/* GRANT NAME job TARGET id EPOCH epoch SLOTSRANGE a b …: from the stream of a primary, or a file. */
 static void grant_run(struct call *call) {
     static struct ranges ranges;
     struct slice name;
     struct node_id target;
-    if (!is_from_primary(call) || !id_after(call, "target", &target)) {
+    int64_t epoch;
+    if (!is_from_primary(call) || !id_after(call, "target", &target) || !epoch_after(call, &epoch)) {
         reply_syntax_error(call->reply);
         return;
     }
     if (!establish_read_tracked(call, &name, &ranges)) return;
-    granted_track(name, &target, (const uint16_t(*)[2])ranges.list, ranges.count);
+    granted_track(name, &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }

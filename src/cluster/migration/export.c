@@ -527,6 +527,7 @@ void export_step(struct job *job) {
         job->unknown_ms = 0;
         clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_DATA, INT64_MAX);
     } else {
+        granted_note_epoch(job);
         pause_writes(job, GRANTED_PAUSE_MS);
     }
     job_set_state(job, JOB_EXPORT_GRANTED);

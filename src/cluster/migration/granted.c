@@ -1,9 +1,10 @@
 /* granted.c: the source's shard with a job whose grant is in its stream (outcome.h): the grant itself, jobs that are
  * tracked, and the question to the target's shard.
  *
- *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id SLOTSRANGE a b …
+ *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id EPOCH epoch
+ *                                           SLOTSRANGE a b …
  *                                           CLUSTER SYNCSLOTS FINISH STATE state NAME job MESSAGE text
- *     in RDB files                          AUX cluster-slot-grants: "job id a b …," for each job
+ *     in RDB files                          AUX cluster-slot-grants: "job id epoch a b …," for each job
  *     leader of the source's shard -> leader of the target's shard, on a connection of its own
  *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job SLOTSRANGE a b …
  *                                           +TAKEN or +REFUSED; an error: not decided yet */
@@ -60,7 +61,7 @@ static void ranged_write(struct ranged *words, struct output *out) {
     ranged_free(words);
 }
 
-static struct ranged grant_words(const struct job *job) {
+static struct ranged grant_words(const struct job *job, char epoch[static NUMBER_TEXT_MAX]) {
     const struct slice head[] = {SLICE("CLUSTER"),
                                  SLICE("SYNCSLOTS"),
                                  SLICE("GRANT"),
@@ -68,28 +69,39 @@ static struct ranged grant_words(const struct job *job) {
                                  {job->name, JOB_NAME_LEN},
                                  SLICE("TARGET"),
                                  {job->target.text, NODE_ID_LEN},
+                                 SLICE("EPOCH"),
+                                 {epoch, format_uint64(epoch, job->target_epoch)},
                                  SLICE("SLOTSRANGE")};
     return ranged_words(job, sizeof head / sizeof *head, head);
 }
 
-void granted_record(struct job *job) {
+/* The claim of a target of this kind has a larger epoch than it had before, so an older claim that comes late is told
+ * from it. A target that is Valkey may claim the slots with the epoch that it has. */
+void granted_note_epoch(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
-    struct ranged words = grant_words(job);
+    job->target_epoch = target && target->features & OWN_FEATURE_SLOT_OUTCOME ? target->config_epoch : 0;
+}
+
+void granted_record(struct job *job) {
+    char epoch[NUMBER_TEXT_MAX];
+    granted_note_epoch(job);
+    struct ranged words = grant_words(job, epoch);
     job_propagate((int)words.count, words.list);
     ranged_free(&words);
     job->is_recorded = true;
-    job->target_epoch = target ? target->config_epoch : 0; /* its claim of these slots has a larger one */
     job->committed_at = role->position.offset;
 }
 
 /* --- Jobs that are tracked --- */
 
-void granted_track(struct slice name, const struct node_id *target, const uint16_t (*ranges)[2], size_t count) {
+void granted_track(struct slice name, const struct node_id *target, uint64_t target_epoch, const uint16_t (*ranges)[2],
+                   size_t count) {
     struct job *known = job_find(name);
     if (known && !job_is_over(known)) return;
     struct job *job = job_new(false, name, ranges, count, JOB_EXPORT_GRANTED);
     job->is_tracked = job->is_recorded = true;
     job->target = *target;
+    job->target_epoch = target_epoch;
     log_notice("Slot migration %s was granted. Its outcome is not known", job_text(job));
 }
 
@@ -322,9 +334,10 @@ void migration_write_commands(struct output *out) {
     list_each(&jobs, link) {
         const struct job *job = job_of(link);
         struct ranged words;
+        char epoch[NUMBER_TEXT_MAX];
         if (job_is_over(job)) continue;
         if (job->is_recorded) {
-            words = grant_words(job);
+            words = grant_words(job, epoch);
             ranged_write(&words, out);
         }
         if (!job->is_import) continue;
@@ -353,6 +366,8 @@ size_t migration_write_aux(struct rdb_aux *fields) {
         output_write(&text.out, slice_make(job->name, JOB_NAME_LEN));
         output_write(&text.out, SLICE(" "));
         output_write(&text.out, slice_make(job->target.text, NODE_ID_LEN));
+        output_write(&text.out, SLICE(" "));
+        output_write(&text.out, (struct slice){number, format_uint64(number, job->target_epoch)});
         for (size_t i = 0; i < 2 * job->count; i++) {
             output_write(&text.out, SLICE(" "));
             output_write(&text.out, (struct slice){number, format_int64(number, job->ranges[i / 2][i % 2])});
@@ -393,12 +408,15 @@ void migration_read_aux(struct slice name, struct slice value) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         size_t count;
         struct node_id target;
+        int64_t epoch;
         if (!comma) return;
-        size_t len = (size_t)(comma - at);
-        if (len > HEAD && read_ranges((struct slice){at + HEAD, len - HEAD}, ranges, &count)) {
+        const char *first = comma - at > HEAD ? memchr(at + HEAD, ' ', (size_t)(comma - at - HEAD)) : NULL;
+        if (first && parse_int64((struct slice){at + HEAD, (size_t)(first - at - HEAD)}, &epoch) && epoch >= 0 &&
+            read_ranges((struct slice){first + 1, (size_t)(comma - first - 1)}, ranges, &count)) {
             memcpy(target.text, at + JOB_NAME_LEN + 1, NODE_ID_LEN);
             if (node_id_valid(&target))
-                granted_track(slice_make(at, JOB_NAME_LEN), &target, (const uint16_t(*)[2])ranges, count);
+                granted_track(slice_make(at, JOB_NAME_LEN), &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges,
+                              count);
         }
         at = comma + 1;
     }

@@ -50,7 +50,7 @@ struct job {
     int64_t created_s, updated_s, acked_s;
     int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
     char *message;
-    uint64_t target_epoch; /* an export, by this node: the target's before it may claim the slots; 0: not known */
+    uint64_t target_epoch; /* an export: the target's before it may claim the slots; 0: any claim of it counts */
     bool is_recorded;      /* an export: its grant is in the stream (granted.c) */
     bool is_decided;       /* … and its outcome is known */
     bool takes;            /* an import: TAKE is in the stream. It does not fail any more */
@@ -152,7 +152,9 @@ size_t job_output(const struct job *job);                   /* bytes that wait f
 /* granted.c */
 bool granted_is_asked(const struct job *job); /* the target answers the question for the outcome */
 void granted_record(struct job *job);         /* writes the grant into the stream */
-void granted_track(struct slice name, const struct node_id *target, const uint16_t (*ranges)[2], size_t count);
+void granted_note_epoch(struct job *job);     /* of the target, when the grant is decided */
+void granted_track(struct slice name, const struct node_id *target, uint64_t target_epoch, const uint16_t (*ranges)[2],
+                   size_t count);
 void granted_step(struct job *job);
 /* job_end() asks. True: the job does not end before its outcome is known. */
 bool granted_keeps(struct job *job, enum job_state state);
