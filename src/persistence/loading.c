@@ -106,6 +106,8 @@ void loading_attach(struct source *source) {
     run.source = source;
     source->progress = progress;
     source->progress_interval = (uint64_t)persistence_settings.loading_interval;
+    /* While a small data set is loaded, clients wait, as with Valkey: none is told LOADING. */
+    source->progress_next = source->end_offset + source->progress_interval;
 }
 
 void loading_detach(void) {

@@ -896,6 +896,19 @@ start_server {no_rdma 1 overrides {save "" repl-diskless-load disabled} tags {re
         assert_not_match "*:S *Discarding previously cached primary state.*" [log_text $from]
     }
 
+    test "a client that asks while a small copy is loaded gets its reply from the copy" {
+        follow [primary_listen]
+        primary_handshake chan
+        set c [new_client]
+        exec kill -STOP [srv pid]
+        primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n$copy"
+        $c -send get a
+        exec kill -CONT [srv pid]
+        assert_equal 1 [$c -read]
+        $c -close
+        lead
+    }
+
     test "CLIENT PAUSE also pauses the stream, from the first affected command on" {
         set chan [synchronize $copy 100]
         set ping [resp_command PING]
