@@ -92,7 +92,7 @@ struct connection {
     size_t in_limit;
     char *sink; /* conn_receive_into(): destination of the next bytes, or NULL */
     size_t sink_len;
-    size_t awaited; /* for transports: a layer in front of this one (TLS) has a sink for so many bytes */
+    size_t awaited; /* bytes of a large value that TLS waits for: this transport sizes its buffer for them */
     uint64_t bytes_in, bytes_out;
     struct event_deferred deferred;
 };

@@ -196,8 +196,8 @@ size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned s
 void keyspace_hide_slot(struct keyspace *keyspace, unsigned slot);
 void keyspace_show_slot(struct keyspace *keyspace, unsigned slot);
 bool keyspace_slot_is_hidden(unsigned slot);
-/* All hidden slots together. They are part of the data set: whoever writes it (for a file, a replica) writes the keys
- * of db_iterate(db, -1), and those of each hidden slot. */
+/* All hidden slots together. They are part of the data set: a writer of a file or of a copy writes the keys of
+ * db_iterate(db, -1), and those of each hidden slot. */
 struct db_slot_size db_hidden_size(struct db *db);
 unsigned keyspace_hidden_slots(void); /* how many are hidden */
 

@@ -22,6 +22,17 @@ proc lead {} {
 proc link {} {info_field replication master_link_status}
 proc link_is {state} {wait_for_condition 10000 {[link] eq $state} {the link is [link]}}
 # A full synchronization with a copy in one piece. Returns the connection.
+# Connects both channels of a dual-channel synchronization, up to the SYNC on the second one.
+proc dual_channels {main_name rdb_name} {
+    upvar $main_name main $rdb_name rdb
+    follow [primary_listen]
+    primary_handshake main
+    primary_send $main "+DUALCHANNELSYNC\r\n"
+    set rdb [primary_accept]
+    primary_command $rdb
+    primary_send $rdb "+OK\r\n"
+    assert_equal SYNC [primary_command $rdb]
+}
 proc synchronize {copy {offset 0}} {
     set port [primary_listen]
     follow $port
@@ -715,13 +726,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     test "dual channel: DEBUG PAUSE-AFTER-FORK stops a replica when its primary has forked" -needs {ours 1} {
         r config set dual-channel-replication-enabled yes
         r debug pause-after-fork 1
-        follow [primary_listen]
-        primary_handshake main
-        primary_send $main "+DUALCHANNELSYNC\r\n"
-        set rdb [primary_accept]
-        primary_command $rdb
-        primary_send $rdb "+OK\r\n"
-        assert_equal SYNC [primary_command $rdb]
+        dual_channels main rdb
         primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
         wait_for_condition 5000 {[process_state [srv pid]] eq "T"}
         kill_process CONT [srv pid]
@@ -749,13 +754,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     # Starts the main channel of a replica that waits for the copy on its RDB channel, or has lost that channel.
     proc dual_main {answer {lost no}} {
         global id
-        follow [primary_listen]
-        primary_handshake main
-        primary_send $main "+DUALCHANNELSYNC\r\n"
-        set rdb [primary_accept]
-        primary_command $rdb
-        primary_send $rdb "+OK\r\n"
-        assert_equal SYNC [primary_command $rdb]
+        dual_channels main rdb
         primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
         assert_equal {REPLCONF set-rdb-client-id 42} [primary_command $main]
         if {$lost} {
@@ -785,13 +784,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     test "dual channel: the history is the one that the primary names when it continues" -needs {ours 1} {
         r config set dual-channel-replication-enabled yes
         foreach {answer known} [list "+CONTINUE $other" $other +CONTINUE $id] {
-            follow [primary_listen]
-            primary_handshake main
-            primary_send $main "+DUALCHANNELSYNC\r\n"
-            set rdb [primary_accept]
-            primary_command $rdb
-            primary_send $rdb "+OK\r\n"
-            assert_equal SYNC [primary_command $rdb]
+            dual_channels main rdb
             primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
             primary_await $main REPLCONF set-rdb-client-id
             primary_send $main "+OK\r\n"
@@ -809,13 +802,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         -needs {ours 1} {
         r config set dual-channel-replication-enabled yes replica-read-only no
         foreach {write known} [list no $id yes [string repeat 0 40]] {
-            follow [primary_listen]
-            primary_handshake main
-            primary_send $main "+DUALCHANNELSYNC\r\n"
-            set rdb [primary_accept]
-            primary_command $rdb
-            primary_send $rdb "+OK\r\n"
-            assert_equal SYNC [primary_command $rdb]
+            dual_channels main rdb
             set mark [log_size]
             primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n\$EOF:[string repeat m 40]\r\n$copy[string repeat m 40]"
             wait_for_log "Done loading RDB" $mark
