@@ -530,10 +530,10 @@ struct request_figures request_figures(const struct request_reader *reader, size
     if (input > done) figures.waiting = input - done;
     if (!reader->large) return figures;
     /* A large argument that is being received counts as input until the line end after it has arrived. */
-    size_t large = reader->argv[reader->argc - 1].len;
-    figures.missing = sink < large ? sink : large;
+    size_t large = reader->argv[reader->argc - 1].len, missing = sink < large ? sink : large;
     figures.arguments -= large;
-    figures.waiting += large - figures.missing;
+    figures.waiting += large - missing;
+    if (missing) figures.missing = missing + 2; /* and its line end */
     return figures;
 }
 

@@ -101,7 +101,8 @@ static inline bool request_is_detached(const struct request_reader *reader) {
 }
 /* Memory of a connection's input for CLIENT LIST: bytes that are not parsed yet, bytes of complete arguments, and free
  * space. The connection has `input` bytes of input, counted from the request in the reader, and receives `sink` more
- * bytes into the reader's large argument. */
+ * bytes into the reader's large argument; its line end is missing with them, so that announced arguments have the size
+ * that Valkey shows. */
 struct request_figures {
     size_t waiting, arguments, missing;
 };
