@@ -59,9 +59,32 @@ static void forget_all(void) {
     role_sync.tracked_keys = 0;
 }
 
+/* The keys of the two databases get the other number. All of them leave the table before the first returns: a key may
+ * exist in both. */
+static void exchange(struct db *a, struct db *b) {
+    struct hashtable_iterator it;
+    size_t size = hashtable_size(tracked), count = 0;
+    struct tracked_key **moved = mem_alloc((size ? size : 1) * sizeof *moved);
+    hashtable_iterator_open(&it, tracked);
+    for (struct tracked_key *key; (key = hashtable_iterator_next(&it));) {
+        struct db *db = db_key_db(tracked_name(key));
+        if (db == a || db == b) moved[count++] = key;
+    }
+    hashtable_iterator_close(&it);
+    for (size_t i = 0; i < count; i++) hashtable_pop(tracked, tracked_name(moved[i]));
+    for (size_t i = 0; i < count; i++) {
+        db_key_set_db(moved[i]->name, db_key_db(tracked_name(moved[i])) == a ? b : a);
+        hashtable_add(tracked, moved[i]);
+    }
+    mem_free(moved);
+}
+
 /* a == b: the whole contents were replaced. */
 static void swapped(struct db *a, struct db *b) {
-    if (a == b) forget_all();
+    if (a == b)
+        forget_all();
+    else
+        exchange(a, b);
 }
 
 static struct store_listener listener = {.hooks = {.changed = changed, .swapped = swapped}};

@@ -12,12 +12,16 @@ struct db_key {
     struct slice bytes;
     char storage[DB_KEY_INLINE];
 };
-static inline struct slice db_key_make(struct db_key *full, struct db *db, struct slice key) {
+static inline void db_key_set_db(char *full, const struct db *db) {
     uint32_t id = (uint32_t)db_id(db);
-    char *bytes = key.len + sizeof id <= DB_KEY_INLINE ? full->storage : mem_alloc(key.len + sizeof id);
-    memcpy(bytes, &id, sizeof id);
-    if (key.len) memcpy(bytes + sizeof id, key.data, key.len);
-    return full->bytes = (struct slice){bytes, key.len + sizeof id};
+    memcpy(full, &id, sizeof id);
+}
+static inline struct slice db_key_make(struct db_key *full, struct db *db, struct slice key) {
+    size_t len = sizeof(uint32_t) + key.len;
+    char *bytes = len <= DB_KEY_INLINE ? full->storage : mem_alloc(len);
+    db_key_set_db(bytes, db);
+    if (key.len) memcpy(bytes + sizeof(uint32_t), key.data, key.len);
+    return full->bytes = (struct slice){bytes, len};
 }
 static inline void db_key_free(struct db_key *full) {
     if (full->bytes.data != full->storage) mem_free((char *)(uintptr_t)full->bytes.data);

@@ -463,6 +463,31 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "a writable replica expires the keys of its clients in the database that SWAPDB gives them" -needs {ours 1} {
+        foreach by {client primary} {
+            set chan [synchronize $copy]
+            r config set replica-read-only no
+            r flushall
+            foreach {db keys} {0 {both zero} 4 {both} 5 {other}} {
+                r select $db
+                foreach key $keys {r set $key v px 1000}
+            }
+            r select 0
+            if {$by eq "client"} {
+                r swapdb 0 4
+            } else {
+                primary_send $chan "[resp_command SELECT 0][resp_command SWAPDB 0 4][resp_command SET done 1]"
+                wait_for_condition 5000 {[r get done] eq "1"}
+                r del done
+            }
+            wait_for_condition 5000 {[info_field stats slave_expires_tracked_keys] == 0}
+            assert_not_match *db?:* [r info keyspace]
+            r config set replica-read-only yes
+            lead
+            r flushall
+        }
+    }
+
     test "a client that waits takes nothing once the replica is read only" {
         set chan [synchronize $copy]
         r config set replica-read-only no
