@@ -41,6 +41,7 @@ static struct {
     enum { RDB_CONNECT, RDB_REPLCONF, RDB_END_OFFSET, RDB_HEADER, RDB_COPY, RDB_LOADED, RDB_FAILED } rdb_state;
     char client_id[24], header[REPLICA_LINE_MAX];
     struct stream_position at; /* of the copy */
+    uint64_t positions_lost;   /* when the copy was loaded */
 } dual;
 
 static void close_rdb(void) {
@@ -95,6 +96,10 @@ static void rdb_failed(void) {
 static void finish(void) {
     struct connection *conn = dual.main;
     void (*done)(bool synchronized) = dual.done;
+    if (role_positions_lost() != dual.positions_lost) { /* by DEBUG RELOAD, for example */
+        fail("the data are no longer those of the copy", "");
+        return;
+    }
     dual.running = false;
     role_sync.buffer = 0;
     log_notice("Dual channel replication: Successfully streamed replication data into memory");
@@ -109,6 +114,7 @@ static void copied(bool loaded) {
     }
     close_rdb();
     dual.rdb_state = RDB_LOADED;
+    dual.positions_lost = role_positions_lost();
     dual.heard_us = clock_mono();
     if (dual.main_state == MAIN_STREAM) finish();
 }

@@ -18,6 +18,7 @@ static struct role current;
 const struct role *const role = &current;
 struct role_sync role_sync;
 static bool read_only, serve_stale, ignore_maxmemory, started;
+static uint64_t positions_lost;
 static struct list listeners = LIST_INIT(listeners);
 static const char *const link_names[] = {[ROLE_LINK_CONNECT] = "connect",
                                          [ROLE_LINK_CONNECTING] = "connecting",
@@ -137,6 +138,11 @@ void role_set_stream_db(int db) {
 
 void role_set_position_known(bool known) {
     current.position.known = known;
+    positions_lost += !known;
+}
+
+uint64_t role_positions_lost(void) {
+    return positions_lost;
 }
 
 void role_note_local_change(void) {

@@ -70,9 +70,12 @@ void role_set_position(const struct stream_position *position);
 void role_set_offset(int64_t offset); /* `id` and `known` stay as they are */
 void role_set_stream_db(int db);
 void role_set_position_known(bool known);
-/* A replica changes its data by itself: clients write to it (replica-read-only no), or it evicts keys
- * (replica-ignore-maxmemory no). No stream has these changes, so if it becomes a primary, other servers can only follow
- * it after a full synchronization. */
+/* Counts the calls with false. Code that gives the data a position later than it loaded them compares two counts: the
+ * data may have been replaced in between. */
+uint64_t role_positions_lost(void);
+/* A replica changes its data by itself: clients write to it (replica-read-only no), it evicts keys
+ * (replica-ignore-maxmemory no), or DEBUG POPULATE adds some. No stream has these changes, so if it becomes a primary,
+ * other servers can only follow it after a full synchronization. */
 void role_note_local_change(void);
 /* The data are not those of the position any more, because a file was loaded into them: this server, or the replicas of
  * this primary, need a full synchronization. */

@@ -842,6 +842,35 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no replica-read-only yes
     }
 
+    test "dual channel: data that are replaced between the copy and the stream are copied again" -needs {ours 1} {
+        r config set dual-channel-replication-enabled yes appendonly yes
+        aof_wait_rewritten
+        r config set appendonly no
+        foreach command {{debug reload nosave} {debug loadaof}} {
+            r set old 1
+            r save
+            r del old
+            dual_channels main rdb
+            set mark [log_size]
+            primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n\$EOF:[string repeat m 40]\r\n$copy[string repeat m 40]"
+            wait_for_log "Done loading RDB" $mark
+            assert_equal OK [r {*}$command]
+            primary_await $main REPLCONF set-rdb-client-id
+            primary_send $main "+OK\r\n+CONTINUE\r\n"
+            assert_equal "PSYNC ? -1" [primary_handshake chan]
+            assert_equal down [link]
+            lead
+        }
+        r config set dual-channel-replication-enabled no
+    }
+
+    test "the keys of DEBUG POPULATE are a change of this server's own" -needs {ours 1} {
+        set chan [synchronize $copy 100]
+        r debug populate 1
+        lead
+        assert_equal [string repeat 0 40] [info_field replication master_replid2]
+    }
+
     test "dual channel: the stream is kept up to the limit of the output buffer, and freed in the background" \
         -needs {ours 1} {
         with_config {dual-channel-replication-enabled yes client-output-buffer-limit "replica 100000 100000 0"} {

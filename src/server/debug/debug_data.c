@@ -5,6 +5,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "server/role.h"
 #include "server/server.h"
 #include "store/keyspace.h"
 #include <stdio.h>
@@ -206,6 +207,7 @@ static void run_populate(struct call *call) {
         if (size > len) memset(value + len, 0, (size_t)(size - len));
         db_set_string(call->db, name, (struct slice){value, size > 0 ? (size_t)size : (size_t)len}, NULL, false);
     }
+    if (count) role_note_local_change();
     mem_free(key);
     mem_free(value);
     reply_ok(call->reply);
