@@ -67,7 +67,7 @@ static struct {
     bool pulled;
     /* To a file. */
     bool to_file;
-    int fd;
+    int fd, directory; /* -1: none. CONFIG SET may change `dir` until the copy is complete */
     char name[NAME_MAX_LEN];
     char *placed; /* what it was renamed to, while it is loaded: CONFIG SET may change dbfilename */
     struct sink sink;
@@ -77,12 +77,16 @@ static struct {
 
 static bool needs_no_checksum; /* sync_needs_no_checksum() */
 
+static void remove_temporary(void) {
+    unlinkat(copy.directory, copy.name, 0);
+}
+
 static void close_file(bool keep) {
     if (!copy.to_file || copy.fd < 0) return;
     sink_free(&copy.sink);
     close(copy.fd);
     copy.fd = -1;
-    if (!keep) unlink(copy.name);
+    if (!keep) remove_temporary();
 }
 
 static void fetch_end(void) {
@@ -93,6 +97,8 @@ static void fetch_end(void) {
 static void end(void) {
     fetch_end();
     event_timer_cancel(server.loop, &copy.alive);
+    if (copy.directory >= 0) close(copy.directory);
+    copy.directory = -1;
     copy.state = COPY_NONE;
     copy.conn = copy.other = NULL;
 }
@@ -110,7 +116,7 @@ static void fail(void) {
 void sync_cancel(void) {
     if (copy.state == COPY_NONE || copy.state == COPY_LOADING) return;
     close_file(false);
-    if (copy.state == COPY_READY && copy.to_file) unlink(copy.name);
+    if (copy.state == COPY_READY && copy.to_file) remove_temporary();
     end();
 }
 
@@ -331,7 +337,7 @@ static bool load_source(struct source *source, uint64_t total, bool swap) {
 
 /* Renames the copy to `dbfilename`; called before the old data are flushed, which remain if it fails. */
 static bool place_file(void) {
-    if (rename(copy.name, persistence_settings.file_name) == 0) {
+    if (renameat(copy.directory, copy.name, AT_FDCWD, persistence_settings.file_name) == 0) {
         copy.placed = mem_strdup(persistence_settings.file_name);
         return true;
     }
@@ -360,14 +366,14 @@ static void remove_file(bool loaded) {
 
 static bool load_file(void) {
     struct source source;
-    int fd = open(copy.name, O_RDONLY | O_CLOEXEC);
+    int fd = openat(copy.directory, copy.name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         log_warning("The copy of the primary cannot be read: %s", strerror(errno));
         return false;
     }
     log_notice("Loading the RDB and finalizing primary-replica sync...");
     if (!is_rdb_file(fd) || !place_file()) {
-        unlink(copy.name);
+        remove_temporary();
         close(fd);
         return false;
     }
@@ -541,9 +547,11 @@ static const struct connection_events file_events = {.readable = file_readable, 
 
 static bool open_file(void) {
     snprintf(copy.name, sizeof copy.name, "temp-%lld.%ld.rdb", (long long)(clock_ms() / 1000), (long)getpid());
-    copy.fd = open(copy.name, O_CREAT | O_WRONLY | O_EXCL | O_CLOEXEC, 0644);
+    copy.directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (copy.directory >= 0) copy.fd = openat(copy.directory, copy.name, O_CREAT | O_WRONLY | O_EXCL | O_CLOEXEC, 0644);
     if (copy.fd < 0) {
         log_warning("Opening the temp file needed for PRIMARY <-> REPLICA synchronization: %s", strerror(errno));
+        if (copy.directory >= 0) close(copy.directory);
         return false;
     }
     sink_init_fd(&copy.sink, copy.fd);
@@ -594,7 +602,7 @@ static bool parse_header(const char *header) {
 
 bool sync_start(struct connection *conn, const char *header, struct stream_position *at, void (*done)(bool loaded)) {
     memset(&copy, 0, sizeof copy);
-    copy.fd = -1;
+    copy.fd = copy.directory = -1;
     copy.conn = conn;
     if (!parse_header(header)) {
         if (!copy.pulled) log_warning("Bad protocol from PRIMARY, the header of the copy is '%s'", header);
@@ -636,5 +644,5 @@ bool sync_start(struct connection *conn, const char *header, struct stream_posit
 void sync_stop(void) {
     if (copy.state == COPY_NONE || !copy.to_file) return;
     close_file(false);
-    unlink(copy.name);
+    remove_temporary();
 }

@@ -823,6 +823,30 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no
     }
 
+    test "a copy to a file becomes dbfilename of the directory that CONFIG SET names in the meantime" -needs {ours 1} {
+        set other [file join [srv dir] other]
+        file mkdir $other
+        foreach cut {no yes} {
+            file delete {*}[glob -nocomplain -directory [srv dir] *.rdb]
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 10\r\n\$[string length $copy]\r\n[string range $copy 0 20]"
+            wait_for_condition 5000 {[llength [glob -nocomplain -directory [srv dir] temp-*.rdb]] == 1}
+            r config set dir $other dbfilename moved.rdb
+            if {$cut} {
+                r replicaof no one
+            } else {
+                primary_send $chan [string range $copy 21 end]
+                primary_await $chan REPLCONF ACK 10
+                assert_equal 1 [r get a]
+                assert_equal $copy [file_bytes [file join $other moved.rdb]]
+            }
+            r config set dir [srv dir] dbfilename dump.rdb
+            assert_equal {} [glob -nocomplain -directory [srv dir] *.rdb]
+            lead
+        }
+    }
+
     test "dual channel: a client's write between the copy and the stream is a change of this server's own" \
         -needs {ours 1} {
         r config set dual-channel-replication-enabled yes replica-read-only no
