@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct aof_settings aof_settings;
@@ -266,6 +267,22 @@ const struct command_spec aof_commands[] = {
 
 /* DEBUG LOADAOF. If appendonly is off, it loads the files as they were when it was last on. */
 
+/* Whether the manifest that was found again ends with the file that has all writes. CONFIG SET may have changed `dir`,
+ * or the files may have been replaced. */
+static bool files_are_current(void) {
+    const struct aof_file *last = aof_manifest_last(aof.manifest);
+    struct stat own, found;
+    return aof.state == AOF_ON && last && fstat(aof.fd, &own) == 0 && stat(aof_path(last->name), &found) == 0 &&
+           own.st_dev == found.st_dev && own.st_ino == found.st_ino;
+}
+
+/* The files are older than the stream's position while the first rewrite runs, and while appendonly is off. */
+static void files_loaded(void) {
+    if (files_are_current()) return;
+    role_data_replaced();
+    if (aof.state == AOF_ON) aof_restart();
+}
+
 static void debug_loadaof(struct call *call) {
     if (debug_refused_by_load(call)) return;
     if (aof_sync_all() < 0) {
@@ -284,13 +301,11 @@ static void debug_loadaof(struct call *call) {
         log_warning("Error trying to load the AOF files. Exiting.");
         exit(1);
     }
+    files_loaded();
     if (error < 0) {
-        role_data_replaced();
         reply_error(call->reply, "ERR Error trying to load the AOF files, check server logs.");
         return;
     }
-    /* The files are older than the stream's position while the first rewrite runs, and while appendonly is off. */
-    if (aof.state != AOF_ON) role_data_replaced();
     server.dirty = 0;
     log_notice("Append Only File loaded by DEBUG LOADAOF");
     reply_ok(call->reply);

@@ -564,6 +564,49 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $waiting -close
     }
 
+    test "DEBUG LOADAOF begins another history if the files are not those of the last write" -needs {ours 1} {
+        r set a 1
+        r config set appendonly yes
+        aof_wait_rewritten
+        foreach {state same} {on 1 off 0 "in another directory" 0 gone 0} {
+            r config set appendonly yes
+            aof_wait_rewritten
+            lassign [replica_full_sync] c id
+            switch $state {
+                off {r config set appendonly no}
+                "in another directory" {
+                    file mkdir [file join [srv dir] copy]
+                    file copy [file join [srv dir] appendonlydir] [file join [srv dir] copy appendonlydir]
+                    r set behind 1
+                    r config set dir [file join [srv dir] copy]
+                }
+                gone {file delete -force [file join [srv dir] copy appendonlydir]}
+            }
+            set offset [repl_offset]
+            if {$state eq "gone"} {
+                assert_error "ERR Error trying to load the AOF files, check server logs." {r debug loadaof}
+            } else {
+                assert_equal OK [r debug loadaof]
+                assert_equal {1 0} [list [r get a] [r exists behind]]
+            }
+            assert_equal $same [expr {[info_field replication master_replid] eq $id}] "appendonly: $state"
+            if {!$same} {
+                assert_closed $c
+                set c [replica_connect]
+                assert_match +FULLRESYNC* [replica_sync $c $id [expr {$offset + 1}]]
+            }
+            $c -close
+            wait_replicas 0
+        }
+        # The next writes go to files that a restart finds.
+        aof_wait_rewritten
+        r set later 1
+        r debug loadaof
+        assert_equal 1 [r get later]
+        r config set appendonly no dir [srv dir]
+        r flushall
+    }
+
     test "the backlog is freed some time after the last replica left, and its history ends" {
         lassign [replica_full_sync] c id
         $c -close
