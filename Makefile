@@ -296,6 +296,8 @@ HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
 tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+SOCKET_CASES := $(wildcard tests/programs/sockets/*.c)
+tests/programs/socket-cases: $(call objects,$(SOCKET_CASES))
 # It knows nothing of this project but the client library.
 tests/programs/rdma-client: $(B)/tests/programs/rdma-client.o src/client/libvalkeyrdma.a build/variant
 	$(call say,LINK,$@)
@@ -422,7 +424,7 @@ help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
 -include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
-    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(FUZZ) \
+    $(wildcard src/tools/check*_main.c) $(PROXY) $(UNIT) $(SIMULATIONS) $(HELPERS) $(SOCKET_CASES) $(FUZZ) \
     tests/fuzz/fake_verbs.c tests/fuzz/fake_clock.c))
 -include $(patsubst %.o,%.d,$(call pic_objects,$(PIC_COMMON) $(CLIENT) $(RUN)) \
     $(call objects,src/client/run/run_main.c))
