@@ -6,6 +6,7 @@
  * SOCKET_CASES_LIST=1 prints the names of the cases. */
 #include "sockets/cases.h"
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -48,7 +49,8 @@ static void nonblocking(void) {
 
 static void refused(void) {
     int fd = open_socket(0);
-    EXPECT(connect_to(fd, closed_port) < 0 && errno == ECONNREFUSED);
+    for (int i = 0; i < 2; i++) EXPECT(connect_to(fd, closed_port) < 0 && errno == ECONNREFUSED);
+    EXPECT(connect_to(fd, port) == 0 && pings(fd)); /* the socket can be connected still */
     close(fd);
     fd = open_socket(SOCK_NONBLOCK);
     int result = connect_to(fd, closed_port), error = 0;
@@ -278,6 +280,58 @@ static void fork_child_connects(void) {
     EXPECT(child_is_good(child));
     EXPECT(pings(fd));
     close(fd);
+}
+
+static bool connects(int fd) {
+    int error = -1;
+    socklen_t len = sizeof error;
+    return wait_for(fd, POLLOUT) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0;
+}
+
+/* A connection that is being made when a child is forked belongs to both. */
+static void fork_while_connecting(void) {
+    enum { CHILD_USES, CHILD_CLOSES, PARENT_CLOSES, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        int fd = open_socket(SOCK_NONBLOCK), pipes[2], result = connect_to(fd, port);
+        char byte;
+        EXPECT(result == 0 || errno == EINPROGRESS);
+        EXPECT(pipe(pipes) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            close(pipes[1]);
+            if (way == CHILD_CLOSES) _exit(close(fd));
+            if (way == PARENT_CLOSES && read(pipes[0], &byte, 1) != 0) _exit(2);
+            _exit(connects(fd) && pings(fd) && pings(fd) ? 0 : 1);
+        }
+        if (way == PARENT_CLOSES) close(fd);
+        close(pipes[0]);
+        close(pipes[1]);
+        EXPECT(child_is_good(child));
+        if (way == PARENT_CLOSES) continue;
+        EXPECT(connects(fd) && pings(fd));
+        close(fd);
+    }
+}
+
+static void *connect_blocking(void *fd) {
+    EXPECT(connect_to(*(int *)fd, port) == 0);
+    return NULL;
+}
+/* The same while another thread waits in connect(). */
+static void fork_while_thread_connects(void) {
+    for (int i = 0; i < 4; i++) {
+        int fd = open_socket(0);
+        pthread_t t;
+        pthread_create(&t, NULL, connect_blocking, &fd);
+        struct pollfd p = {fd, POLLOUT, 0}; /* an unconnected socket is hung up */
+        while (poll(&p, 1, 0) == 1 && p.revents & POLLHUP) usleep(100);
+        pid_t child = fork();
+        if (child == 0) _exit(i % 2 ? close(fd) : connects(fd) && pings(fd) ? 0 : 1);
+        EXPECT(child_is_good(child));
+        pthread_join(t, NULL);
+        EXPECT(pings(fd));
+        close(fd);
+    }
 }
 
 static void spawned_program(void) {
@@ -574,6 +628,8 @@ static const struct {
     CASE(fork_parent_closes),
     CASE(fork_child_closes),
     CASE(fork_child_connects),
+    CASE(fork_while_connecting),
+    CASE(fork_while_thread_connects),
     CASE(spawned_program),
     CASE(exec_inherits),
     CASE(passed_descriptor),

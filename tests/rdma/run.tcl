@@ -45,6 +45,21 @@ start_server {} {
         assert_equal "1 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
     }
 
+    # Forks wait for the decision.
+    test "connections without an RDMA listener are TCP, also while a child is forked" -needs $needs {
+        set got [run -timeout 60 {*}$::opt(launcher) $::runner \
+            --map 127.0.0.1:[srv port]=$::opt(rdma_host):[closed_port] \
+            $::cases [srv port] [closed_port] refused fork_while_connecting fork_while_thread_connects]
+        assert_equal "3 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
+        assert_equal 1 [answers [srv port]]
+    }
+
+    test "a connection that --require has refused can be tried again with the same socket" -needs $needs {
+        set closed [closed_port]
+        set got [mapped --require {*}[map $closed] $::cases [srv port] $closed refused]
+        assert_equal "1 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
+    }
+
     test "a program's connection is RDMA, and the status file says so" -needs $needs {
         set file [file join [srv dir] status]
         set got [mapped --status $file $::client -p [srv port] client info]

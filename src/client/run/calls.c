@@ -74,21 +74,28 @@ EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
     struct link *link = link_enter_any(fd);
     if (link) {
         int error = EISCONN;
+        bool anew = false;
         if (link->state == LINK_CONNECTING)
             error = EALREADY;
         else if (link->error)
             error = link_take_error(link);
+        else if (link->state == LINK_OVER && link->side < 0)
+            anew = true; /* it has failed, and the program knows */
         else if (!link->told)
             error = 0;
         link->told = true;
+        if (anew) link_forget(link);
         link_leave(link);
-        return error ? fail(error) : 0;
+        if (!anew) return error ? fail(error) : 0;
     }
     if (!mapping) return real_connect(fd, address, len);
     detect_uring();
     int result = link_connect(fd, mapping, address, len);
-    if (result == 1) return real_connect(fd, address, len);
-    return result < 0 ? fail(-result) : 0;
+    if (result <= 0) return result < 0 ? fail(-result) : 0;
+    int connected = real_connect(fd, address, len);
+    if (connected == 0 || result == 1) return connected;
+    if (errno == EISCONN) return 0;
+    return errno == EALREADY ? fail(EINPROGRESS) : -1; /* SO_SNDTIMEO */
 }
 EXPORTED int __connect(int fd, const struct sockaddr *address, socklen_t len) __attribute__((alias("connect")));
 

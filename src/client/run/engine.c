@@ -78,11 +78,15 @@ static void unlock(void) {
     pthread_mutex_unlock(&lock);
     pthread_setcancelstate(state, NULL);
 }
-void engine_unlock(void) {
+/* With signals blocked: see sleep_now(). */
+static void restore_signals(void) {
     bool blocked = signals_blocked;
     signals_blocked = false;
-    unlock();
     if (blocked) pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
+}
+void engine_unlock(void) {
+    unlock();
+    restore_signals();
 }
 bool engine_locked_here(void) {
     return locked_here;
@@ -386,9 +390,16 @@ pid_t engine_process(void) {
     return process;
 }
 
+/* The handlers of rdma-core's loader, of the software device and of the allocator, which begin() has called, come
+ * later: links_await_decision() may use them. fork() is no cancellation point. */
 static void before_fork(void) {
+    int state;
     if (locked_here) return; /* from a signal handler; the child can only exec */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     engine_lock();
+    if (loop && !dead) links_await_decision();
+    restore_signals();
+    cancel_state = state;
 }
 static void after_fork_in_parent(void) {
     if (!locked_here) return;

@@ -93,8 +93,7 @@ void link_remove_fd(struct link *link, int fd) {
     free_if_unused(link);
 }
 
-/* The descriptor is a TCP connection, and no link any more. */
-static void forget(struct link *link) {
+void link_forget(struct link *link) {
     sets_link_native(link);
     while (link->fd_count) atomic_store(&link_table[link->fds[--link->fd_count]], NULL);
     engine_wake(link);
@@ -227,25 +226,26 @@ static void on_connected(struct connection *conn) {
     changed(link);
 }
 
-/* RDMA has failed: the program's socket is connected instead. A thread that waits in connect() does that itself. */
+/* RDMA has failed: the program's socket is connected instead, or begins to be. So it is never seen unconnected, by no
+ * thread and no child, after connect() was called. */
 static void fall_back(struct link *link) {
+    int fd = link->fds[0], flags = real_fcntl(fd, F_GETFL), result = -1, error;
     if (mapping_required()) {
-        link->state = LINK_OVER;
-        changed(link);
-        return;
+        error = link->error == ETIMEDOUT ? ETIMEDOUT : ECONNREFUSED;
+    } else {
+        if (!link->nonblocking) real_fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+        result = real_connect(fd, (struct sockaddr *)&link->peer, link->peer_len);
+        error = result < 0 ? errno : 0;
+        if (!link->nonblocking) real_fcntl(fd, F_SETFL, flags);
     }
-    link->error = 0;
-    if (link->awaited) return;
-    int fd = link->fds[0], flags = real_fcntl(fd, F_GETFL);
-    if (!link->nonblocking) real_fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-    int result = real_connect(fd, (struct sockaddr *)&link->peer, link->peer_len), error = errno;
-    if (!link->nonblocking) real_fcntl(fd, F_SETFL, flags);
-    if (result < 0 && error != EINPROGRESS) {
-        link->error = error;
+    link->error = error;
+    if (error && error != EINPROGRESS) {
         link->state = LINK_OVER;
         changed(link);
-    } else
-        forget(link);
+    } else {
+        link->tcp = true;
+        link_forget(link);
+    }
 }
 
 static void on_failed(struct link *link, int error, const char *text) {
@@ -324,7 +324,6 @@ static int64_t timeout_option(int fd, int name) {
     return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
 }
 
-/* connect() to a mapped address. 1: not over RDMA, connect the socket. */
 int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address, socklen_t len) {
     char error[300];
     int kind;
@@ -365,7 +364,7 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
         &(struct connect_options){
             .host = host, .port = mapping->port, .timeout_ms = mapping_timeout_ms(), .events = &events, .owner = link});
     link->conn->wants_drained = true;
-    bool blocking = link->awaited = !link->nonblocking;
+    bool blocking = !link->nonblocking;
     struct wait wait;
     wait_begin(&wait, blocking ? link->send_timeout_us : 0);
     result = 0;
@@ -376,21 +375,16 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
         result = 0;
         engine_turn();
     }
-    link->awaited = false;
-    if (!link->fd_count || atomic_load(&link_table[fd]) != link)
-        result = link->state == LINK_OVER ? -ECONNREFUSED : -EINPROGRESS; /* closed, or TCP is connecting already */
-    else if (result == -ETIMEDOUT || (!blocking && link->state == LINK_CONNECTING))
-        result = -EINPROGRESS;
-    else if (link->state == LINK_OPEN && blocking)
-        link->told = true;
-    else if (link->state == LINK_OPEN)
-        result = -EINPROGRESS; /* as a socket would: the program expects to be told later */
-    else if (link->state == LINK_FAILED) {
-        forget(link);
-        result = 1;
+    if (!link->fd_count || atomic_load(&link_table[fd]) != link) {
+        /* TCP is connecting, or the descriptor was closed. */
+        result = blocking && link->tcp ? 2 : -EINPROGRESS;
     } else if (link->state == LINK_OVER) {
         result = link->error ? -link_take_error(link) : -ECONNREFUSED;
-        result = result == -ETIMEDOUT ? result : -ECONNREFUSED;
+        link_forget(link);
+    } else if (result == -ETIMEDOUT || !blocking) {
+        result = -EINPROGRESS; /* also if it is open, as a socket would: the program expects to be told later */
+    } else if (link->state == LINK_OPEN) {
+        link->told = true;
     }
     link_leave(link);
     return result;
@@ -624,6 +618,23 @@ void link_relay(struct link *link) {
 }
 
 /* --- The process --- */
+
+static bool any_connecting(void) {
+    list_each(&links, item) {
+        const struct link *link = container_of(item, struct link, link);
+        if (link->state == LINK_CONNECTING && link->fd_count) return true;
+    }
+    return false;
+}
+
+void links_await_decision(void) {
+    struct wait wait;
+    wait_begin(&wait, -1);
+    while (any_connecting()) {
+        engine_turn();
+        if (any_connecting()) wait_more(&wait, NULL, NULL, 0, NULL); /* a signal does not end fork() */
+    }
+}
 
 void links_after_fork(bool child) {
     list_each(&links, item) {

@@ -126,7 +126,7 @@ void say(const char *text); /* one line on standard error and in the status file
 
 /* --- Links (link.c) --- */
 
-enum link_state { LINK_CONNECTING, LINK_FAILED /* RDMA failed; see link_fell_back() */, LINK_OPEN, LINK_OVER };
+enum link_state { LINK_CONNECTING, LINK_FAILED /* RDMA failed: TCP follows */, LINK_OPEN, LINK_OVER };
 
 struct link {
     struct list_link link;   /* in engine.links */
@@ -140,7 +140,7 @@ struct link {
     bool reset;             /* with an error, and thus both directions: unlike `error` it is not taken */
     bool no_read, no_write; /* shut down by the program */
     bool nonblocking;       /* O_NONBLOCK of the open file description */
-    bool awaited;           /* a thread waits in connect() */
+    bool tcp;               /* RDMA has failed, and the socket connects */
     bool told;              /* a program that calls connect() again was told that it is connected */
     bool relay;             /* the descriptor is used by plain system calls */
     bool shared;            /* a forked child may have the descriptor */
@@ -190,7 +190,9 @@ struct link *link_enter(int fd);
 struct link *link_enter_any(int fd);
 void link_leave(struct link *link); /* unlocks */
 
+/* connect() to a mapped address. 1: not over RDMA, connect the socket; 2: wait for the socket, which is connecting. */
 int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address, socklen_t len);
+void link_forget(struct link *link);        /* the descriptor is its socket, and no link any more */
 short link_events(const struct link *link); /* POLLIN, POLLOUT, POLLERR, POLLHUP, POLLRDHUP: what is true now */
 ssize_t link_receive(struct link *link, const struct iovec *vector, int count, int flags);
 ssize_t link_send(struct link *link, const struct iovec *vector, int count, int flags);
@@ -201,6 +203,9 @@ bool link_add_fd(struct link *link, int fd);
 void link_remove_fd(struct link *link, int fd); /* the last one closes the connection */
 void link_relay(struct link *link);             /* the descriptor is to be used by plain system calls */
 void links_flush(void);                         /* at the end of the process */
+/* Before a fork: waits until no connection is being made, --timeout at most. The child could not share it: it would
+ * keep the unconnected socket, which is the program's descriptor until then. */
+void links_await_decision(void);
 void links_after_fork(bool child);
 
 /* --- Epoll instances (set.c) --- */
