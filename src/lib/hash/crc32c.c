@@ -1,6 +1,6 @@
-/* crc32c.c: see crc32c.h. The instruction processes eight bytes in three cycles, the tables in about eight. Rejected:
- * three interleaved streams of the instruction, which are faster only from about one KiB on; the data checked here is
- * shorter. */
+/* crc32c.c: see crc32c.h. The instruction processes eight bytes in three cycles, the tables in about eight. The CPU can
+ * begin an instruction in each cycle, so three lanes of a long block are checked side by side. The register of a lane
+ * is then advanced over the lanes after it, as if these were zeros, and their registers are added. */
 #include "lib/hash/crc32c.h"
 #include <endian.h>
 #include <stdbool.h>
@@ -37,11 +37,52 @@ uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len) {
 }
 
 #ifdef __x86_64__
+enum { LANE_BITS = 10, LANE = 1 << LANE_BITS }; /* bytes */
 static bool has_instruction;
+/* over_lane[k][b]: byte k of the register, if it is b, after LANE bytes of zeros. */
+static uint32_t over_lane[4][256];
+
+/* `columns`: what each bit of the register becomes. */
+static uint32_t apply(const uint32_t columns[32], uint32_t crc) {
+    uint32_t result = 0;
+    for (int bit = 0; bit < 32; bit++)
+        if (crc >> bit & 1) result ^= columns[bit];
+    return result;
+}
+
+static void make_lane_table(void) {
+    uint32_t columns[32], twice[32];
+    for (int bit = 0; bit < 32; bit++) columns[bit] = bit < 8 ? table[0][1 << bit] : UINT32_C(1) << (bit - 8);
+    for (int i = 0; i < LANE_BITS; i++) {
+        for (int bit = 0; bit < 32; bit++) twice[bit] = apply(columns, columns[bit]);
+        memcpy(columns, twice, sizeof columns);
+    }
+    for (int k = 0; k < 4; k++)
+        for (uint32_t b = 0; b < 256; b++) over_lane[k][b] = apply(columns, b << 8 * k);
+}
+
+static uint32_t advance_over_lane(uint64_t crc) {
+    return over_lane[0][crc & 0xff] ^ over_lane[1][crc >> 8 & 0xff] ^ over_lane[2][crc >> 16 & 0xff] ^
+           over_lane[3][crc >> 24 & 0xff];
+}
+
+__attribute__((target("sse4.2"))) static uint64_t add_lanes(uint64_t first, const uint8_t *p) {
+    uint64_t second = 0, third = 0;
+    for (int i = 0; i < LANE; i += 8) {
+        uint64_t words[3];
+        for (int lane = 0; lane < 3; lane++) memcpy(&words[lane], p + i + (ptrdiff_t)lane * LANE, 8);
+        first = __builtin_ia32_crc32di(first, words[0]);
+        second = __builtin_ia32_crc32di(second, words[1]);
+        third = __builtin_ia32_crc32di(third, words[2]);
+    }
+    return advance_over_lane(advance_over_lane(first) ^ second) ^ third;
+}
 
 __attribute__((target("sse4.2"))) static uint32_t crc32c_instruction(uint32_t crc, const void *data, size_t len) {
+    enum { LANES = 3 * LANE };
     const uint8_t *p = data;
     uint64_t wide = ~crc;
+    for (; len >= LANES; p += LANES, len -= LANES) wide = add_lanes(wide, p);
     for (; len >= 8; p += 8, len -= 8) {
         uint64_t word;
         memcpy(&word, p, 8);
@@ -72,5 +113,6 @@ __attribute__((constructor)) static void start(void) {
 #ifdef __x86_64__
     __builtin_cpu_init();
     has_instruction = __builtin_cpu_supports("sse4.2");
+    make_lane_table();
 #endif
 }
