@@ -75,11 +75,11 @@ int main(int argc, char **argv) {
     if (options.pauses) return pauses(&options) != 0;
     if (options.deaths) return deaths(&options) != 0;
     uint64_t start = clock_monotonic_us();
-    unsigned long long seed = options.first;
+    unsigned long long seed = options.first, digest = 0;
     for (; seed <= options.last; seed++) {
         if (options.limit_s && (clock_monotonic_us() - start) / 1000000 >= options.limit_s) break;
-        run_seed(seed, options.nodes, options.faults, options.print);
+        digest = digest * 31 + run_seed(seed, options.nodes, options.faults, options.print);
     }
-    printf("%llu seeds passed, from %llu on\n", seed - options.first, options.first);
+    printf("%llu seeds passed, from %llu on; digest %016llx\n", seed - options.first, options.first, digest);
     return 0;
 }

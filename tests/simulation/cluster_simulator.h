@@ -95,6 +95,7 @@ struct sim {
     char (*history)[SIM_LINE];
     size_t history_count;
     bool verbose;
+    uint64_t digest; /* of all events: two programs that do the same have the same */
 };
 
 static uint64_t sim_random(struct sim *sim) {
@@ -160,6 +161,12 @@ static struct sim_event sim_pop(struct sim *sim) {
     sim->events[at] = last;
     if (first.connection) first.connection->events--;
     return first;
+}
+/* A message of another length, or another draw of a random number, shows here. */
+static void sim_digest(struct sim *sim, const struct sim_event *event) {
+    uint64_t fields = (uint64_t)event->at_ms << 24 ^ (uint64_t)event->machine << 8 ^ event->kind ^ event->len << 40;
+    sim->digest = (sim->digest ^ fields ^ sim->random) * 0x9e3779b97f4a7c15;
+    sim->digest ^= sim->digest >> 29;
 }
 static int64_t sim_latency(struct sim *sim) {
     return 1 + (sim->latency_ms ? sim_below(sim, sim->latency_ms) : 0);
@@ -659,6 +666,7 @@ static void sim_step(struct sim *sim) {
     struct sim_machine *machine = &sim->machines[event.machine];
     struct sim_connection *connection = event.connection;
     sim->now_ms = event.at_ms;
+    sim_digest(sim, &event);
     if (sim->now_ms - sim->checked_ms >= (sim->count > 64 ? 1000 : 200)) {
         sim->checked_ms = sim->now_ms;
         sim_check_service(sim);
