@@ -633,6 +633,24 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         assert_equal 0 [dict get [node_info 0 persistence] slot_migration_fork_in_progress]
         n 0 bgsave
     }
+
+    test "a node that was granted slots pauses for another target when it has taken them, or has failed" {
+        n 0 debug slotmigration prevent-pause 1
+        migrate 0 2 100 100
+        migration_is 0 waiting-to-pause
+        set from [node_log_size 0]
+        n 0 debug slotmigration prevent-failover 1
+        migrate 1 0 6000 6000
+        migration_is 0 failover-granted
+        n 0 debug slotmigration prevent-pause 0
+        n 0 ping
+        n 0 debug slotmigration prevent-failover 0
+        wait_for_condition 20000 {[slot_owner 100] == 2}
+        set text [log_text $from [node_level 0]]
+        set ends [regexp -inline -indices {failover-granted -> (success|cleaning-up)} $text]
+        set pauses [string first "waiting-to-pause -> failover-paused" $text]
+        assert {[lindex $ends 0 0] >= 0 && $pauses > [lindex $ends 0 0]} "pause at $pauses, end at $ends"
+    }
 }
 
 start_cluster {primaries 2 replicas 1 overrides {appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000

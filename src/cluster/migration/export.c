@@ -446,10 +446,12 @@ static void pause_writes(struct job *job, int64_t ms) {
     clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, job->paused_until_ms);
 }
 
-/* See migration.h: this node may be about to take slots itself. */
-static bool awaits_grant(void) {
+/* See migration.h: this node may be about to take slots itself. It also is when it has the grant, and its shard has not
+ * committed yet that it takes them. */
+static bool may_take_slots(void) {
     list_each(&jobs_in_progress, link) {
-        if (job_in_progress(link)->state == JOB_FAILOVER_REQUESTED) return true;
+        const struct job *job = job_in_progress(link);
+        if (job->takes || job->state == JOB_FAILOVER_REQUESTED || job->state == JOB_IMPORT_GRANTED) return true;
     }
     return false;
 }
@@ -459,7 +461,7 @@ static void pause_if_ready(struct job *job) {
     conn_flush(job->client->conn); /* the changes of this turn */
     size_t left = job_output(job);
     bool enough = migration_settings.failover_bytes < 0 || left <= (uint64_t)migration_settings.failover_bytes;
-    if (migration_settings.prevent_pause || !enough || awaits_grant()) {
+    if (migration_settings.prevent_pause || !enough || may_take_slots()) {
         if (job->state == JOB_REPLICATING) job_set_state(job, JOB_WAITING_TO_PAUSE);
         return;
     }
@@ -517,7 +519,7 @@ void export_step(struct job *job) {
     if ((job->state == JOB_REPLICATING && job->pause_requested) || job->state == JOB_WAITING_TO_PAUSE)
         pause_if_ready(job);
     if (job->state != JOB_FAILOVER_PAUSED || !job->failover_requested) return;
-    if (awaits_grant()) return;
+    if (may_take_slots()) return;
     if (sync_on) {
         /* Not after its writes went on, nor if another node may lead this shard. Afterwards they go on when the outcome
          * is known. So do reads: the target may serve newer data. */

@@ -19,8 +19,9 @@
  *
  * A node that takes slots claims all its slots with a larger epoch. If it has just let another node take some of them,
  * and does not know of its success yet, these two claims would be in conflict, and the keys would be lost. So a node
- * never has an export that is granted and an import that is requested at the same time: while it waits for a grant it
- * neither grants nor begins to hold writes, and while it has granted it requests nothing. Two nodes that hold writes
+ * never has an export that is granted and an import that is requested at the same time: from its request until it has
+ * taken the slots it neither grants nor begins to hold writes, and while it has granted it requests nothing. For the
+ * same reason it takes no slots back while another grant is open. Two nodes that hold writes
  * for each other would then wait for ever: of such nodes, one with a smaller id than its source's does not request. So
  * ids decrease from each node that waits for a grant to that which it waits for, and the last one grants.
  *
