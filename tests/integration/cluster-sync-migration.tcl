@@ -53,6 +53,10 @@ proc grant_moving {from to} {
     assert_equal OK [n $from cluster migrateslots slotsrange $::moving_slot $::moving_slot node [node_id $to]]
     wait_for_node_log $from "failover-paused -> failover-granted" $from_here
 }
+# The incremental append-only files of a node.
+proc append_only_bytes {i} {
+    join [lmap name [lsort [glob [node $i dir]/appendonlydir/*.incr.aof]] {file_bytes $name}] ""
+}
 # To node `to`, a PING of `target` from the time when it had the slot. Its fields are those of
 # src/cluster/protocol/bus_wire.h.
 proc send_old_claim {target to} {
@@ -253,6 +257,38 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
 
 start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
     foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+
+    test "a write that waited for a grant which was not given follows the end of the migration in the stream" \
+            -needs {ours 1} {
+        n 0 config set cluster-manual-failover-timeout 500
+        set client [new_client -level [node_level 0] -deferring 1]
+        # A busy machine may let the lease end before the grant is recorded.
+        for {set round 0} {$round < 10} {incr round} {
+            wait_shard_ready {0 3}
+            n 0 debug slotmigration prevent-pause 1
+            assert_equal OK [n 0 cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id 1]]
+            wait_for_condition 10000 {
+                [dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "waiting-to-pause"
+            }
+            set from [node_log_size 0]
+            node_pause 3
+            n 0 debug slotmigration prevent-pause 0
+            wait_for_node_log 0 "Pausing writes" $from
+            $client set [slot_tag 101] after:$round
+            wait_for_node_log 0 "Unpaused before failover completed" $from
+            wait_for_condition 10000 {[regexp "after:$round" [set file [append_only_bytes 0]]]}
+            node_resume 3
+            assert_equal OK [$client -read]
+            set name [dict get [lindex [n 0 cluster getslotmigrations] 0] name]
+            if {[regexp -indices "GRANT\r\n.{0,20}NAME\r\n.{0,10}$name" $file]} {break}
+        }
+        assert {$round < 10}
+        assert {[regexp -indices "FINISH\r\n.{0,60}$name" $file finish]}
+        assert {[lindex $finish 0] < [string first after:$round $file]}
+        n 0 config set cluster-manual-failover-timeout 5000
+        n 0 del [slot_tag 101] ;# CLUSTER RESET below needs an empty node
+        $client -close
+    }
 
     test "an older claim of the target that comes after the grant does not move the slot" -needs {ours 1} {
         write_moving first

@@ -371,15 +371,25 @@ struct job *export_new(const struct cluster_node *target, const uint16_t (*range
     return job;
 }
 
-/* Whether any other job has its clients' writes held. */
-static void resume_writes(const struct job *job) {
+/* Holds the clients' writes, or all commands on data, for this job. A grant that is in the stream has no time limit: a
+ * successor that finds it there asks the target, which then takes the slots without later writes. Only the end of the
+ * job, which is in the stream before them, lets these go on. */
+static void hold_clients(const struct job *job) {
+    bool reads = sync_on && job->state == JOB_EXPORT_GRANTED;
+    clients_pause(PAUSE_SLOT_MIGRATION, reads ? PAUSE_DATA : PAUSE_WRITE,
+                  reads || job->is_recorded ? INT64_MAX : job->paused_until_ms);
+}
+
+/* The clients are held as the other jobs need it. They execute nothing before this function returns. */
+static void release_clients(const struct job *job) {
+    if (!clients_paused_for(PAUSE_SLOT_MIGRATION)) return;
+    clients_unpause(PAUSE_SLOT_MIGRATION);
     list_each(&jobs_in_progress, link) {
         const struct job *other = job_in_progress(link);
         if (other != job && !other->is_import && !other->is_tracked &&
             (other->state == JOB_FAILOVER_PAUSED || other->state == JOB_EXPORT_GRANTED))
-            return;
+            hold_clients(other);
     }
-    clients_unpause(PAUSE_SLOT_MIGRATION);
 }
 
 static void forget_stream(struct job *job) {
@@ -392,7 +402,7 @@ static void forget_stream(struct job *job) {
 
 void export_end(struct job *job, enum job_state state) {
     forget_stream(job);
-    if (state == JOB_FAILOVER_PAUSED || state == JOB_EXPORT_GRANTED) resume_writes(job);
+    if (state == JOB_FAILOVER_PAUSED || state == JOB_EXPORT_GRANTED) release_clients(job);
 }
 
 /* A target that was granted the slots may have taken them. Clients then see the job as cancelled, but it goes on to
@@ -443,7 +453,7 @@ void export_snapshot_done(struct job *job, bool good) {
 static void pause_writes(struct job *job, int64_t ms) {
     int64_t until = clock_ms() + ms;
     if (until > job->paused_until_ms) job->paused_until_ms = until;
-    clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_WRITE, job->paused_until_ms);
+    hold_clients(job);
 }
 
 /* See migration.h: this node may be about to take slots itself. It also is when it has the grant, and its shard has not
@@ -502,7 +512,10 @@ static void check_owners(struct job *job) {
 /* False: not yet. */
 static bool grant_is_recorded(struct job *job) {
     if (!granted_is_asked(job)) return true; /* a target that cannot be asked: target_has_refused() */
-    if (!job->is_recorded) granted_record(job);
+    if (!job->is_recorded) {
+        granted_record(job);
+        hold_clients(job);
+    }
     if (job->committed_at < 0) job->committed_at = role->position.offset;
     return sync_has_committed(job->committed_at);
 }
@@ -523,16 +536,16 @@ void export_step(struct job *job) {
     if (sync_on) {
         /* Not after its writes went on, nor if another node may lead this shard. Afterwards they go on when the outcome
          * is known. So do reads: the target may serve newer data. */
-        if (!sync_leads_for_certain() || !grant_is_recorded(job)) return;
         if (clock_wall_us() / 1000 >= job->paused_until_ms || !clients_paused_for(PAUSE_SLOT_MIGRATION)) return;
+        if (!sync_leads_for_certain() || !grant_is_recorded(job)) return;
         job->paused_until_ms = INT64_MAX;
         job->unknown_ms = 0;
-        clients_pause(PAUSE_SLOT_MIGRATION, PAUSE_DATA, INT64_MAX);
     } else {
         granted_note_epoch(job);
         pause_writes(job, GRANTED_PAUSE_MS);
     }
     job_set_state(job, JOB_EXPORT_GRANTED);
+    hold_clients(job);
     job_send(job, "FAILOVER-GRANTED");
 }
 
@@ -564,7 +577,9 @@ static bool target_has_refused(struct job *job) {
 void export_tick(struct job *job) {
     int64_t now = (int64_t)(clock_mono() / 1000);
     if (job->is_tracked) return;
-    if (job->state == JOB_FAILOVER_PAUSED && !clients_paused_for(PAUSE_SLOT_MIGRATION)) {
+    bool paused = clients_paused_for(PAUSE_SLOT_MIGRATION);
+    /* Another job, or a grant in the stream, may hold the clients for longer than this job may. */
+    if (job->state == JOB_FAILOVER_PAUSED && (!paused || clock_ms() >= job->paused_until_ms)) {
         job_fail_later(job, "Unpaused before failover completed");
         return;
     }
@@ -576,7 +591,6 @@ void export_tick(struct job *job) {
         return;
     }
     if (job->state == JOB_EXPORT_GRANTED) {
-        bool paused = clients_paused_for(PAUSE_SLOT_MIGRATION);
         if (job->cancelled && (!paused || target_has_refused(job))) {
             job_fail_later(job, "");
         } else if (!paused) {
