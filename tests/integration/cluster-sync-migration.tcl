@@ -241,6 +241,31 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         wait_shard_ready $frozen
     }
 
+    test "a slot whose granted migration was cancelled migrates elsewhere when the first target has answered" \
+            -needs {ours 1} {
+        foreach shard $shards {wait_shard_ready $shard}
+        set source [check_moving seventh $shards]
+        set frozen [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]
+        set other [wait_shard_ready {2 5 8}]
+        set target [wait_shard_ready $frozen]
+        set from [node_log_size $source]
+        grant_moving $source $target
+        foreach i $frozen {node_pause $i}
+        assert_equal OK [n $source cluster cancelslotmigrations]
+        assert_equal OK [n $source cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id $other]]
+        wait_for_node_log $source "the slots are not served until its outcome is known" $from
+        assert_equal {connecting cancelled} \
+            [lmap job [lrange [n $source cluster getslotmigrations] 0 1] {dict get $job state}]
+        foreach i $frozen {node_resume $i}
+        wait_for_condition 30000 {[slot_owner $moving_slot $source] == $other}
+        assert_equal $other [check_moving seventh $shards]
+        # Back, for the next test.
+        foreach shard $shards {wait_shard_ready $shard}
+        assert_equal OK [n $other cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id $source]]
+        wait_for_condition 20000 {[slot_owner $moving_slot $other] == $source}
+        assert_equal $source [check_moving seventh $shards]
+    }
+
     test "the operator forgets a target whose shard is dead: the source has the slot again" -needs {ours 1} {
         set source [check_moving seventh $shards]
         set dead [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]

@@ -338,6 +338,17 @@ static void closed(struct connection *conn) {
 }
 static const struct connection_events events = {.readable = readable, .closed = closed};
 
+/* A cancelled job has granted slots of this job, and its target may take them yet. */
+static bool waits_for_outcome(const struct job *job) {
+    list_each(&jobs_in_progress, link) {
+        const struct job *other = job_in_progress(link);
+        if (other == job || other->is_import || other->state != JOB_EXPORT_GRANTED) continue;
+        for (unsigned i = 0; i < SLOT_BITMAP_SIZE; i++)
+            if (other->slots.bytes[i] & job->slots.bytes[i]) return true;
+    }
+    return false;
+}
+
 static void dial(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
     if (!target) {
@@ -360,6 +371,7 @@ static void dial(struct job *job) {
     const struct transport *stream = transport_find(tls ? "tls" : "tcp");
     job->conn = conn_connect(rdma ? rdma : stream, server.loop, &options);
     conn_set_in_limit(job->conn, 2 * ANSWER_MAX);
+    job->heard_ms = (int64_t)(clock_mono() / 1000); /* from now on it may time out */
 }
 
 /* --- The states --- */
@@ -527,7 +539,7 @@ void export_step(struct job *job) {
     }
     check_owners(job);
     if (job->failing) return;
-    if (job->state == JOB_CONNECTING && !job->conn) dial(job);
+    if (job->state == JOB_CONNECTING && !job->conn && !waits_for_outcome(job)) dial(job);
     if (job->state == JOB_WAITING_TO_SNAPSHOT) begin_snapshot(job);
     if ((job->state == JOB_REPLICATING && job->pause_requested) || job->state == JOB_WAITING_TO_PAUSE)
         pause_if_ready(job);
@@ -601,6 +613,7 @@ void export_tick(struct job *job) {
         }
         return;
     }
+    if (job->state == JOB_CONNECTING && !job->conn) return; /* waits_for_outcome() */
     if (now - job->heard_ms > (int64_t)repl_settings.timeout * 1000) {
         log_warning("Timing out slot migration %s after not receiving ack for too long", job_text(job));
         job_fail_later(job, "Timed out after too long with no interaction");
