@@ -315,6 +315,33 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
         $client -close
     }
 
+    test "slots that a target has refused are taken back when other targets have claimed theirs" -needs {ours 1} {
+        foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+        n 0 config set cluster-manual-failover-timeout 60000
+        foreach i {1 2} {n $i debug slotmigration prevent-failover 1}
+        set from [node_log_size 0]
+        assert_equal OK [n 0 cluster migrateslots slotsrange 100 100 node [node_id 1]\
+            slotsrange 101 101 node [node_id 2]]
+        wait_for_condition 20000 {
+            [lsort -unique [lmap job [lrange [n 0 cluster getslotmigrations] 0 1] {dict get $job state}]] eq
+            "failover-granted"
+        }
+        foreach i {2 5} {node_pause $i}
+        wait_for_node_log 0 "taken back when other targets" $from ;# node 1 has lost the link
+        assert_equal {failover-granted failover-granted} \
+            [lmap job [lrange [n 0 cluster getslotmigrations] 0 1] {dict get $job state}]
+        assert {![log_has "New configEpoch set" $from [node_level 0]]}
+        foreach i {2 5} {node_resume $i}
+        wait_for_condition 20000 {
+            [lsort -unique [lmap job [lrange [n 0 cluster getslotmigrations] 0 1] {dict get $job message}]] eq
+            {{The target did not take the slots}}
+        }
+        foreach slot {100 101} {assert_equal 0 [slot_owner $slot 0]}
+        n 0 config set cluster-manual-failover-timeout 5000
+        foreach i {1 2} {n $i debug slotmigration prevent-failover 0}
+        foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+    }
+
     test "an older claim of the target that comes after the grant does not move the slot" -needs {ours 1} {
         write_moving first
         grant_moving 0 1

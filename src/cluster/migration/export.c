@@ -521,6 +521,14 @@ static void check_owners(struct job *job) {
     }
 }
 
+bool exports_await_claim(const struct job *except) {
+    list_each(&jobs_in_progress, link) {
+        const struct job *job = job_in_progress(link);
+        if (job != except && job->state == JOB_EXPORT_GRANTED && !job->is_tracked && !job->is_refused) return true;
+    }
+    return false;
+}
+
 /* False: not yet. */
 static bool grant_is_recorded(struct job *job) {
     if (!granted_is_asked(job)) return true; /* a target that cannot be asked: target_has_refused() */
@@ -597,7 +605,8 @@ void export_tick(struct job *job) {
     }
     if (job->state == JOB_EXPORT_GRANTED && job->is_recorded) return;
     if (job->state == JOB_EXPORT_GRANTED && sync_on) {
-        if (!target_has_refused(job)) return;
+        job->is_refused = job->is_refused || target_has_refused(job);
+        if (!job->is_refused || exports_await_claim(job)) return;
         cluster_bump_epoch(this_cluster, cluster_now()); /* above that of a claim that may still come */
         job_fail_later(job, "The target did not take the slots");
         return;

@@ -187,9 +187,18 @@ static void done(struct job *job) {
 }
 
 static void take_back(struct job *job) {
+    static struct log_limit limit = {.interval_us = 10 * 1000 * 1000};
     struct grant_facts facts;
     facts_of(job, &facts);
     if (!grant_takes_back(&facts)) return; /* it is asked again */
+    job->is_refused = true;
+    if (exports_await_claim(job)) {
+        log_limited(&limit, LOG_LEVEL_NOTICE,
+                    "Slot migration %s: the target did not take the slots. They are taken back when other targets that "
+                    "were granted slots have claimed them",
+                    job_text(job));
+        return;
+    }
     job->is_decided = true;
     /* The epoch is above that of any claim that may still come. */
     cluster_take_slots(this_cluster, &job->slots, cluster_now());

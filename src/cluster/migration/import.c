@@ -294,6 +294,7 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
         facts.with_source |= !owner || (asker && owner != myself && nodes_share_shard(owner, asker));
     }
     enum outcome_answer answer = outcome_decide(&facts);
+    if (answer == OUTCOME_CLAIM && exports_await_claim(NULL)) answer = OUTCOME_LATER;
     if (answer == OUTCOME_GRANTED) {
         if (job->state == JOB_FAILOVER_REQUESTED) job_set_state(job, JOB_IMPORT_GRANTED);
         take_slots(job);

@@ -53,6 +53,7 @@ struct job {
     uint64_t target_epoch; /* an export: the target's before it may claim the slots; 0: any claim of it counts */
     bool is_recorded;      /* an export: its grant is in the stream (granted.c) */
     bool is_decided;       /* … and its outcome is known */
+    bool is_refused;       /* an export that is granted: the target will not take the slots */
     bool takes;            /* an import: TAKE is in the stream. It does not fail any more */
     const char *failing;   /* the job is to fail with this message at the end of the turn; NULL: it is not */
     enum job_state failing_as;
@@ -139,6 +140,10 @@ void export_tick(struct job *job);
 void export_end(struct job *job, enum job_state state);
 void export_cancel(struct job *job); /* CANCELSLOTMIGRATIONS */
 void export_report(const struct job *job, struct client_report *report);
+/* The target of a job other than this one was granted slots that this node still owns, and may be about to claim them.
+ * Meanwhile this node must not raise its epoch: if other nodes heard of that first, they would not believe the claim,
+ * and would tell the target that the slots are not its own. */
+bool exports_await_claim(const struct job *except);
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
 bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
