@@ -261,6 +261,13 @@ void effects_start(void) {
     starting = false;
 }
 
+/* The slot may have come back since it was lost, also to the node that this one follows by now: then its keys are those
+ * of the stream. */
+static bool is_of_this_shard(unsigned slot) {
+    const struct cluster_node *owner = this_cluster->slots.owner[slot];
+    return (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot);
+}
+
 void effects_settle(void) {
     if (__builtin_expect(!waiting.any, 1) || must_wait()) return;
     if (waiting.role) role_now();
@@ -269,7 +276,7 @@ void effects_settle(void) {
     waiting.any = false;
     if (waiting.data) drop_now();
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(&waiting.slots, slot) && !cluster_serves(this_cluster, slot)) delete_now(slot);
+        if (slot_bitmap_has(&waiting.slots, slot) && !is_of_this_shard(slot)) delete_now(slot);
     memset(&waiting, 0, sizeof waiting);
 }
 

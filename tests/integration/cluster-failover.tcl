@@ -217,3 +217,31 @@ start_cluster {primaries 3 replicas 1} {
         assert_equal $before [cluster_opinion 0]
     }
 }
+
+start_cluster {primaries 2 replicas 1} {
+    test "a slot that a shard loses and gets back during a script of its old primary keeps its keys there" {
+        wait_for_cluster_replicas
+        n 0 set [slot_tag 100]:k v
+        wait_for_cluster_offset 2 0
+        n 0 config set busy-reply-threshold 20
+        set c [new_client -level [node_level 0] -deferring 1]
+        $c eval "while true do end" 0
+        wait_for_condition 10000 {[string match "-BUSY*" [n 0 -typed ping]]}
+        set from [node_log_size 0]
+        assert_equal OK [n 1 cluster setslot 100 node [node_id 1]]
+        n 1 cluster bumpepoch
+        wait_for_node_log 0 "Deleting keys in dirty slot 100" $from
+        wait_for_condition 10000 {[slot_owner 100 2] == 1}
+        set from [node_log_size 0]
+        assert_equal OK [n 2 cluster failover takeover]
+        assert_equal OK [n 2 cluster setslot 100 node [node_id 2]]
+        wait_for_node_log 0 "Reconfiguring myself as a replica of node [node_id 2]" $from
+        wait_for_condition 10000 {[slot_owner 100 1] == 2}
+        n 0 script kill
+        catch {$c -read}
+        $c -close
+        wait_for_node_log 0 "Successful partial resynchronization" $from
+        wait_for_cluster_offset 0 2
+        assert_equal {1 1} [list [n 0 cluster countkeysinslot 100] [n 2 cluster countkeysinslot 100]]
+    }
+}
