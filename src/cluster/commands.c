@@ -2,6 +2,7 @@
  *
  * Outside of cluster mode the subcommands are known, and refused; KEYSLOT is answered. */
 #include "cluster/commands.h"
+#include "cluster/effects.h"
 #include "cluster/info.h"
 #include "cluster/migration/migration.h"
 #include "cluster/nodes_conf.h"
@@ -291,7 +292,7 @@ static void reset_run(struct call *call) {
     }
     bool primary = node_is_primary(this_cluster->myself);
     const char *refused = cluster_reset(this_cluster, hard, cluster_requester(call->client), cluster_now());
-    if (!refused && primary) migration_left_shard(); /* a replica does so when it leads: effects.c */
+    if (!refused && primary) effects_leave_shard();
     reply_done(call, refused);
 }
 

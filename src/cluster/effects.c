@@ -225,6 +225,10 @@ static void lead(void *context, bool same_shard) {
     cluster_role_changed();
 }
 
+void effects_leave_shard(void) {
+    lead(NULL, false);
+}
+
 /* --- The election of a shard --- */
 
 static enum cluster_mandate mandate(void *context) {

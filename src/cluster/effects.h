@@ -8,6 +8,8 @@ extern const struct cluster_effects node_effects;
 void effects_settle(void);
 /* Deletes the keys of a slot now, here and on the replicas. */
 void effects_drop_slot(unsigned slot);
+/* A primary begins a shard of its own: CLUSTER RESET. For a replica the machine says so. */
+void effects_leave_shard(void);
 /* At start, before the data set is loaded: the role that nodes.conf gives. Replication connects after the load. */
 void effects_start(void);
 #endif

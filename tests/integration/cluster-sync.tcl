@@ -111,4 +111,28 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         wait_sync_ready $new 2 3
         assert {[read_acknowledged $key] in {new refused}} ;# a write without a reply may have been executed
     }
+
+    test "a primary that is reset leaves its group, in MULTI, too" -needs {ours 1} {
+        foreach {i words} {0 {} 1 hard} {
+            set from [slot_owner [lindex {0 6000} $i]]
+            set group [sync_of $from sync_group]
+            set id [sync_of $from sync_id]
+            assert_equal OK [n $from flushall]
+            if {$i} {
+                n $from multi
+                n $from cluster reset {*}$words
+                n $from exec
+            } else {
+                assert_equal OK [n $from cluster reset {*}$words]
+            }
+            wait_for_condition 10000 {[sync_of $from sync_replication] eq "leading"}
+            assert {[sync_of $from sync_group] ni [list $group ""]}
+            assert {[sync_of $from sync_id] ne $id}
+            assert_equal 1 [sync_of $from sync_members]
+            assert_equal 0 [sync_of $from connected_slaves]
+            foreach other [nodes] {
+                if {$other != $from} {assert {[sync_of $other sync_group] ne [sync_of $from sync_group]}}
+            }
+        }
+    }
 }
