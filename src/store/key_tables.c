@@ -39,7 +39,11 @@ size_t slot_tables_size(const struct slot_tables *slots) {
 }
 
 size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot) {
-    const struct hashtable *table = tables->slots ? tables->slots->tables[slot] : NULL;
+    enum { AHEAD = 16 };
+    if (!tables->slots) return 0;
+    /* Callers ask about one slot after the other, and each table is a cache miss. */
+    if (slot + AHEAD < HASH_SLOTS) __builtin_prefetch(tables->slots->tables[slot + AHEAD]);
+    const struct hashtable *table = tables->slots->tables[slot];
     return table ? hashtable_size(table) : 0;
 }
 
