@@ -41,7 +41,8 @@ enum {
     PIPE_SIZE = 1024 * 1024,
     AHEAD = 16,         /* keys that are prefetched while others are written */
     REPORTED_KEYS = 64, /* the child reads the clock once for this many keys */
-    SNAPSHOTS_MAX = 8   /* children at a time: each may make the kernel copy what this process writes */
+    SNAPSHOTS_MAX = 8,  /* children at a time: each may make the kernel copy what this process writes */
+    CHILD_NICE = 5      /* added to its niceness: clients wait for this process, not for the child */
 };
 
 struct snapshot {
@@ -198,6 +199,7 @@ static int run(struct child_job *child) {
     struct snapshot *snapshot = container_of(child, struct snapshot, child);
     struct sink *sink = &writer.sink;
     writer.snapshot = snapshot;
+    (void)!nice(CHILD_NICE);
     rdb_settings.compression = false; /* the peer would have to undo it */
     static const struct sink_ops frames = {.write = write_frame};
     if (snapshot->offer)
