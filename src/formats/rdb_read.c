@@ -80,11 +80,13 @@ static bool reads_on(const struct reading *reading) {
 
 /* --- Listpacks --- */
 
-static bool short_enough(void *context, const uint8_t *element, size_t index) {
-    size_t *longest = context;
-    struct listpack_value value = listpack_get(element);
-    if (value.len > *longest) *longest = value.len;
-    return true;
+static size_t longest_text(const uint8_t *lp) {
+    size_t longest = 0;
+    for (const uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at)) {
+        size_t len = listpack_get(at).len;
+        if (len > longest) longest = len;
+    }
+    return longest;
 }
 
 /* True: every `step`th element is unique. A duplicate member would still exist after its removal, and one of the two
@@ -213,14 +215,14 @@ static const char *corruption_text(enum rdb_type stored) {
     }
 }
 
-/* Uses a valid listpack, whose longest element has `longest` bytes, as the value. `stored` is its type in the file,
- * which for older forms differs from `type`. True: the listpack was taken over. */
-static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type type, uint8_t *lp, size_t longest) {
+/* Uses a valid listpack as the value. `stored` is its type in the file, which for older forms differs from `type`. As
+ * in Valkey, the number of items decides whether it stays a listpack, and the size of its elements only for a zipmap.
+ * True: the listpack was taken over. */
+static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type type, uint8_t *lp) {
     size_t count = listpack_count(lp), step = type == RDB_SET_LISTPACK ? 1 : 2;
     const struct encoding_limits *l = &encoding_limits;
     bool hash = type == RDB_HASH_LISTPACK, zset = type == RDB_ZSET_LISTPACK, sorted = true;
     int64_t items = hash ? l->hash_listpack_entries : zset ? l->zset_listpack_entries : l->set_listpack_entries;
-    int64_t bytes = hash ? l->hash_listpack_value : zset ? l->zset_listpack_value : l->set_listpack_value;
     if (count == 0) {
         reading->in->empty = true;
         return false;
@@ -229,7 +231,8 @@ static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type t
         fail_corrupt(reading, corruption_text(stored));
         return false;
     }
-    bool fits = count / step <= (uint64_t)items && longest <= (uint64_t)bytes && listpack_has_space(lp, 0);
+    bool fits = count / step <= (uint64_t)items && listpack_has_space(lp, 0);
+    if (stored == RDB_HASH_ZIPMAP && longest_text(lp) > (uint64_t)l->hash_listpack_value) fits = false;
     if (fits && zset && !scores_are_valid(lp, &sorted)) {
         fail_corrupt(reading, corruption_text(stored));
         return false;
@@ -252,12 +255,12 @@ static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type t
 }
 
 static void read_listpack(struct reading *reading, enum rdb_type type) {
-    size_t len, longest = 0;
+    size_t len;
     uint8_t *lp = rdb_read_block(reading->in, &len);
     if (!lp) return;
-    if (!listpack_validate(lp, len, true, short_enough, &longest))
+    if (!listpack_validate(lp, len, true, NULL, NULL))
         fail_corrupt(reading, corruption_text(type));
-    else if (adopt(reading, type, type, lp, longest))
+    else if (adopt(reading, type, type, lp))
         return;
     listpack_free(lp);
 }
@@ -267,13 +270,11 @@ static void read_converted(struct reading *reading, enum rdb_type stored, enum r
     struct slice bytes;
     if (!rdb_read_string(reading->in, &reading->in->first, &bytes)) return;
     uint8_t *lp = to_listpack(bytes);
-    size_t longest = 0;
     if (!lp) {
         fail_corrupt(reading, corruption_text(stored));
         return;
     }
-    for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at)) short_enough(&longest, at, 0);
-    if (!adopt(reading, stored, type, lp, longest)) listpack_free(lp);
+    if (!adopt(reading, stored, type, lp)) listpack_free(lp);
 }
 
 /* --- Lists --- */
@@ -334,10 +335,12 @@ static void read_list(struct reading *reading, enum rdb_type type) {
             fail_corrupt(reading, "Quicklist integrity check failed.");
     }
     if (has_more(reading)) return;
-    if (reading->entry)
-        list_type_shrunk(reading->db, reading->entry);
-    else
+    if (!reading->entry)
         reading->in->empty = true;
+    else if (type == RDB_LIST_ZIPLIST) /* a quicklist of any size, as in Valkey */
+        list_type_expect(reading->db, reading->entry, 0, SIZE_MAX / 2);
+    else
+        list_type_shrunk(reading->db, reading->entry);
 }
 
 /* --- Hashes, sets and sorted sets, item by item --- */
@@ -351,7 +354,10 @@ static void read_hash(struct reading *reading, bool times) {
             reading->entry = db_add_value(reading->db, reading->key, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
         else
             make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
-        hash_expect(reading->db, reading->entry, expected(reading->count));
+        if (times) /* also if no field expires, as in Valkey */
+            hash_unpack(reading->db, reading->entry, expected(reading->count));
+        else
+            hash_expect(reading->db, reading->entry, expected(reading->count));
     }
     for (; reads_on(reading); reading->at++) {
         struct slice field, value = SLICE("");

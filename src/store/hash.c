@@ -92,8 +92,11 @@ static void convert(struct db *db, struct entry *e, size_t expected) {
     listpack_free(lp);
 }
 
+void hash_unpack(struct db *db, struct entry *e, size_t fields) {
+    if (packed(e)) convert(db, e, fields);
+}
 void hash_expect(struct db *db, struct entry *e, size_t fields) {
-    if (packed(e) && fields > (uint64_t)encoding_limits.hash_listpack_entries) convert(db, e, fields);
+    if (fields > (uint64_t)encoding_limits.hash_listpack_entries) hash_unpack(db, e, fields);
 }
 
 size_t hash_len(const struct entry *e) {

@@ -43,6 +43,7 @@ struct entry *hash_create(struct db *db, struct slice key);
 /* Announces that about this number of fields will be set: converts the hash immediately if a listpack would not hold
  * them. */
 void hash_expect(struct db *db, struct entry *entry, size_t fields);
+void hash_unpack(struct db *db, struct entry *entry, size_t fields); /* converts a listpack in any case */
 size_t hash_len(const struct entry *entry);     /* including expired fields that are not deleted yet */
 size_t hash_len_now(const struct entry *entry); /* without expired fields */
 bool hash_get(const struct entry *entry, struct slice field, struct hash_value *value); /* false: no such field */

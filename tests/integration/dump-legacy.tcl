@@ -103,6 +103,31 @@ start_server {tags {dump}} {
         assert_equal {12 5} [r lrange k 0 -1]
     }
 
+    test "the encoding depends on the form of the payload and the number of items, not on their size" {
+        set long [string repeat x 100]
+        set listpack "[binary format is [expr {7 + 2 + 103}] 2]\x00\x01\xe0\x64$long\x66\xff"
+        foreach {type value encoding} [list \
+            10 [ziplist {s6 a}] quicklist \
+            12 [ziplist [list s14 $long imm 1]] listpack \
+            13 [ziplist [list s6 f s14 $long]] listpack \
+            9 [zipmap {f v 0}] listpack \
+            9 [zipmap [list f $long 0]] hashtable \
+            16 $listpack listpack \
+            20 $listpack listpack] {
+            restore_value k $type [packed_string $value]
+            assert_equal $encoding [r object encoding k] "payload of type $type"
+        }
+        foreach {type count element} {13 513 s6 12 129 imm} {
+            set elements {}
+            for {set i 0} {$i < $count} {incr i} {lappend elements s6 m$i $element 1}
+            restore_value k $type [packed_string [ziplist $elements]]
+            assert_in [r object encoding k] {hashtable skiplist}
+        }
+        # With a field that expires at no time (-1).
+        restore_value k 22 "\x01\x01f\x01v[string repeat \xff 8]" 80
+        assert_equal hashtable [r object encoding k]
+    }
+
     test "a list of many ziplists: nodes without elements are skipped" {
         restore_value k 14 \x03[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {}]][packed_string \
             [ziplist {i16 300}]]
