@@ -41,6 +41,7 @@ enum {
 #define RING   (UINT64_C(1) << 32)
 #define POLLED (UINT64_C(1) << 33)
 enum { SEND_DEPTH = 512, RECV_DEPTH = 64, RECV_SLOT = 64, OUT_SIZE = 256 * 1024, IN_SIZE = 64 * 1024 };
+enum { CONNECT_MS = 30000, TOGETHER = 64 /* links that connect at the same time */ };
 
 struct link {
     struct rdma_event_channel *events;
@@ -228,25 +229,35 @@ static bool link_resources(struct link *l) {
     return true;
 }
 
-/* Connects as far as `steps` says: 0 addresses resolved, 1 connect sent, 2 established, 3 the server has told its
- * buffer. */
-static struct link *link_open(int steps, const void *private_data, size_t private_length) {
+/* The steps of connecting. Each waits for the answer to the one before, so that many links can be connected at the same
+ * time. The waits end only when something is wrong. */
+static struct link *link_begin(void) {
     struct link *l = calloc(1, sizeof *l);
     if (!l) die("no memory");
     struct addrinfo *to = NULL, hints = {.ai_socktype = SOCK_STREAM};
     if (getaddrinfo(host, port, &hints, &to)) die("getaddrinfo");
     if (!(l->events = rdma_create_event_channel())) die("rdma_create_event_channel");
     if (rdma_create_id(l->events, &l->id, NULL, RDMA_PS_TCP)) die("rdma_create_id");
-    int got;
-    if (rdma_resolve_addr(l->id, NULL, to->ai_addr, 2000)) die("rdma_resolve_addr");
+    if (rdma_resolve_addr(l->id, NULL, to->ai_addr, CONNECT_MS)) die("rdma_resolve_addr");
     freeaddrinfo(to);
-    if ((got = cm_event(l, 3000)) != RDMA_CM_EVENT_ADDR_RESOLVED) {
+    return l;
+}
+
+static void link_resolve(struct link *l) {
+    int got = cm_event(l, CONNECT_MS);
+    if (got != RDMA_CM_EVENT_ADDR_RESOLVED) {
         fprintf(stderr, "rdma-hostile: the address was not resolved (event %d)\n", got);
         exit(2);
     }
-    if (rdma_resolve_route(l->id, 2000) || cm_event(l, 3000) != RDMA_CM_EVENT_ROUTE_RESOLVED) die("rdma_resolve_route");
+    if (rdma_resolve_route(l->id, CONNECT_MS)) die("rdma_resolve_route");
+}
+
+static void link_prepare(struct link *l) {
+    if (cm_event(l, CONNECT_MS) != RDMA_CM_EVENT_ROUTE_RESOLVED) die("rdma_resolve_route");
     if (!link_resources(l)) die("verbs objects");
-    if (steps == 0) return l;
+}
+
+static void link_connect(struct link *l, const void *private_data, size_t private_length) {
     struct rdma_conn_param param = {
         .private_data = private_data,
         .private_data_len = (uint8_t)private_length,
@@ -256,23 +267,38 @@ static struct link *link_open(int steps, const void *private_data, size_t privat
         .rnr_retry_count = 7,
     };
     if (rdma_connect(l->id, &param)) die("rdma_connect");
-    if (steps == 1) return l;
-    got = cm_event(l, 10000);
+}
+
+static void link_established(struct link *l) {
+    int got = cm_event(l, CONNECT_MS);
     if (got != RDMA_CM_EVENT_ESTABLISHED) {
         fprintf(stderr, "rdma-hostile: no connection (event %d: %s)\n", got,
                 got >= 0 ? rdma_event_str((enum rdma_cm_event_type)got) : "none");
         exit(2);
     }
     l->established = true;
-    int64_t end = now_ms() + 5000;
-    while (steps >= 3 && !l->told && !l->closed && now_ms() < end) {
+}
+
+static void link_told(struct link *l) {
+    int64_t end = now_ms() + CONNECT_MS;
+    while (!l->told && !l->closed && now_ms() < end) {
         take_completions(l);
         cm_event(l, 0);
     }
-    if (steps >= 3 && !l->told) {
-        fprintf(stderr, "rdma-hostile: the server did not register its buffer after the connection was made\n");
-        exit(1);
-    }
+    if (l->told) return;
+    fprintf(stderr, "rdma-hostile: the server did not register its buffer after the connection was made\n");
+    exit(1);
+}
+
+/* Connects as far as `steps` says: 0 addresses resolved, 1 connect sent, 2 established, 3 the server has told its
+ * buffer. */
+static struct link *link_open(int steps, const void *private_data, size_t private_length) {
+    struct link *l = link_begin();
+    link_resolve(l);
+    link_prepare(l);
+    if (steps >= 1) link_connect(l, private_data, private_length);
+    if (steps >= 2) link_established(l);
+    if (steps >= 3) link_told(l);
     return l;
 }
 
@@ -785,18 +811,15 @@ static enum verdict everything_on_one_connection(void) {
 /* --- Peers that stay --- */
 
 /* Takes one of these postures with N connections, says "holding N", and stays until standard input ends or all were
- * ended by the server
- * ("all ended"):
+ * ended by the server ("all ended"):
  *   dialling     asked to connect, and does not confirm the answer
  *   silent       connected, says nothing: never announces a buffer
  *   idle         announced its buffer
  *   half         sent half a request
  *   unread       asked for more than its buffer takes, and never gives it back
  * Killed, it is a peer that vanishes. */
-static struct link *posture_take(const char *posture) {
-    if (!strcmp(posture, "dialling")) return link_open(1, NULL, 0);
-    struct link *l = link_open(3, NULL, 0);
-    if (!strcmp(posture, "silent")) return l;
+static void posture_take(struct link *l, const char *posture) {
+    if (!strcmp(posture, "silent")) return;
     register_lawful(l);
     message(l, 0);
     if (!strcmp(posture, "half")) write_lawful(l, half, sizeof half - 1);
@@ -805,7 +828,18 @@ static struct link *posture_take(const char *posture) {
         write_lawful(l, get, sizeof get - 1);
     }
     message(l, 0);
-    return l;
+}
+
+/* On a busy machine a process waits long for each answer, so it waits once for those of many links. */
+static void take_together(struct link **links, long count, const char *posture) {
+    for (long i = 0; i < count; i++) links[i] = link_begin();
+    for (long i = 0; i < count; i++) link_resolve(links[i]);
+    for (long i = 0; i < count; i++) link_prepare(links[i]);
+    for (long i = 0; i < count; i++) link_connect(links[i], NULL, 0);
+    if (!strcmp(posture, "dialling")) return;
+    for (long i = 0; i < count; i++) link_established(links[i]);
+    for (long i = 0; i < count; i++) link_told(links[i]);
+    for (long i = 0; i < count; i++) posture_take(links[i], posture);
 }
 
 static int hold(const char *posture, long count) {
@@ -817,7 +851,8 @@ static int hold(const char *posture, long count) {
         fprintf(stderr, "rdma-hostile: there is no posture %s\n", posture);
         return 2;
     }
-    for (long i = 0; i < count; i++) links[i] = posture_take(posture);
+    for (long i = 0; i < count; i += TOGETHER)
+        take_together(links + i, count - i < TOGETHER ? count - i : TOGETHER, posture);
     printf("holding %ld\n", count);
     bool dialling = !strcmp(posture, "dialling"), ended = false;
     for (struct pollfd in = {.fd = 0, .events = POLLIN}; !ended && poll(&in, 1, 5) == 0;) {
