@@ -334,6 +334,25 @@ static void fork_while_thread_connects(void) {
     }
 }
 
+static _Atomic bool enough;
+static void *connect_often(void *unused) {
+    while (!enough) close(opened());
+    return NULL;
+}
+/* Children are forked though there is always a connection that is being made. */
+static void fork_while_threads_connect(void) {
+    pthread_t t[8];
+    enough = false;
+    for (int i = 0; i < 8; i++) pthread_create(&t[i], NULL, connect_often, NULL);
+    for (int i = 0; i < 10; i++) {
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        EXPECT(child_is_good(child));
+    }
+    enough = true;
+    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
+}
+
 static void spawned_program(void) {
     int fd = opened();
     pid_t child = vfork();
@@ -630,6 +649,7 @@ static const struct {
     CASE(fork_child_connects),
     CASE(fork_while_connecting),
     CASE(fork_while_thread_connects),
+    CASE(fork_while_threads_connect),
     CASE(spawned_program),
     CASE(exec_inherits),
     CASE(passed_descriptor),

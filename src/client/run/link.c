@@ -324,6 +324,28 @@ static int64_t timeout_option(int fd, int name) {
     return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
 }
 
+static unsigned forks; /* that wait: no connection begins meanwhile, or they might wait for ever */
+
+static bool a_fork_waits(void) {
+    return forks > 0;
+}
+static bool any_is_connecting(void) {
+    list_each(&links, item) {
+        const struct link *link = container_of(item, struct link, link);
+        if (link->state == LINK_CONNECTING && link->fd_count) return true;
+    }
+    return false;
+}
+/* A signal does not end it. */
+static void wait_while(bool (*holds)(void)) {
+    struct wait wait;
+    wait_begin(&wait, -1);
+    while (holds()) {
+        engine_turn();
+        if (holds()) wait_more(&wait, NULL, NULL, 0, NULL);
+    }
+}
+
 int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address, socklen_t len) {
     char error[300];
     int kind;
@@ -335,6 +357,7 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
     if (real_getpeername(fd, (struct sockaddr *)&there, &there_len) == 0) return 1; /* EISCONN */
     if (engine_locked_here()) return 1;
     engine_lock();
+    if (a_fork_waits()) wait_while(a_fork_waits);
     int result = mapping->retry_at_us > clock_monotonic_us() ? -ETIMEDOUT : engine_start(error, sizeof error);
     if (result < 0) {
         bool paused = mapping->retry_at_us > clock_monotonic_us();
@@ -619,24 +642,14 @@ void link_relay(struct link *link) {
 
 /* --- The process --- */
 
-static bool any_connecting(void) {
-    list_each(&links, item) {
-        const struct link *link = container_of(item, struct link, link);
-        if (link->state == LINK_CONNECTING && link->fd_count) return true;
-    }
-    return false;
-}
-
 void links_await_decision(void) {
-    struct wait wait;
-    wait_begin(&wait, -1);
-    while (any_connecting()) {
-        engine_turn();
-        if (any_connecting()) wait_more(&wait, NULL, NULL, 0, NULL); /* a signal does not end fork() */
-    }
+    forks++;
+    wait_while(any_is_connecting);
+    if (--forks == 0) engine_wake(NULL);
 }
 
 void links_after_fork(bool child) {
+    if (child) forks = 0; /* of other threads */
     list_each(&links, item) {
         struct link *link = container_of(item, struct link, link);
         link->shared = true;
