@@ -43,8 +43,9 @@ void failure_set(struct cluster *cluster, struct cluster_node *node) {
 
 void failure_mark_if_quorum(struct cluster *cluster, struct cluster_node *node) {
     if (!node_maybe_failed(node) || node_failed(node)) return;
-    size_t votes = cluster_count_failure_reports(cluster, node, cluster->now_ms) + node_votes(cluster->myself);
-    if (votes < quorum(cluster)) return;
+    size_t own = node_votes(cluster->myself), needed = quorum(cluster);
+    if (node->report_count + own < needed) return; /* without counting those that are too old */
+    if (cluster_count_failure_reports(cluster, node, cluster->now_ms) + own < needed) return;
     say_notice(cluster, "Marking node " NODE_FORMAT " as failing (quorum reached).", NODE_TEXT(node));
     failure_set(cluster, node);
     send_fail(cluster, node);

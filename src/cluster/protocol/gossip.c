@@ -207,8 +207,9 @@ static void say_gossip(struct cluster *cluster, const struct bus_gossip *entry) 
     memory_output_free(&flags);
 }
 
-static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry) {
-    struct cluster_node *node = nodes_find(&cluster->nodes, &entry->id);
+static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry,
+                          struct cluster_node *node) {
+    if (!node) node = nodes_find(&cluster->nodes, &entry->id); /* an entry before this one may have added it */
     if (!node) {
         if (!(entry->flags & (NODE_NOADDR | NODE_HANDSHAKE))) add_known(cluster, entry);
         return;
@@ -240,35 +241,40 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
     }
 }
 
-/* Only nodes that we know may tell of others. */
-/* The nodes of entries [at, at + HASHTABLE_PREFETCH_MAX) are needed. */
-static void prefetch_entries(struct hashtable *table, const uint8_t *bytes, size_t size, size_t id_len, size_t at,
-                             size_t count) {
+/* The nodes of entries from `at` on; NULL: not known. Returns how many. */
+static size_t find_nodes(struct hashtable *table, const uint8_t *bytes, size_t size, size_t id_len, size_t at,
+                         size_t count, void *nodes[static HASHTABLE_PREFETCH_MAX]) {
     struct slice ids[HASHTABLE_PREFETCH_MAX];
-    if (at % HASHTABLE_PREFETCH_MAX) return;
-    size_t ahead = count - at < HASHTABLE_PREFETCH_MAX ? count - at : HASHTABLE_PREFETCH_MAX;
-    for (size_t i = 0; i < ahead; i++) ids[i] = slice_make(bytes + (at + i) * size, id_len);
-    hashtable_prefetch(table, ids, ahead);
+    size_t found = count - at < HASHTABLE_PREFETCH_MAX ? count - at : HASHTABLE_PREFETCH_MAX;
+    for (size_t i = 0; i < found; i++) ids[i] = slice_make(bytes + (at + i) * size, id_len);
+    hashtable_find_all(table, ids, found, nodes);
+    return found;
 }
 
+/* Only nodes that we know may tell of others. */
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
-    for (size_t i = 0; i < message->gossip_count; i++) {
-        prefetch_entries(cluster->nodes.by_id, message->gossip_bytes, BUS_GOSSIP_SIZE, NODE_ID_LEN, i,
-                         message->gossip_count);
-        struct bus_gossip entry;
-        bus_gossip_at(message, i, &entry);
-        say_gossip(cluster, &entry);
-        process_entry(cluster, sender, &entry);
+    void *nodes[HASHTABLE_PREFETCH_MAX];
+    for (size_t at = 0, found; at < message->gossip_count; at += found) {
+        found = find_nodes(cluster->nodes.by_id, message->gossip_bytes, BUS_GOSSIP_SIZE, NODE_ID_LEN, at,
+                           message->gossip_count, nodes);
+        for (size_t i = 0; i < found; i++) {
+            struct bus_gossip entry;
+            bus_gossip_at(message, at + i, &entry);
+            say_gossip(cluster, &entry);
+            process_entry(cluster, sender, &entry, nodes[i]);
+        }
     }
-    for (size_t i = 0; i < message->brief_gossip_count; i++) {
-        prefetch_entries(cluster->nodes.by_brief_id, message->brief_gossip_bytes, BUS_BRIEF_GOSSIP_SIZE,
-                         BUS_BRIEF_ID_LEN, i, message->brief_gossip_count);
-        struct bus_brief_gossip entry;
-        bus_brief_gossip_at(message, i, &entry);
-        struct cluster_node *node = nodes_find_brief(&cluster->nodes, entry.id);
-        if (!node || node == cluster->myself || node == sender || node_in_handshake(node)) continue;
-        if (node_votes(sender)) take_report_back(cluster, sender, node);
-        process_pong_time(cluster, node, entry.pong_received_s);
+    for (size_t at = 0, found; at < message->brief_gossip_count; at += found) {
+        found = find_nodes(cluster->nodes.by_brief_id, message->brief_gossip_bytes, BUS_BRIEF_GOSSIP_SIZE,
+                           BUS_BRIEF_ID_LEN, at, message->brief_gossip_count, nodes);
+        for (size_t i = 0; i < found; i++) {
+            struct bus_brief_gossip entry;
+            struct cluster_node *node = nodes[i];
+            if (!node || node == cluster->myself || node == sender || node_in_handshake(node)) continue;
+            bus_brief_gossip_at(message, at + i, &entry);
+            if (node_votes(sender)) take_report_back(cluster, sender, node);
+            process_pong_time(cluster, node, entry.pong_received_s);
+        }
     }
 }
 

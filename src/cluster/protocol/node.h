@@ -20,15 +20,17 @@ struct failure_report {
 enum { NODE_NAME_MAX = 255 /* bytes of a text that a node announces: longer ones are cut */ };
 
 struct cluster_node {
-    /* What gossip about the node needs comes first: two lines of the CPU's cache. */
+    /* What gossip about the node needs comes first: a line of the CPU's cache for what is received, and a second one
+     * for what is sent. */
     struct node_id id;        /* random during a handshake, until the node says its own */
     unsigned flags;           /* enum node_flag */
-    unsigned slot_count;      /* of `slots` */
+    uint16_t slot_count;      /* of `slots` */
+    uint16_t report_count;    /* of `reports` */
     int64_t ping_sent_ms;     /* of the PING that has no reply yet, 0: none. It survives a reconnect */
     int64_t pong_received_ms; /* also advanced by gossip; 0: never */
-    int64_t news_ms;          /* when it was added, or its address changed: others may not know */
-    uint64_t stamp;           /* of the message that has taken this node into its gossip */
-    size_t report_count;
+
+    int64_t news_ms;              /* when it was added, or its address changed: others may not know */
+    uint64_t stamp;               /* of the message that has taken this node into its gossip */
     struct cluster_link *link;    /* that we dialled; NULL: none */
     struct cluster_link *inbound; /* that it dialled; NULL: none */
 

@@ -475,16 +475,40 @@ static void prefetch_matches(const struct hashtable *table, uint64_t hash) {
         bucket_prefetch_matches(&table->arrays[a].buckets[hash & table->arrays[a].mask], hash);
 }
 
-void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
-    uint64_t hashes[HASHTABLE_PREFETCH_MAX];
-    if (!table->used) return;
-    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+static void hash_and_prefetch(const struct hashtable *table, const struct slice *keys, size_t count, uint64_t *hashes) {
     for (size_t i = 0; i < count; i++) {
         hashes[i] = hash_of(table, keys[i]);
         for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
             __builtin_prefetch(&table->arrays[a].buckets[hashes[i] & table->arrays[a].mask]);
     }
+}
+
+void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
+    uint64_t hashes[HASHTABLE_PREFETCH_MAX];
+    if (!table->used) return;
+    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+    hash_and_prefetch(table, keys, count, hashes);
     for (size_t i = 0; i < count; i++) prefetch_matches(table, hashes[i]);
+}
+
+void hashtable_find_all(struct hashtable *table, const struct slice *keys, size_t count, void **entries) {
+    uint64_t hashes[HASHTABLE_PREFETCH_MAX];
+    if (!table->used) {
+        for (size_t i = 0; i < count; i++) entries[i] = NULL;
+        return;
+    }
+    hash_and_prefetch(table, keys, count, hashes);
+    /* Only the first line of each entry: the processor waits when too many lines are on their way. */
+    for (size_t i = 0; i < count; i++) {
+        const struct bucket *b = &table->arrays[0].buckets[hashes[i] & table->arrays[0].mask];
+        unsigned matches = bucket_matches(b, hash_byte(hashes[i]));
+        if (matches) __builtin_prefetch(b->entries[__builtin_ctz(matches)]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct location location;
+        bool found = find(table, keys[i], hashes[i], &location);
+        entries[i] = found ? location.bucket->entries[location.index] : NULL;
+    }
 }
 
 void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
