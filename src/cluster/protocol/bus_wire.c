@@ -663,12 +663,14 @@ static uint64_t digest_add(uint64_t digest, const void *data, size_t len) {
     return siphash(data, len, key);
 }
 
-uint64_t bus_header_digest(const struct bus_header *header) {
-    static const struct slot_bitmap none;
+uint64_t bus_slots_digest(const struct slot_bitmap *slots) {
+    return digest_add(1, slots, sizeof *slots);
+}
+
+uint64_t bus_header_digest(const struct bus_header *header, uint64_t slots) {
     const uint16_t ports[] = {htobe16(header->port), htobe16(header->other_port), htobe16(header->bus_port)};
     const uint64_t config_epoch = htobe64(header->config_epoch);
-    uint64_t digest = digest_add(1, header->slots ? header->slots : &none, sizeof none);
-    digest = digest_add(digest, &config_epoch, sizeof config_epoch);
+    uint64_t digest = digest_add(slots, &config_epoch, sizeof config_epoch);
     digest = digest_add(digest, &header->sender, sizeof header->sender);
     digest = digest_add(digest, &header->primary, sizeof header->primary);
     digest = digest_add(digest, header->address, strnlen(header->address, NODE_ADDRESS_MAX - 1));

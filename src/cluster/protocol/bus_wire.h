@@ -220,8 +220,10 @@ void bus_gossip_at(const struct bus_message *message, size_t index, struct bus_g
 void bus_brief_gossip_at(const struct bus_message *message, size_t index, struct bus_brief_gossip *entry);
 void bus_forgotten_at(const struct bus_message *message, size_t index, struct bus_forgotten *forgotten);
 
-/* A number that tells whether two headers differ in a field that a brief header repeats; never 0. */
-uint64_t bus_header_digest(const struct bus_header *header);
+/* A number that tells whether two headers differ in a field that a brief header repeats; never 0. `slots`: the digest
+ * of the header's slots, which most headers have in common, and which takes longest. */
+uint64_t bus_header_digest(const struct bus_header *header, uint64_t slots);
+uint64_t bus_slots_digest(const struct slot_bitmap *slots);
 /* The same for extensions, without the forgotten nodes. */
 uint64_t bus_extensions_digest(const struct bus_extensions *extensions);
 

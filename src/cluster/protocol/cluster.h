@@ -164,6 +164,10 @@ struct cluster {
     uint64_t view_version;
     struct cluster_link *links;
     struct hashtable *repeated_slots; /* of repeat.c; NULL: none yet */
+    struct sent_slots {               /* … with the slots of the last header that was sent */
+        uint64_t digest;              /* 0: none yet */
+        struct slot_bitmap slots;
+    } sent_slots;
     size_t handshakes;
 
     struct election election;

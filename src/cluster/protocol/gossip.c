@@ -144,12 +144,12 @@ void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type
         fill_extensions(cluster, &message.extensions);
     else
         say_debug(cluster, "Unable to send extensions data, however setting ext data flag to true");
-    if (repeat_is_possible(link, &message)) {
+    if (repeat_is_possible(cluster, link, &message)) {
         message.header.brief = true;
         message.header.digest = link->sent_header;
         message.has_extensions = message.extensions.forgotten_count > 0; /* the others are known */
     } else {
-        repeat_sent(link, &message);
+        repeat_sent(cluster, link, &message);
     }
     fill_gossip(cluster, &message, node);
     say_debug(cluster, "Sending %s packet to node %.40s (%s) on %s link", bus_type_name(type), LINK_ID(link),

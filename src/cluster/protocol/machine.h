@@ -65,8 +65,9 @@ void extensions_process(struct cluster *cluster, struct cluster_node *sender, co
 void gossip_tick(struct cluster *cluster);
 
 /* repeat.c */
-bool repeat_is_possible(const struct cluster_link *link, const struct bus_message *message);
-void repeat_sent(struct cluster_link *link, const struct bus_message *message); /* a whole header */
+bool repeat_is_possible(struct cluster *cluster, const struct cluster_link *link, const struct bus_message *message);
+/* A whole header. */
+void repeat_sent(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
 void repeat_received(struct cluster *cluster, struct cluster_link *link, const struct bus_header *header);
 void repeat_forget(struct cluster *cluster, struct cluster_link *link);
 bool repeat_expand(const struct cluster_link *link,

@@ -10,9 +10,12 @@
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
 
-/* The links of a shard's nodes have the same slots: they share one copy. */
+/* The links of a shard's nodes have the same slots: they share one copy, the last one that has come of the primary. A
+ * peer that tells other slots than the rest gets a copy of its own. */
 struct repeated_slots {
+    struct node_id primary;
     size_t references;
+    uint64_t digest;
     struct slot_bitmap slots;
 };
 struct repeated_header {
@@ -22,41 +25,58 @@ struct repeated_header {
 };
 
 static struct slice slots_key(const void *entry) {
-    return slice_make(((const struct repeated_slots *)entry)->slots.bytes, SLOT_BITMAP_SIZE);
+    return slice_make(((const struct repeated_slots *)entry)->primary.text, NODE_ID_LEN);
 }
 static const struct hashtable_type slots_type = {.key = slots_key};
 
-static struct repeated_slots *slots_take(struct cluster *cluster, const struct slot_bitmap *slots) {
+static struct repeated_slots *slots_take(struct cluster *cluster, const struct bus_header *header) {
+    const struct node_id *primary = node_id_is_zero(&header->primary) ? &header->sender : &header->primary;
+    const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
+    const struct slice key = slice_make(primary->text, NODE_ID_LEN);
     if (!cluster->repeated_slots) cluster->repeated_slots = hashtable_new(&slots_type);
-    struct repeated_slots *shared = hashtable_find(cluster->repeated_slots, slice_make(slots->bytes, SLOT_BITMAP_SIZE));
-    if (!shared) {
+    struct repeated_slots *shared = hashtable_find(cluster->repeated_slots, key);
+    if (!shared || memcmp(&shared->slots, slots, sizeof *slots) != 0) {
+        hashtable_pop(cluster->repeated_slots, key);
         shared = mem_alloc(sizeof *shared);
-        *shared = (struct repeated_slots){.slots = *slots};
+        *shared = (struct repeated_slots){.primary = *primary, .digest = bus_slots_digest(slots), .slots = *slots};
         hashtable_add(cluster->repeated_slots, shared);
     }
     shared->references++;
     return shared;
 }
 
+static void slots_drop(struct cluster *cluster, struct repeated_slots *slots) {
+    if (--slots->references > 0) return;
+    if (hashtable_find(cluster->repeated_slots, slots_key(slots)) == slots)
+        hashtable_pop(cluster->repeated_slots, slots_key(slots));
+    mem_free(slots);
+}
+
 void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
     struct repeated_header *kept = link->received;
     if (!kept) return;
-    if (--kept->slots->references == 0) {
-        hashtable_pop(cluster->repeated_slots, slots_key(kept->slots));
-        mem_free(kept->slots);
-    }
+    slots_drop(cluster, kept->slots);
     mem_free(kept);
     link->received = NULL;
 }
 
-bool repeat_is_possible(const struct cluster_link *link, const struct bus_message *message) {
+/* Of a header that this node sends: its slots are those of its shard's primary. */
+static uint64_t sent_digest(struct cluster *cluster, const struct bus_header *header) {
+    struct sent_slots *sent = &cluster->sent_slots;
+    const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
+    if (!sent->digest || memcmp(&sent->slots, slots, sizeof *slots) != 0)
+        *sent = (struct sent_slots){.slots = *slots, .digest = bus_slots_digest(slots)};
+    return bus_header_digest(header, sent->digest);
+}
+
+bool repeat_is_possible(struct cluster *cluster, const struct cluster_link *link, const struct bus_message *message) {
     return link->brief && message->header.type != BUS_MEET &&
-           link->sent_header == bus_header_digest(&message->header) &&
+           link->sent_header == sent_digest(cluster, &message->header) &&
            link->sent_extensions == bus_extensions_digest(&message->extensions);
 }
 
-void repeat_sent(struct cluster_link *link, const struct bus_message *message) {
-    link->sent_header = bus_header_digest(&message->header);
+void repeat_sent(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
+    link->sent_header = sent_digest(cluster, &message->header);
     link->sent_extensions = message->has_extensions ? bus_extensions_digest(&message->extensions) : 0;
 }
 
@@ -67,9 +87,8 @@ void repeat_received(struct cluster *cluster, struct cluster_link *link, const s
     link->brief = own.features & OWN_FEATURE_BRIEF;
     if (!link->brief) return;
     struct repeated_header *kept = link->received = mem_alloc(sizeof *kept);
-    *kept = (struct repeated_header){.digest = bus_header_digest(header),
-                                     .header = *header,
-                                     .slots = slots_take(cluster, header->slots ? header->slots : &slot_bitmap_empty)};
+    *kept = (struct repeated_header){.header = *header, .slots = slots_take(cluster, header)};
+    kept->digest = bus_header_digest(header, kept->slots->digest);
     kept->header.slots = &kept->slots->slots;
 }
 
