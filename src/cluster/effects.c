@@ -265,11 +265,11 @@ void effects_start(void) {
     starting = false;
 }
 
-/* The slot may have come back since it was lost, also to the node that this one follows by now: then its keys are those
- * of the stream. */
-static bool is_of_this_shard(unsigned slot) {
+/* A slot that was lost may have come back since. The keys of a replica are those of its primary, which deletes them if
+ * it finds that the slot is elsewhere. */
+static bool keeps_keys(unsigned slot) {
     const struct cluster_node *owner = this_cluster->slots.owner[slot];
-    return (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot);
+    return role_is_replica() || (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot);
 }
 
 void effects_settle(void) {
@@ -280,7 +280,7 @@ void effects_settle(void) {
     waiting.any = false;
     if (waiting.data) drop_now();
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(&waiting.slots, slot) && !is_of_this_shard(slot)) delete_now(slot);
+        if (slot_bitmap_has(&waiting.slots, slot) && !keeps_keys(slot)) delete_now(slot);
     memset(&waiting, 0, sizeof waiting);
 }
 
