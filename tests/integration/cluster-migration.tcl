@@ -638,6 +638,21 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         n 0 bgsave
     }
 
+    test "a target that the bus does not reach claims the slots with an epoch above its source's" -needs {ours 1} {
+        n 1 debug drop-cluster-packet-filter -2
+        foreach {i other} {0 2 2 0 0 2 2 0} {
+            n $i cluster bumpepoch
+            wait_for_condition 10000 {
+                [cluster_field $other cluster_current_epoch] >= [cluster_field $i cluster_my_epoch]
+            }
+        }
+        n 0 cluster bumpepoch
+        migrate 0 1 200 200
+        migration_is 0 success
+        assert {[cluster_field 1 cluster_my_epoch] > [cluster_field 0 cluster_my_epoch]}
+        n 1 debug drop-cluster-packet-filter -1
+    }
+
     test "a node that was granted slots pauses for another target when it has taken them, or has failed" {
         n 0 debug slotmigration prevent-pause 1
         migrate 0 2 100 100

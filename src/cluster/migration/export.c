@@ -540,6 +540,22 @@ static bool grant_is_recorded(struct job *job) {
     return sync_has_committed(job->committed_at);
 }
 
+/* The bus is another link: the target may not have heard of this node's epoch when it gets the grant, and other nodes
+ * may have. They would not believe a claim with a smaller one. */
+static void send_grant(struct job *job) {
+    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    char epoch[NUMBER_TEXT_MAX];
+    if (target && target->features & OWN_FEATURE_SLOT_OUTCOME)
+        job_send_words(job, 5,
+                       (struct slice[]){SLICE("CLUSTER"),
+                                        SLICE("SYNCSLOTS"),
+                                        SLICE("FAILOVER-GRANTED"),
+                                        SLICE("EPOCH"),
+                                        {epoch, format_uint64(epoch, this_cluster->myself->config_epoch)}});
+    else
+        job_send(job, "FAILOVER-GRANTED");
+}
+
 void export_step(struct job *job) {
     if (job->is_recorded && job->state == JOB_EXPORT_GRANTED) {
         granted_step(job);
@@ -566,7 +582,7 @@ void export_step(struct job *job) {
     }
     job_set_state(job, JOB_EXPORT_GRANTED);
     hold_clients(job);
-    job_send(job, "FAILOVER-GRANTED");
+    send_grant(job);
 }
 
 /* With synchronous replication and a target that does not know SYNCSLOTS OUTCOME, the source goes on only when it is

@@ -207,6 +207,9 @@ void import_message(struct call *call, struct job *job, struct slice subcommand)
             job_unexpected(job, subcommand);
             return;
         }
+        int64_t epoch;
+        if (call->argc == 5 && slice_is(call->argv[3], "epoch") && parse_int64(call->argv[4], &epoch) && epoch > 0)
+            cluster_see_epoch(this_cluster, (uint64_t)epoch, cluster_now());
         job_set_state(job, JOB_IMPORT_GRANTED);
         take_slots(job);
     } else if (slice_is(subcommand, "capa")) {

@@ -14,7 +14,7 @@
  *     the changes since the fork, as they come
  *     holds its clients' writes
  *     SYNCSLOTS PAUSED                             SYNCSLOTS REQUEST-FAILOVER
- *     SYNCSLOTS FAILOVER-GRANTED                   takes the slots, tells the cluster, shows the keys
+ *     SYNCSLOTS FAILOVER-GRANTED [EPOCH epoch]     takes the slots, tells the cluster, shows the keys
  *     learns the new owner from the cluster bus, drops the keys, and lets the writes go, which get MOVED
  *
  * A node that takes slots claims all its slots with a larger epoch. If it has just let another node take some of them,

@@ -246,6 +246,8 @@ void cluster_take_slots(struct cluster *cluster, const struct slot_bitmap *slots
  * shard's primary says so, and the bus may not have. Older than what is known, it changes nothing. */
 void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, const struct slot_bitmap *slots,
                         uint64_t epoch, int64_t now_ms);
+/* Another node has this epoch: the next one that this node takes is larger. */
+void cluster_see_epoch(struct cluster *cluster, uint64_t epoch, int64_t now_ms);
 /* This primary claims these slots of its own no more: nobody serves them. */
 void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms);
 /* After loading: claims unassigned slots that have keys, and deletes the keys of slots that others serve. */

@@ -174,6 +174,13 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
     if (primary == cluster->myself) todo(cluster, TODO_BROADCAST);
 }
 
+void cluster_see_epoch(struct cluster *cluster, uint64_t epoch, int64_t now_ms) {
+    cluster->now_ms = now_ms;
+    if (epoch <= cluster->current_epoch) return;
+    cluster->current_epoch = epoch;
+    changed_self(cluster);
+}
+
 void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *slots, int64_t now_ms) {
     cluster->now_ms = now_ms;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
