@@ -127,7 +127,8 @@ static enum filter_answer busy_ask(struct client *client, const struct command *
     bool shutdown = strcmp(command->spec->name, "shutdown") == 0, nosave = false;
     for (int i = 1; i < argc; i++) nosave |= slice_is(argv[i], "nosave");
     if (shutdown ? nosave : command->spec->flags & CMD_ALLOW_BUSY) return FILTER_PASS;
-    if (waits_for_session(client)) {
+    /* The commands of a migration's source wait, like the stream of a primary: an error would end the migration. */
+    if (waits_for_session(client) || client->flags & CLIENT_MIGRATION) {
         client_postpone(client);
         return FILTER_HOLD;
     }
@@ -157,10 +158,8 @@ static void session_begin(struct script_run *run) {
 static void busy_end(struct script_run *run) {
     struct client *client = run->call->client;
     dispatch_remove_filter(&busy_filter);
-    if (script_session) {
-        clients_postponed_again();
-        return;
-    }
+    clients_postponed_again();
+    if (script_session) return;
     if (client->conn && !client->waits_for_turn) conn_set_reading(client->conn, true);
     client_release(client);
 }

@@ -526,6 +526,23 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 cluster flushslot 44
     }
 
+    test "commands of the source wait while a script is busy at the target" {
+        migrate_and_wait 71 71
+        n 1 config set busy-reply-threshold 20
+        set c [new_client -level [node_level 1] -deferring 1]
+        $c eval "while true do end" 0
+        wait_for_condition 10000 {[string match "-BUSY*" [n 1 -typed ping]]}
+        n 0 set [key_in 71 meanwhile] 1
+        wait_for_condition 10000 {[dict get [migration 0] remaining_repl_size] == 0}
+        for {set i 0} {$i < 50} {incr i} {assert_match "-BUSY*" [n 1 -typed ping]} ;# each is a turn of the loop
+        n 1 script kill
+        catch {$c -read}
+        $c -close
+        n 1 config set busy-reply-threshold 5000
+        migration_ends success
+        assert_equal 1 [n 1 get [key_in 71 meanwhile]]
+    }
+
     test "FLUSHALL at the source in the middle ends the migration" {
         n 0 debug populate 2000 [key_in 45 p] 60
         n 0 config set rdb-key-save-delay 500
