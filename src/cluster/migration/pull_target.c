@@ -115,6 +115,7 @@ void slot_fetch_step(struct job *job) {
         jobs_count_imported(chunk.len);
         pull_reads_next(reads);
         acknowledge(job);
+        if (job->fetch != fetch) return; /* a limit of the link's output has ended it */
     }
     if (job->client) start_reads(job);
     if (reads->error) fail(job, reads->reason);
