@@ -259,9 +259,8 @@ static void established(struct job *job) {
     job_set_state(job, JOB_WAITING_TO_SNAPSHOT);
 }
 
-/* The message of a failure is kept until the end of the turn. */
 static void refused(struct job *job, const char *what, struct slice line) {
-    static char text[ANSWER_MAX + 64];
+    char text[ANSWER_MAX + 64];
     snprintf(text, sizeof text, "%s%.*s", what, (int)line.len, line.data);
     job_end(job, JOB_FAILED, text);
 }
@@ -301,7 +300,7 @@ static void answered(struct connection *conn) {
 
 static void not_connected(struct connection *conn) {
     struct job *job = conn->owner;
-    static char text[256];
+    char text[256];
     if (job->state == JOB_CONNECTING && link_is_rdma(conn)) {
         log_warning("Slot migration %s: no RDMA connection to the target (%s). Using TCP", job_text(job),
                     conn_error_text(conn));
