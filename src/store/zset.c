@@ -305,8 +305,9 @@ static bool ends_touch(const struct zset *z, const struct zset_bound *low, const
 
 /* Searches a listpack; see zset_between(). */
 static size_t packed_between(const uint8_t *lp, const struct zset_bound *low, const struct zset_bound *high, bool down,
-                             size_t *first) {
-    size_t skipped = 0, count = 0;
+                             size_t skip, size_t *first) {
+    size_t before = 0, count = 0;
+    bool begun = false;
     const uint8_t *p = down ? listpack_last(lp) : listpack_first(lp);
     if (p && down) p = listpack_prev(lp, p);
     while (p) {
@@ -314,28 +315,35 @@ static size_t packed_between(const uint8_t *lp, const struct zset_bound *low, co
         const uint8_t *s = listpack_next(lp, p);
         struct slice member = listpack_text(p, text);
         double score = score_at(s);
-        if (!count && (down ? !within_high(high, score, member) : below_low(low, score, member)))
-            skipped++;
-        else if (down ? below_low(low, score, member) : !within_high(high, score, member))
-            break;
-        else
-            count++;
+        if (!begun && (down ? !within_high(high, score, member) : below_low(low, score, member))) {
+            before++;
+        } else {
+            bool beyond = down ? below_low(low, score, member) : !within_high(high, score, member);
+            if (beyond && (!begun || !skip)) break;
+            begun = true;
+            if (skip)
+                skip--, before++;
+            else
+                count++;
+        }
         p = down ? listpack_prev(lp, p) : listpack_next(lp, s);
         if (p && down) p = listpack_prev(lp, p);
     }
-    *first = down ? listpack_count(lp) / 2 - skipped - count : skipped;
+    *first = down ? listpack_count(lp) / 2 - before - count : before;
     return count;
 }
 
 size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high, bool down,
-                    size_t *first) {
+                    size_t skip, size_t *first) {
     *first = 0;
     if (low->kind != BOUND_SCORE && !ends_touch(z, low, high)) return 0;
-    if (packed(z)) return packed_between(z->value, low, high, down, first);
+    if (packed(z)) return packed_between(z->value, low, high, down, skip, first);
     size_t begin = skiplist_count_before(indexed(z)->list, node_below_low, low);
     size_t end = skiplist_count_before(indexed(z)->list, node_within_high, high);
-    *first = begin;
-    return end > begin ? end - begin : 0;
+    size_t count = end > begin ? end - begin : 0;
+    if (skip > count) skip = count;
+    *first = down ? begin : begin + skip;
+    return count - skip;
 }
 
 /* --- Iteration --- */

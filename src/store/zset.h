@@ -71,9 +71,10 @@ struct zset_bound {
 };
 /* The members between two bounds: sets the rank of the first, returns their number. If the bounds are texts and scores
  * differ, a listpack is searched as in Valkey, from the end that `down` names: the range begins at the first member
- * within the bound of that end, and ends before the first one that is beyond the other bound. */
+ * within the bound of that end, and ends before the first one that is beyond the other bound. Leaves out the first
+ * `skip` members at that end; a listpack does not compare these with the other bound, but for the very first one. */
 size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high, bool down,
-                    size_t *first);
+                    size_t skip, size_t *first);
 
 /* Iteration from a rank, upwards or downwards. The sorted set must not change meanwhile. */
 struct zset_iterator {

@@ -302,6 +302,44 @@ start_server {tags {zset}} {
         }
     }
 
+    test "LIMIT with a negative offset counts from the end of the range, but in a listpack" {
+        foreach {limit answers} {128 {{} {} {}} 0 {{d e} {c b} {}}} {
+            with_config [list zset-max-listpack-entries $limit] {
+                r del z l
+                r zadd z 1 a 2 b 3 c 4 d 5 e 6 f
+                r zadd l 0 a 0 b 0 c 0 d 0 e 0 f
+                foreach {from answer} [list -2 [lindex $answers 0] -5 [lindex $answers 2]\
+                                           -9223372036854775808 [lindex $answers 2]] {
+                    assert_equal $answer [r zrangebyscore z 2 5 limit $from 2]
+                    assert_equal $answer [r zrange z 2 5 byscore limit $from -1]
+                    assert_equal $answer [r zrangebylex l {[b} {[e} limit $from 3]
+                    assert_equal [llength $answer] [r zrangestore d l {[b} {[e} bylex limit $from 2]
+                }
+                assert_equal [lindex $answers 1] [r zrevrangebyscore z 5 2 limit -2 2]
+                assert_equal [lindex $answers 1] [r zrevrangebylex l {[e} {[b} limit -2 2]
+                assert_equal {} [r zrangebyscore z 2 5 limit -1 0]
+            }
+        }
+    }
+
+    test "LIMIT in a range by text over different scores skips any members of a listpack" {
+        r del z
+        r zadd z 1 f 2 b 3 c 4 x 5 d 6 e 7 g
+        foreach {command answer} {
+            {zrangebylex z [c [f limit 0 10} {f b c} {zrangebylex z [c [f limit 1 10} {b c}
+            {zrangebylex z [c [f limit 3 10} {} {zrangebylex z [c [f limit 4 10} {d e}
+            {zrangebylex z [c [f limit 4 1} d {zrangebylex z [c [f limit 9 1} {}
+            {zrevrangebylex z + [d limit 0 10} {g e d x} {zrevrangebylex z + [d limit 4 10} {}
+            {zrevrangebylex z + [d limit 6 10} f {zrange z + [d rev bylex limit 3 1} x
+        } {assert_equal $answer [r {*}$command] $command}
+    }
+
+    test "LIMIT with -1 in a range of ranks has no effect, whatever its offset" {
+        r del z
+        r zadd z 1 a 2 b 3 c
+        foreach offset {0 2 -1 9223372036854775807} {assert_equal {b c} [r zrange z 1 2 limit $offset -1]}
+    }
+
     test "ZRANGESTORE" {
         make_zset z listpack 1 a 2 b 3 c 4 d
         r set d x

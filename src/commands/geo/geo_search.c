@@ -200,7 +200,7 @@ static bool search_range(const struct search *search, const struct zset *zset, s
                       high = {.kind = BOUND_SCORE, .score = (double)range.high, .exclusive = true};
     struct zset_iterator it;
     struct zset_item item;
-    size_t first, count = zset_between(zset, &low, &high, false, &first);
+    size_t first, count = zset_between(zset, &low, &high, false, 0, &first);
     if (!count) return true;
     zset_iterate(&it, zset, first, false);
     while (count-- && zset_next(&it, &item)) {

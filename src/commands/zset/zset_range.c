@@ -65,10 +65,11 @@ static bool range_read(struct call *call, int index, bool swapped, struct range 
     }
 }
 
-/* Computes the ranks of a range from the lowest score, before offset and limit. Given ranks count from the other end if
+/* Computes the ranks of a range from the lowest score, before the limit. Given ranks count from the other end if
  * `reverse`, and texts are searched from there. */
-static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t *first) {
-    if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, reverse, first);
+static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t skip,
+                          size_t *first) {
+    if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, reverse, skip, first);
     int64_t len = (int64_t)zset_len(zset), start = range->start, end = range->end;
     if (start < 0) start += len;
     if (end < 0) end += len;
@@ -118,6 +119,7 @@ static bool query_options_read(struct call *call, struct query *query) {
                     "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX");
         return false;
     }
+    if (range->by == BY_RANK) range->offset = 0; /* LIMIT with any offset and -1 is accepted without effect */
     if (query->scores && range->by == BY_TEXT) {
         reply_error(call->reply, "ERR syntax error, WITHSCORES not supported in combination with BYLEX");
         return false;
@@ -127,12 +129,18 @@ static bool query_options_read(struct call *call, struct query *query) {
 
 /* Computes the wanted members: the rank of the first one in the direction of the query, and their number. */
 static size_t query_ranks(const struct zset *zset, const struct query *query, size_t *rank) {
-    size_t first = 0, count = range_ranks(zset, &query->range, query->direction, &first);
     const struct range *range = &query->range;
-    if (range->offset < 0 || (uint64_t)range->offset >= count) return 0;
-    size_t offset = (size_t)range->offset;
-    *rank = query->direction ? first + count - 1 - offset : first + offset;
-    count -= offset;
+    size_t first = 0, skip = range->offset < 0 ? 0 : (size_t)range->offset;
+    if (range->offset < 0 && zset->encoding == ENCODING_LISTPACK) return 0;
+    size_t count = range_ranks(zset, range, query->direction, skip, &first);
+    if (range->offset < 0) { /* as in Valkey 9.1, only a skiplist counts it from the end of the range */
+        size_t kept = (size_t)0 - (size_t)range->offset;
+        if (kept > count) return 0;
+        if (!query->direction) first += count - kept;
+        count = kept;
+    }
+    if (!count) return 0;
+    *rank = query->direction ? first + count - 1 : first;
     return range->limit >= 0 && (uint64_t)range->limit < count ? (size_t)range->limit : count;
 }
 
@@ -188,7 +196,7 @@ static void count_run(struct call *call, enum range_by by) {
     struct zset zset;
     size_t first;
     if (!range_read(call, 2, false, &range) || !find_zset(call, call->argv[1], &entry, &zset)) return;
-    reply_integer(call->reply, entry ? (int64_t)range_ranks(&zset, &range, false, &first) : 0);
+    reply_integer(call->reply, entry ? (int64_t)range_ranks(&zset, &range, false, 0, &first) : 0);
 }
 static void zcount_run(struct call *call) {
     count_run(call, BY_SCORE);
@@ -203,7 +211,7 @@ static void remove_run(struct call *call, enum range_by by, const char *event) {
     struct zset zset;
     size_t first = 0;
     if (!range_read(call, 2, false, &range) || !find_zset_write(call, call->argv[1], &entry, &zset)) return;
-    size_t count = entry ? range_ranks(&zset, &range, false, &first) : 0;
+    size_t count = entry ? range_ranks(&zset, &range, false, 0, &first) : 0;
     if (count) {
         zset_delete(&zset, first, count);
         zset_members_removed(call, call->argv[1], entry, &zset, event);
