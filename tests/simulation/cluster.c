@@ -6,6 +6,7 @@
  *     tests/simulation/run --pauses 10000             pauses and restarts with cluster-fast-failover: no election
  *     tests/simulation/run --deaths 1000              processes that die: how long a failover takes
  *     … --faults N      of a seed, instead of 30
+ *     … --variants N    other faults of the same cluster, each in a process of its own; --variant N: only this one
  *     … --limit S       begins no seed after S seconds
  *
  * A violation prints its history and ends the program with 1. `make check` runs a few seeds of the same kind in
@@ -15,8 +16,8 @@
 
 struct options {
     unsigned long long first, last;
-    unsigned nodes, faults, pauses, deaths, limit_s;
-    bool print;
+    unsigned pauses, deaths, limit_s;
+    struct seed_options of_seed;
 };
 
 static bool parse(int argc, char **argv, struct options *options) {
@@ -25,18 +26,21 @@ static bool parse(int argc, char **argv, struct options *options) {
         if (strcmp(name, "--seeds") == 0 && sscanf(value, "%llu-%llu", &options->first, &options->last) == 2) continue;
         if (strcmp(name, "--seed") == 0 && sscanf(value, "%llu", &options->first) == 1) {
             options->last = options->first;
-            options->print = true;
+            options->of_seed.print = true;
             continue;
         }
-        unsigned *number = strcmp(name, "--nodes") == 0    ? &options->nodes
-                           : strcmp(name, "--faults") == 0 ? &options->faults
-                           : strcmp(name, "--pauses") == 0 ? &options->pauses
-                           : strcmp(name, "--deaths") == 0 ? &options->deaths
-                           : strcmp(name, "--limit") == 0  ? &options->limit_s
-                                                           : NULL;
+        unsigned *number = strcmp(name, "--nodes") == 0      ? &options->of_seed.count
+                           : strcmp(name, "--faults") == 0   ? &options->of_seed.faults
+                           : strcmp(name, "--variants") == 0 ? &options->of_seed.variants
+                           : strcmp(name, "--variant") == 0  ? &options->of_seed.variant
+                           : strcmp(name, "--pauses") == 0   ? &options->pauses
+                           : strcmp(name, "--deaths") == 0   ? &options->deaths
+                           : strcmp(name, "--limit") == 0    ? &options->limit_s
+                                                             : NULL;
         if (!number || sscanf(value, "%u", number) != 1) return false;
     }
-    return argc % 2 == 1 && options->nodes <= SIM_MACHINES_MAX && options->nodes != 1 && options->nodes != 2;
+    return argc % 2 == 1 && options->of_seed.count <= SIM_MACHINES_MAX && options->of_seed.count != 1 &&
+           options->of_seed.count != 2;
 }
 
 static unsigned pauses(const struct options *options) {
@@ -63,11 +67,11 @@ static unsigned deaths(const struct options *options) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = {.first = 1, .last = 100, .faults = 30};
+    struct options options = {.first = 1, .last = 100, .of_seed = {.faults = 30}};
     if (!parse(argc, argv, &options)) {
         fprintf(stderr,
                 "usage: %s [--seeds A-B | --seed N | --pauses N | --deaths N] [--nodes N] [--faults N] "
-                "[--limit S]\n",
+                "[--variants N | --variant N] [--limit S]\n",
                 argv[0]);
         return 2;
     }
@@ -78,8 +82,13 @@ int main(int argc, char **argv) {
     unsigned long long seed = options.first, digest = 0;
     for (; seed <= options.last; seed++) {
         if (options.limit_s && (clock_monotonic_us() - start) / 1000000 >= options.limit_s) break;
-        digest = digest * 31 + run_seed(seed, options.nodes, options.faults, options.print);
+        digest = digest * 31 + run_seed_with(seed, &options.of_seed);
+        if (options.of_seed.count) {
+            printf("seed %llu passed\n", seed);
+            fflush(stdout);
+        }
     }
-    printf("%llu seeds passed, from %llu on; digest %016llx\n", seed - options.first, options.first, digest);
+    printf("%llu seeds passed, from %llu on, %u variants of each; digest %016llx\n", seed - options.first, options.first,
+           options.of_seed.variants > 1 ? options.of_seed.variants : 1, digest);
     return 0;
 }

@@ -2,6 +2,8 @@
 #ifndef TESTS_SIMULATION_CLUSTER_FAULTS_H
 #define TESTS_SIMULATION_CLUSTER_FAULTS_H
 #include "cluster_simulator.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* The end of a slot migration. */
 static inline void take_some_slot(struct sim_machine *machine) {
@@ -53,8 +55,37 @@ static inline void random_fault(struct sim *sim, int64_t timeout) {
     }
 }
 
-/* count: machines; 0: 3 to 15, by the seed. Returns a digest of what happened. */
-static inline uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults, bool print) {
+/* To connect a thousand machines takes longer than what is done to them. So one cluster may have several histories, in
+ * processes that share it: the variants 1 to `count` - 1 of the seed. Returns true in each of these processes, which
+ * has to exit, and in the end false in this one. */
+static inline bool sim_in_variant(struct sim *sim, unsigned count) {
+    for (unsigned variant = 1; variant < count; variant++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            sim->variant = variant;
+            return true;
+        }
+        int status;
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+            printf("seed %llu variant %u failed\n", (unsigned long long)sim->seed, variant);
+            exit(1);
+        }
+        printf("seed %llu variant %u passed\n", (unsigned long long)sim->seed, variant);
+    }
+    return false;
+}
+
+struct seed_options {
+    unsigned count;    /* machines; 0: 3 to 15, by the seed */
+    unsigned faults;   /* 0: none */
+    unsigned variants; /* histories; 0 and 1: one */
+    unsigned variant;  /* only this one; 0: that of the seed itself */
+    bool print;
+};
+/* Returns a digest of what happened, without that of other variants. */
+static inline uint64_t run_seed_with(uint64_t seed, const struct seed_options *options) {
+    unsigned count = options->count, faults = options->faults;
     static struct sim sim;
     static const int64_t timeouts[] = {1000, 2000, 5000, 15000};
     uint64_t random = seed * 0x9e3779b97f4a7c15 + 1;
@@ -69,7 +100,7 @@ static inline uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults, 
     } else {
         sim_init(&sim, seed, primaries * (1 + replicas), timeout);
     }
-    sim.verbose = print;
+    sim.verbose = options->print;
     bool fast = DRAW(2), skewed = DRAW(3) == 0;
     for (unsigned i = 0; i < sim.count; i++) {
         struct sim_machine *machine = &sim.machines[i];
@@ -81,6 +112,10 @@ static inline uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults, 
         sim_agree_built(&sim, 60000 + 4 * timeout);
     else
         sim_build(&sim, primaries, 60000 + 4 * timeout);
+    sim.variant = options->variant;
+    bool exits = sim_in_variant(&sim, options->variants);
+    random += sim.variant;
+    sim.random += sim.variant;
     sim.no_single_owner = DRAW(4) == 0;
     sim.latency_ms = DRAW(3) ? 3 : 50;
     sim.break_one_in = DRAW(2) ? 0 : large ? 20000 : 200;
@@ -105,9 +140,13 @@ static inline uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults, 
         if (!sim.machines[i].cluster) sim_start(&sim.machines[i]);
     }
     sim_agree(&sim, 10 * timeout + 30000);
+    if (exits) _exit(0);
     sim_free(&sim);
     return sim.digest;
 #undef DRAW
+}
+static inline uint64_t run_seed(uint64_t seed, unsigned count, unsigned faults) {
+    return run_seed_with(seed, &(struct seed_options){.count = count, .faults = faults});
 }
 
 /* Pauses and restarts of one machine after the other, with cluster-fast-failover: none may cause an election. Pauses

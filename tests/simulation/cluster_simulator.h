@@ -69,6 +69,7 @@ struct sim_event {
 };
 struct sim {
     uint64_t seed, random;
+    unsigned variant; /* of the seed: cluster_faults.h */
     int64_t now_ms, start_ms;
     struct sim_machine *machines;
     unsigned count;
@@ -121,7 +122,8 @@ __attribute__((format(printf, 3, 4))) static void sim_note(struct sim *sim, int 
 __attribute__((format(printf, 2, 3), noreturn)) static void sim_fail(struct sim *sim, const char *format, ...) {
     size_t from = sim->history_count > SIM_HISTORY ? sim->history_count - SIM_HISTORY : 0;
     for (size_t i = from; i < sim->history_count && !sim->verbose; i++) puts(sim->history[i % SIM_HISTORY]);
-    printf("seed %llu at %.3f s: ", (unsigned long long)sim->seed, (double)(sim->now_ms - sim->start_ms) / 1000);
+    printf("seed %llu variant %u at %.3f s: ", (unsigned long long)sim->seed, sim->variant,
+           (double)(sim->now_ms - sim->start_ms) / 1000);
     va_list arguments;
     va_start(arguments, format);
     vprintf(format, arguments);

@@ -126,15 +126,15 @@ static void a_dead_process_is_replaced_within_a_second(void **state) {
 }
 
 static void seeds_of_faults_end_in_agreement(void **state) {
-    for (uint64_t seed = 1; seed <= 120; seed++) run_seed(seed, 0, 30, false);
+    for (uint64_t seed = 1; seed <= 120; seed++) run_seed(seed, 0, 30);
 }
 /* Seeds that have found a defect. */
 static void seeds_that_failed_once_end_in_agreement(void **state) {
     static const uint64_t seeds[] = {274, 320, 1077, 1995, 2343, 2610};
-    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) run_seed(seeds[i], 0, 30, false);
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) run_seed(seeds[i], 0, 30);
 }
 static void a_hundred_nodes_agree_after_faults(void **state) {
-    run_seed(1, 100, 10, false);
+    run_seed(1, 100, 10);
 }
 
 int main(void) {
