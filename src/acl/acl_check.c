@@ -330,11 +330,12 @@ static enum filter_answer filter_ask(struct client *client, const struct command
     *error = user_refusal(client, command, argc, argv);
     return *error ? FILTER_REFUSE : FILTER_PASS;
 }
-static bool filter_passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
-    return takes_shortcut(client, command, argc, argv);
+static enum filter_answer filter_look(struct client *client, const struct command *command, int argc,
+                                      const struct slice *argv) {
+    return takes_shortcut(client, command, argc, argv) ? FILTER_PASS : FILTER_ASK;
 }
 static struct command_filter filter = {
-    .order = FILTER_ACL, .asks_obeyed = true, .passes = filter_passes, .ask = filter_ask};
+    .order = FILTER_ACL, .asks_obeyed = true, .look = filter_look, .ask = filter_ask};
 
 static void filter_update(void) {
     bool wanted = false;

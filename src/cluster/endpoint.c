@@ -26,18 +26,28 @@ static enum endpoint_kind kind_of(const struct connection *conn) {
     return kind;
 }
 
-static bool families_differ(void) {
-    static const struct cluster *known;
-    static uint64_t version;
-    static bool differ;
-    if (!this_cluster) return false;
-    if (known == this_cluster && version == this_cluster->view_version) return differ;
-    known = this_cluster;
-    version = this_cluster->view_version;
-    differ = false;
-    for (size_t i = 0; i < known->nodes.count && !differ; i++)
-        differ = known->nodes.list[i]->client_ipv4 || known->nodes.list[i]->client_ipv6;
-    return differ;
+/* What answers are made from. `number` changes with it: an answer of an older number is outdated. */
+static struct {
+    const struct cluster *cluster;
+    uint64_t view_version, options_version, number;
+    bool families_differ; /* some node announces addresses for clients */
+} basis;
+
+static __attribute__((noinline)) void basis_renew(void) {
+    basis.cluster = this_cluster;
+    basis.view_version = this_cluster->view_version;
+    basis.options_version = cluster_options.version;
+    basis.number++;
+    basis.families_differ = false;
+    for (size_t i = 0; i < basis.cluster->nodes.count && !basis.families_differ; i++) {
+        const struct cluster_node *node = basis.cluster->nodes.list[i];
+        basis.families_differ = node->client_ipv4 || node->client_ipv6;
+    }
+}
+static inline void basis_check(void) {
+    if (basis.cluster != this_cluster || basis.view_version != this_cluster->view_version ||
+        basis.options_version != cluster_options.version)
+        basis_renew();
 }
 
 static enum endpoint_family family_of(const struct connection *conn) {
@@ -47,14 +57,20 @@ static enum endpoint_family family_of(const struct connection *conn) {
     return strncmp(peer.host, mapped, sizeof mapped - 1) == 0 ? ENDPOINT_IPV4 : ENDPOINT_IPV6;
 }
 
-struct endpoint_view endpoint_view_of(const struct client *client) {
+/* The basis is checked. */
+static inline struct endpoint_view view_of(const struct client *client) {
     struct endpoint_view view = {ENDPOINT_TCP, ENDPOINT_IPV4, false};
     if (!client->conn) client = dispatch_requester(); /* of a script: who called it */
     if (!client || !client->conn) return view;
     view.kind = kind_of(client->conn);
     view.with_rdma_ports = client->rdma_endpoints;
-    if (families_differ()) view.family = family_of(client->conn);
+    if (basis.families_differ) view.family = family_of(client->conn);
     return view;
+}
+
+struct endpoint_view endpoint_view_of(const struct client *client) {
+    if (this_cluster) basis_check();
+    return view_of(client);
 }
 
 bool endpoint_is_unknown(void) {
@@ -101,21 +117,19 @@ uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoi
 /* " host:port" of a node in a view. */
 struct target {
     const struct cluster_node *node;
-    const struct cluster *cluster;
-    uint64_t view_version, options_version;
+    uint64_t basis;
     unsigned view, len;
     char text[NODE_NAME_MAX + 16];
 };
 enum { TARGETS = 64, TARGET_MULTIPLIER = 0x9e3779b1 /* of Fibonacci hashing */, TARGET_SHIFT = 26 };
 
-static void target_format(struct target *target, const struct cluster_node *node, struct endpoint_view view) {
+static __attribute__((noinline)) void target_format(struct target *target, const struct cluster_node *node,
+                                                    struct endpoint_view view) {
     const char *host = endpoint_host(node, view);
     size_t len = strlen(host);
-    *target = (struct target){.node = node,
-                              .cluster = this_cluster,
-                              .view_version = this_cluster->view_version,
-                              .options_version = cluster_options.version,
-                              .view = endpoint_view_index(view)};
+    target->node = node;
+    target->basis = basis.number;
+    target->view = endpoint_view_index(view);
     char *at = target->text;
     *at++ = ' ';
     memcpy(at, host, len);
@@ -125,21 +139,21 @@ static void target_format(struct target *target, const struct cluster_node *node
     target->len = (unsigned)(at - target->text);
 }
 
-static const struct target *target_of(const struct cluster_node *node, struct endpoint_view view) {
+static inline const struct target *target_of(const struct cluster_node *node, struct endpoint_view view) {
     static struct target targets[TARGETS];
     unsigned index = endpoint_view_index(view);
     uint32_t hash = ((uint32_t)((uintptr_t)node >> 4) + index) * (uint32_t)TARGET_MULTIPLIER >> TARGET_SHIFT;
     struct target *target = &targets[hash];
-    if (target->node != node || target->view != index || target->cluster != this_cluster ||
-        target->view_version != this_cluster->view_version || target->options_version != cluster_options.version)
+    if (target->node != node || target->view != index || target->basis != basis.number)
         target_format(target, node, view);
     return target;
 }
 
-const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
-                                 const struct client *client) {
+struct slice endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
+                                  const struct client *client) {
     static char text[sizeof "MOVED 16383" + sizeof((struct target *)NULL)->text];
-    const struct target *target = target_of(node, endpoint_view_of(client));
+    basis_check();
+    const struct target *target = target_of(node, view_of(client));
     char *at = text;
     if (ask)
         memcpy(at, "ASK ", 4), at += 4;
@@ -148,5 +162,5 @@ const char *endpoint_redirection(const struct cluster_node *node, unsigned slot,
     at += format_uint64(at, slot);
     memcpy(at, target->text, target->len);
     at[target->len] = 0;
-    return text;
+    return slice_make(text, (size_t)(at - text) + target->len);
 }

@@ -34,6 +34,7 @@ uint16_t endpoint_port(const struct cluster_node *node, struct endpoint_view vie
 /* What `rdma-port` of SLOTS and SHARDS says; 0: nothing, the view is without or the node has none. */
 uint16_t endpoint_named_rdma_port(const struct cluster_node *node, struct endpoint_view view);
 /* The error that sends a client to the node: "MOVED 866 127.0.0.1:6379", or with `ask` "ASK ...". Valid until the next
- * call. */
-const char *endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask, const struct client *client);
+ * call; a zero byte follows. */
+struct slice endpoint_redirection(const struct cluster_node *node, unsigned slot, bool ask,
+                                  const struct client *client);
 #endif

@@ -15,8 +15,8 @@
  *  8. A replica serves reads of clients that sent READONLY, and shard channels.
  *  9. The owner is another node: MOVED.
  *
- * A command with a single key in a slot that is not open needs a hash and a comparison (passes()). The slot is kept in
- * the client for the call.
+ * A command with a single key in a slot that is not open needs a hash and a comparison (look()), and so does MOVED for
+ * most of those. The slot is kept in the client for the call.
  *
  * A client that waits for keys is sent away when another node serves their slot, or none. A failover moves thousands of
  * slots at once, so the clients are checked once, at the end of the turn.
@@ -170,13 +170,13 @@ static const char *decide(struct client *client, const struct command *command, 
     }
     if ((target || imports) && node_is_primary(myself) && strcmp(command->full_name, "migrate") == 0) return NULL;
     if (target && presence.missing)
-        return presence.existing ? try_again : endpoint_redirection(target, slot, true, client);
+        return presence.existing ? try_again : endpoint_redirection(target, slot, true, client).data;
     if (imports && (client->flags & CLIENT_ASKING || flags & CMD_ASKING))
         return presence.several && presence.missing ? try_again : NULL;
     if (owner == myself) return NULL;
     bool replicates = node_is_replica(myself) && myself->primary == owner;
     if (replicates && (reads_only || channels) && !writes) return NULL;
-    return endpoint_redirection(owner, slot, false, client);
+    return endpoint_redirection(owner, slot, false, client).data;
 }
 
 /* What a script is told about its commands. */
@@ -204,42 +204,38 @@ static void asking_use(struct client *client, const struct command *command) {
         client->flags |= CLIENT_ASKING_USED;
 }
 
-static bool passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
-    if (__builtin_expect(client->flags & CLIENT_ASKING, 0)) return false;
+/* The owner of a slot that is not open, and of a command's only key, is not this node. Most such requests are refused
+ * here with MOVED: those of clients whose state does not matter. */
+static __attribute__((noinline)) enum filter_answer send_to_owner(struct client *client, const struct command *command,
+                                                                  unsigned slot) {
+    const struct cluster_node *owner = this_cluster->slots.owner[slot];
+    if (!owner || client->flags & (CLIENT_READONLY | CLIENT_INTERNAL)) return FILTER_ASK;
+    if (command->spec->flags & (CMD_PUBSUB | CMD_RUNS_QUEUED) || transaction_queued(client) >= 0) return FILTER_ASK;
+    client->slot = SLOT_NONE;
+    dispatch_refuse_moved(client, command, endpoint_redirection(owner, slot, false, client));
+    return FILTER_TAKEN;
+}
+
+static enum filter_answer look(struct client *client, const struct command *command, int argc,
+                               const struct slice *argv) {
+    if (__builtin_expect(client->flags & CLIENT_ASKING, 0)) return FILTER_ASK;
     unsigned key = command->only_key;
-    if (!key) return command->keyless;
-    if (__builtin_expect((int)key >= argc, 0)) return false;
+    if (!key) return command->keyless ? FILTER_PASS : FILTER_ASK;
+    if (__builtin_expect((int)key >= argc, 0)) return FILTER_ASK;
     const struct cluster *cluster = this_cluster;
     unsigned slot = key_slot_of_request(argv[key]);
     client->slot = (int16_t)slot;
+    if (__builtin_expect(!cluster->ok || slots_is_open(&cluster->slots, slot), 0)) return FILTER_ASK;
     /* The bitmap stays in the processor's cache; the table of owners is too large for that. */
-    return node_has_slot(cluster->myself, slot) && cluster->ok && !slots_is_open(&cluster->slots, slot);
-}
-
-/* The most frequent refusal: passes() has found the slot of the only key, the cluster is up, and the slot is not open.
- * NULL: decide() must decide. */
-static const char *redirect_simply(const struct client *client, const struct command *command) {
-    const struct slot_table *slots = &this_cluster->slots;
-    const struct cluster_node *owner = client->slot >= 0 ? slots->owner[client->slot] : NULL;
-    unsigned slot = (unsigned)client->slot;
-    if (!owner || owner == this_cluster->myself || !this_cluster->ok || !command->only_key) return NULL;
-    if (client->flags & (CLIENT_ASKING | CLIENT_READONLY | CLIENT_INTERNAL)) return NULL;
-    if (command->spec->flags & (CMD_PUBSUB | CMD_RUNS_QUEUED)) return NULL;
-    if (slots_is_open(slots, slot)) return NULL;
-    return endpoint_redirection(owner, slot, false, client);
+    return node_has_slot(cluster->myself, slot) ? FILTER_PASS : send_to_owner(client, command, slot);
 }
 
 static enum filter_answer ask(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error) {
-    *error = redirect_simply(client, command);
-    if (__builtin_expect(*error != NULL, 1)) {
-        client->slot = SLOT_NONE;
-        return FILTER_ELSEWHERE;
-    }
     asking_use(client, command);
     uint32_t flags = dispatch_flags(client, command, argv);
     int slot = flags & CMD_RUNS_QUEUED ? transaction_slot(client)
-               : client->slot >= 0     ? client->slot /* passes() has found it */
+               : client->slot >= 0     ? client->slot /* look() has found it */
                                        : slot_of(command, argc, argv);
     client->slot = SLOT_NONE;
     if (slot == SLOT_NONE) return FILTER_PASS;
@@ -253,7 +249,7 @@ static enum filter_answer ask(struct client *client, const struct command *comma
     return FILTER_REFUSE;
 }
 
-static struct command_filter filter = {.order = FILTER_CLUSTER, .passes = passes, .ask = ask};
+static struct command_filter filter = {.order = FILTER_CLUSTER, .look = look, .ask = ask};
 
 /* --- Clients that wait for keys --- */
 
@@ -268,7 +264,7 @@ static const char *refuse_wait(const struct client *client, const struct command
     if (!owner) return "CLUSTERDOWN Hash slot not served";
     bool reads = client->flags & CLIENT_READONLY && !(command->spec->flags & CMD_WRITE);
     if (reads && node_is_replica(myself) && myself->primary == owner) return NULL;
-    return endpoint_redirection(owner, slot, false, client);
+    return endpoint_redirection(owner, slot, false, client).data;
 }
 
 static void before_wait(void) {

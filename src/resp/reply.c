@@ -77,7 +77,7 @@ static inline bool may_have_line_break(const char *text, size_t len) {
     return found != 0;
 }
 
-static void error_write(struct reply *r, struct slice text) {
+void reply_error_line(struct reply *r, struct slice text) {
     line_write(r, '-', text);
     if (!r->failed) r->failed = 1;
     if (r->error_hook) r->error_hook(r, text);
@@ -88,7 +88,7 @@ static __attribute__((noinline)) void error_write_clean(struct reply *r, const c
     char buffer[512], *clean = len < sizeof buffer ? buffer : mem_alloc(len + 1);
     while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
     for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
-    error_write(r, (struct slice){clean, len});
+    reply_error_line(r, (struct slice){clean, len});
     if (clean != buffer) mem_free(clean);
 }
 
@@ -97,7 +97,7 @@ void reply_error(struct reply *r, const char *text) {
     if (__builtin_expect(may_have_line_break(text, len), 0))
         error_write_clean(r, text, len);
     else
-        error_write(r, (struct slice){text, len});
+        reply_error_line(r, (struct slice){text, len});
 }
 
 void reply_error_format(struct reply *r, const char *format, ...) {

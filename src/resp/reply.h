@@ -23,6 +23,7 @@ void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
 /* The text includes the code: "ERR something". CR and LF in it become spaces. */
 void reply_error(struct reply *r, const char *text);
+void reply_error_line(struct reply *r, struct slice text); /* the same for a text without CR and LF */
 void reply_error_format(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void reply_integer(struct reply *r, int64_t value);
 void reply_bulk(struct reply *r, struct slice bytes);

@@ -68,3 +68,57 @@ start_cluster {primaries 3 replicas 1 overrides {cluster-fast-failover yes clust
         wait_for_cluster_agreement
     }
 }
+
+start_cluster {primaries 2 overrides {bind "127.0.0.1 -::1"}} {
+    set key [slot_tag 0]
+    set port [node_shown_port 0]
+    proc wait_for_moved {where {client ""}} {
+        global key
+        if {$client eq ""} {set client [list n 1]}
+        wait_for_condition 10000 {[{*}$client -typed get $key] eq "-MOVED 0 $where"}
+    }
+
+    test "MOVED follows what the owner announces and which endpoint is preferred" {
+        wait_for_moved 127.0.0.1:$port
+        n 0 config set cluster-announce-ip 10.1.2.3
+        wait_for_moved 10.1.2.3:$port
+        n 1 config set cluster-preferred-endpoint-type hostname
+        assert_equal "-MOVED 0 ?:$port" [n 1 -typed get $key]
+        n 0 config set cluster-announce-hostname host.example
+        wait_for_moved host.example:$port
+        n 1 config set cluster-preferred-endpoint-type unknown-endpoint
+        assert_equal "-MOVED 0 :$port" [n 1 -typed get $key]
+        n 1 config set cluster-preferred-endpoint-type ip
+        assert_equal "-MOVED 0 10.1.2.3:$port" [n 1 -typed get $key]
+        foreach value {7777 0} shown [list 7777 $port] {
+            n 0 config set cluster-announce-client-port $value cluster-announce-client-tls-port $value \
+                cluster-announce-client-rdma-port $value
+            wait_for_moved 10.1.2.3:$shown
+        }
+    }
+
+    test "MOVED names the address that the owner announces for the family of the client" {
+        n 0 config set cluster-announce-client-ipv4 192.0.2.1 cluster-announce-client-ipv6 2001:db8::1
+        wait_for_moved 192.0.2.1:$port
+        if {!$::opt(tls) && [catch {new_client -host ::1 -port [node 1 port]} client] == 0} {
+            assert_equal "-MOVED 0 2001:db8::1:[node 0 port]" [$client -typed get $key]
+            assert_equal "-MOVED 0 192.0.2.1:$port" [n 1 -typed get $key]
+            n 0 config set cluster-announce-client-ipv6 ""
+            wait_for_moved 10.1.2.3:[node 0 port] $client
+            $client -close
+        }
+        n 0 config set cluster-announce-client-ipv4 ""
+        wait_for_moved 10.1.2.3:$port
+    }
+
+    test "each MOVED is counted as an error and as a rejected call" {
+        n 1 config resetstat
+        foreach command [list [list get $key] [list get $key] [list set $key 1] [list mget $key $key] readonly \
+            [list get $key] readwrite multi [list get $key] exec {get} [list get $key]] {n 1 -typed {*}$command}
+        assert_match "*errorstat_MOVED:count=7\r\n*" [n 1 info errorstats]
+        assert_match "*total_error_replies:9\r\n*" [n 1 info stats]
+        assert_match "*cmdstat_get:calls=0,*rejected_calls=6,failed_calls=0*" [n 1 info commandstats]
+        assert_match "*cmdstat_set:calls=0,*rejected_calls=1,failed_calls=0*" [n 1 info commandstats]
+        assert_match "*cmdstat_mget:calls=0,*rejected_calls=1,failed_calls=0*" [n 1 info commandstats]
+    }
+}

@@ -12,7 +12,7 @@
 #include "server/clients/client.h"
 
 static struct sim sim;
-enum { KINDS = 3 };
+enum { KINDS = 3, NODES_MAX = 16 };
 static void (*const writers[KINDS])(struct reply *reply, struct endpoint_view view) = {views_nodes, views_slots,
                                                                                        views_shards};
 static const char *const names[KINDS] = {"NODES", "SLOTS", "SHARDS"};
@@ -25,6 +25,13 @@ static void write_view(struct memory_output *out, unsigned kind, unsigned view, 
     writers[kind](&reply, endpoint);
 }
 
+static const char *redirection(const struct cluster_node *node, unsigned slot, bool ask, const struct client *client) {
+    struct slice text = endpoint_redirection(node, slot, ask, client);
+    assert_int_equal(text.data[text.len], 0);
+    assert_int_equal(strlen(text.data), text.len);
+    return text.data;
+}
+
 /* Views are kept for a cluster and a version: a cluster of the test before may have had both the same. */
 static void forget_views(void) {
     static uint64_t tests;
@@ -35,6 +42,8 @@ static void forget_views(void) {
 /* Compares all kept replies of a machine with new ones. */
 static unsigned compare_views(struct sim_machine *machine) {
     static struct memory_output kept[KINDS][ENDPOINT_VIEWS][2], made;
+    static char moved[NODES_MAX][128];
+    static struct client *client;
     unsigned compared = 0;
     this_cluster = machine->cluster;
     if (!this_cluster) return 0;
@@ -47,7 +56,14 @@ static unsigned compare_views(struct sim_machine *machine) {
         for (unsigned view = 0; view < ENDPOINT_VIEWS; view++)
             for (uint8_t protocol = 2; protocol <= 3; protocol++)
                 write_view(&kept[kind][view][protocol - 2], kind, view, protocol);
+    if (!client) client = client_new(NULL);
+    const struct node_table *nodes = &this_cluster->nodes;
+    for (size_t i = 0; i < nodes->count; i++)
+        snprintf(moved[i], sizeof moved[i], "%s", redirection(nodes->list[i], 7, false, client));
     cluster_options.version++; /* what was kept is outdated */
+    for (size_t i = 0; i < nodes->count; i++)
+        if (strcmp(moved[i], redirection(nodes->list[i], 7, false, client)) != 0)
+            sim_fail(&sim, "a redirection of machine %u, \"%s\", is outdated", machine->index, moved[i]);
     for (unsigned kind = 0; kind < KINDS; kind++) {
         for (unsigned view = 0; view < ENDPOINT_VIEWS; view++) {
             for (uint8_t protocol = 2; protocol <= 3; protocol++, compared++) {
@@ -250,23 +266,23 @@ static void endpoints_depend_on_kind_family_and_options(void **state) {
     struct cluster cluster = {0};
     this_cluster = &cluster;
     struct client *client = client_new(NULL);
-    assert_string_equal(endpoint_redirection(&node, 866, false, client), "MOVED 866 192.0.2.1:1");
-    assert_string_equal(endpoint_redirection(&node, 16383, true, client), "ASK 16383 192.0.2.1:1");
+    assert_string_equal(redirection(&node, 866, false, client), "MOVED 866 192.0.2.1:1");
+    assert_string_equal(redirection(&node, 16383, true, client), "ASK 16383 192.0.2.1:1");
     cluster_options.preferred_endpoint = ENDPOINT_HOSTNAME;
     assert_string_equal(endpoint_host(&node, tcp), "?");
     node.hostname = "host.example";
     cluster.view_version++;
-    assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 host.example:1");
+    assert_string_equal(redirection(&node, 0, false, client), "MOVED 0 host.example:1");
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         char expected[64];
         snprintf(expected, sizeof expected, "MOVED %u host.example:1", slot);
-        assert_string_equal(endpoint_redirection(&node, slot, false, client), expected);
+        assert_string_equal(redirection(&node, slot, false, client), expected);
     }
     assert_false(endpoint_is_unknown());
     cluster_options.preferred_endpoint = ENDPOINT_UNKNOWN;
     cluster_options.version++;
     assert_true(endpoint_is_unknown());
-    assert_string_equal(endpoint_redirection(&node, 0, false, client), "MOVED 0 :1");
+    assert_string_equal(redirection(&node, 0, false, client), "MOVED 0 :1");
     cluster_options.preferred_endpoint = ENDPOINT_IP;
     cluster_options.version++;
     client_free(client);

@@ -157,8 +157,9 @@ static bool is_plain_replica(void) {
     return role_is_replica() && sync_who.status == SYNC_FOLLOWING;
 }
 
-static bool data_passes(struct client *client, const struct command *command, int argc, const struct slice *argv) {
-    return writable && (!is_committed() || lease_holds());
+static enum filter_answer data_look(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv) {
+    return writable && (!is_committed() || lease_holds()) ? FILTER_PASS : FILTER_ASK;
 }
 
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
@@ -192,10 +193,8 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     *error = text;
     return FILTER_REFUSE;
 }
-static struct command_filter data_filter = {.order = FILTER_REPLICAS,
-                                            .flags = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT,
-                                            .passes = data_passes,
-                                            .ask = data_ask};
+static struct command_filter data_filter = {
+    .order = FILTER_REPLICAS, .flags = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT, .look = data_look, .ask = data_ask};
 
 /* --- Effects --- */
 

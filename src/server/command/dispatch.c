@@ -365,6 +365,14 @@ static void refuse_as(struct client *client, struct command *command, const char
     if (!replied) reply_error(&client->reply, error);
 }
 
+void dispatch_refuse_moved(struct client *client, const struct command *command, struct slice error) {
+    struct command *refused = (struct command *)(uintptr_t)command;
+    dispatch_ticks = ticks_now();
+    refused->rejected++;
+    client->current = refused;
+    reply_error_line(&client->reply, error);
+}
+
 static void refuse(struct client *client, struct command *command, const char *error) {
     refuse_as(client, command, error, false);
 }
@@ -461,16 +469,18 @@ const char *dispatch_ask(struct client *client, const struct command *command, u
     return NULL;
 }
 
-/* True: all filters pass the request, and none of them has to be asked. */
-static bool filters_pass(struct client *client, const struct command *command, int argc, const struct slice *argv) {
+/* FILTER_PASS: all filters pass the request, and none of them has to be asked. */
+static enum filter_answer filters_look(struct client *client, const struct command *command, int argc,
+                                       const struct slice *argv) {
     uint32_t flags = command->spec->flags;
-    if (unlikely(flags & (CMD_RUNS_QUEUED | CMD_RUNS_SCRIPT))) return false; /* dispatch_flags() has more */
+    if (unlikely(flags & (CMD_RUNS_QUEUED | CMD_RUNS_SCRIPT))) return FILTER_ASK; /* dispatch_flags() has more */
     for (const struct list_link *link = filters.head.next; link != &filters.head; link = link->next) {
         const struct command_filter *filter = container_of(link, struct command_filter, link);
         if (!filter_concerns(filter, client, flags)) continue;
-        if (!filter->passes || !filter->passes(client, command, argc, argv)) return false;
+        enum filter_answer answer = filter->look ? filter->look(client, command, argc, argv) : FILTER_ASK;
+        if (answer != FILTER_PASS) return answer;
     }
-    return true;
+    return FILTER_PASS;
 }
 
 void (*dispatch_stopped)(struct client *client, const struct command *command, size_t size);
@@ -485,6 +495,7 @@ static __attribute__((noinline)) bool filters_ask(struct client *client, struct 
         if (!filter_concerns(filter, client, flags)) continue;
         const char *error = NULL;
         switch (filter->ask(client, command, argc, argv, &error)) {
+        case FILTER_ASK: /* only of look() */
         case FILTER_PASS:
             if (client->flags & CLIENT_CLOSING) return true; /* an eviction event exceeded its output limit */
             continue;
@@ -500,12 +511,14 @@ static __attribute__((noinline)) bool filters_ask(struct client *client, struct 
     return false;
 }
 
+/* `answer` is that of filters_look(). */
 static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
-                                                    const struct slice *argv, bool *held) {
+                                                    const struct slice *argv, enum filter_answer answer, bool *held) {
+    bool taken = answer == FILTER_TAKEN;
     if (likely(!dispatch_stopped) || !client->conn || argv != client->reader.argv)
-        return filters_ask(client, command, argc, argv, held);
+        return taken || filters_ask(client, command, argc, argv, held);
     size_t size = request_wire_size(&client->reader); /* the queue may take parts of the request away */
-    bool stopped = filters_ask(client, command, argc, argv, held);
+    bool stopped = taken || filters_ask(client, command, argc, argv, held);
     if (stopped && !*held) dispatch_stopped(client, command, size);
     return stopped;
 }
@@ -541,9 +554,10 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
     int slot = -1;
     if (unlikely(filters.len)) {
         client->slot = -1;
-        if (!filters_pass(client, command, argc, argv)) {
+        enum filter_answer answer = filters_look(client, command, argc, argv);
+        if (answer != FILTER_PASS) {
             bool held = false;
-            if (filters_apply(client, command, argc, argv, &held)) return !held;
+            if (filters_apply(client, command, argc, argv, answer, &held)) return !held;
         }
         slot = client->slot;
     }

@@ -34,6 +34,7 @@ enum filter_answer {
     FILTER_REFUSE,    /* with the error in *error, a complete error text */
     FILTER_ELSEWHERE, /* the same; the error names another server, and is the answer to EXEC, too, as it is */
     FILTER_TAKEN,     /* handled otherwise (queued) and answered */
+    FILTER_ASK,       /* of look(): ask() must decide */
     FILTER_HOLD       /* not now: the request stays in its client, and is dispatched again after client_release() */
 };
 struct command_filter {
@@ -41,8 +42,10 @@ struct command_filter {
     int order;
     uint32_t flags;   /* called for commands that have one of these; 0: for all */
     bool asks_obeyed; /* called for clients that must be obeyed (client.h), too: it limits nobody, but keeps order */
-    /* True: ask() would pass the request and do nothing else. Must be cheap. May be NULL. */
-    bool (*passes)(struct client *client, const struct command *command, int argc, const struct slice *argv);
+    /* Comes before ask(), and must be cheap. FILTER_PASS: ask() would pass the request and do nothing else.
+     * FILTER_TAKEN: see dispatch_refuse_moved(). FILTER_ASK: ask() must decide. May be NULL. */
+    enum filter_answer (*look)(struct client *client, const struct command *command, int argc,
+                               const struct slice *argv);
     enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error);
 };
@@ -62,6 +65,9 @@ void dispatch_unknown_text(char text[static DISPATCH_UNKNOWN_TEXT], int argc, co
                            const struct command *parent);
 /* Replies with an error to a request before its lookup; an open transaction becomes dirty. */
 void dispatch_refuse(struct client *client, const char *error);
+/* For a filter's look(): refuses the request of a client without an open transaction as FILTER_ELSEWHERE does, with
+ * fewer instructions. The error has no line break. */
+void dispatch_refuse_moved(struct client *client, const struct command *command, struct slice error);
 /* Runs a command that was already checked (EXEC, scripts). slot: see struct call. */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv, int slot);
 

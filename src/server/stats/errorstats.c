@@ -11,8 +11,12 @@ static struct code {
     uint64_t count;
 } * codes;
 static size_t codes_count, codes_capacity;
-static struct code *last; /* counted last, often the next one, too: a client with an old map of a cluster gets one MOVED
-                             after the other; NULL: none */
+/* The code counted last is often the next one, too: a client with an old map of a cluster gets one MOVED after the
+ * other. A short one is compared in one step, together with the space behind it. */
+static struct {
+    struct code *code;        /* NULL: none, or it is long */
+    uint64_t beginning, mask; /* of a text with this code */
+} last;
 static uint64_t total;
 static const struct slice overflow = {"ERRORSTATS_OVERFLOW", 19};
 
@@ -51,17 +55,26 @@ static void code_count(struct slice name, bool invented) {
         codes_count++;
     }
     codes[at].count++;
-    last = &codes[at];
+    last.code = NULL;
+    if (codes[at].len >= sizeof last.beginning) return;
+    last.code = &codes[at];
+    last.beginning = last.mask = 0;
+    memset(&last.mask, 0xff, codes[at].len + 1);
+    memcpy(&last.beginning, codes[at].name, codes[at].len);
+    memset((char *)&last.beginning + codes[at].len, ' ', 1);
 }
 
 static bool is_last(struct slice text) {
-    return last && text.len > last->len && text.data[last->len] == ' ' && memcmp(text.data, last->name, last->len) == 0;
+    uint64_t beginning;
+    if (!last.code || text.len < sizeof beginning) return false;
+    memcpy(&beginning, text.data, sizeof beginning);
+    return (beginning & last.mask) == last.beginning;
 }
 
 static void error_count(struct slice text, bool invented) {
     total++;
     if (is_last(text)) {
-        last->count++;
+        last.code->count++;
         return;
     }
     const char *space = memchr(text.data, ' ', text.len);
@@ -84,7 +97,7 @@ uint64_t errorstats_total(void) {
 void errorstats_reset(void) {
     for (size_t i = 0; i < codes_count; i++) mem_free(codes[i].name);
     codes_count = 0;
-    last = NULL;
+    last.code = NULL;
     total = 0;
 }
 
