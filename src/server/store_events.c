@@ -14,6 +14,13 @@ void store_events_unlisten(struct store_listener *listener) {
     list_remove_listener(&listeners, &listener->link);
 }
 
+bool store_events_changed_wanted(void) {
+    list_each(&listeners, link) {
+        if (container_of(link, struct store_listener, link)->hooks.changed) return true;
+    }
+    return false;
+}
+
 static void changed(struct db *db, struct slice key) {
     listeners_call(&listeners, struct store_listener, hooks.changed, db, key);
 }

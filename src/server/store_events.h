@@ -10,5 +10,6 @@ struct store_listener {
 };
 void store_events_listen(struct store_listener *listener);
 void store_events_unlisten(struct store_listener *listener);
+bool store_events_changed_wanted(void);       /* some listener has `changed` */
 extern const struct store_hooks store_events; /* for keyspace_new */
 #endif

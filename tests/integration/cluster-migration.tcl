@@ -473,6 +473,21 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         wait_for_cluster_state ok
     }
 
+    test "clients with BCAST at the target hear of the keys that arrive in chunks" {
+        n 0 set [key_in 77 a] 1
+        n 0 set [key_in 77 b] 2
+        set c [new_client -level [node_level 1] -resp 3]
+        assert_equal OK [$c client tracking on bcast prefix [key_in 77 ""]]
+        migrate 0 1 77 77
+        migration_is 0 success
+        set names {}
+        while {[llength $names] < 2} {lappend names {*}[lindex [$c -push] 1]}
+        assert_equal [list [key_in 77 a] [key_in 77 b]] [lsort $names]
+        $c -close
+        migrate 1 0 77 77
+        migration_is 1 success
+    }
+
     test "a target whose keyspace events are wanted gets commands, not chunks" {
         set offset [log_size [node_level 0]]
         n 1 config set notify-keyspace-events KEA

@@ -2,7 +2,8 @@
  *
  * The target loads a fragment into the hidden slots. It passes the same bytes to its replicas if all of them know the
  * command; the append-only file, and replicas that may not know it, get commands that create the keys, since other
- * servers must be able to read what this one writes.
+ * servers must be able to read what this one writes. Clients with CLIENT TRACKING BCAST hear of each key, as when
+ * commands create it.
  *
  * A fragment that is refused ends the migration at the target, which deletes what it has of the slots. A replica that
  * cannot load what its primary has loaded no longer has the same data: it asks for a full synchronization. */
@@ -17,11 +18,13 @@
 #include "server/maxmemory.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "server/store_events.h"
 #include <stdio.h>
 
-/* Where the keys of a fragment are propagated as commands. */
+/* Who is told of the keys of a fragment, and where they are propagated as commands. */
 struct loading {
     const struct job *job;
+    bool changed;  /* some listener of the store wants to know */
     bool commands; /* to anybody */
     int targets;   /* enum propagation_target */
 };
@@ -50,6 +53,12 @@ static void propagate_as_commands(void *context, struct db *db, const struct ent
         request_done(&reader);
     }
     propagation_set_targets(before);
+}
+
+static void key_read(void *context, struct db *db, const struct entry *entry) {
+    const struct loading *loading = context;
+    if (loading->changed) db_changed(db, entry_key(entry));
+    if (loading->commands) propagate_as_commands(context, db, entry);
 }
 
 static void propagate_to_replicas(int argc, const struct slice *argv, struct blob *const *blobs) {
@@ -82,8 +91,10 @@ static int load(struct slice bytes, const struct job *job, bool from_primary, bo
     if (aof_is_configured()) loading.targets |= PROPAGATE_AOF;
     if (!from_primary && !raw) loading.targets |= PROPAGATE_REPLICAS;
     loading.commands = loading.targets && propagate_wanted();
-    struct rdb_fragment_params params = {
-        .slot_belongs = slot_belongs, .key_read = loading.commands ? propagate_as_commands : NULL, .context = &loading};
+    loading.changed = store_events_changed_wanted();
+    struct rdb_fragment_params params = {.slot_belongs = slot_belongs,
+                                         .key_read = loading.commands || loading.changed ? key_read : NULL,
+                                         .context = &loading};
     int error = rdb_fragment_load(bytes, server.keyspace, &params, result);
     server.dirty += result->keys;
     return error;
