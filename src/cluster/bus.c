@@ -93,6 +93,7 @@ static void take_message(struct bus_link *link, const uint8_t *bytes, size_t len
     struct bus_message message;
     const uint8_t *bad_id;
     count_received(&bus->stats, type, len);
+    log_debug("--- Processing packet of type %s, %zu bytes", bus_type_name(type), len);
     enum bus_verdict verdict = bus_decode(bytes, len, &message, &bad_id);
     if (verdict == BUS_IGNORED) return;
     if (is_dropped(&bus->debug, type)) {

@@ -63,6 +63,10 @@ static void link_run(struct call *call) {
                            id_text.data);
         return;
     }
+    if (node == this_cluster->myself) {
+        reply_error(call->reply, "ERR Cannot free cluster link(s) to myself");
+        return;
+    }
     bool to = slice_is(direction, "to"), from = slice_is(direction, "from"), all = slice_is(direction, "all");
     if (!to && !from && !all) {
         reply_error_format(call->reply, "ERR Unknown direction %.*s", (int)(direction.len > 128 ? 128 : direction.len),
