@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
             fflush(stdout);
         }
     }
-    printf("%llu seeds passed, from %llu on, %u variants of each; digest %016llx\n", seed - options.first, options.first,
-           options.of_seed.variants > 1 ? options.of_seed.variants : 1, digest);
+    printf("%llu seeds passed, from %llu on, %u variants of each; digest %016llx\n", seed - options.first,
+           options.first, options.of_seed.variants > 1 ? options.of_seed.variants : 1, digest);
     return 0;
 }
