@@ -322,6 +322,15 @@ start_server {tags {config}} {
         assert_equal 100 [config_get replica-priority]
     }
 
+    # A search in steps of 16 descriptors took minutes, and no client was served.
+    test "a number of clients that the system cannot handle is refused, and the possible one is named" -needs {ours 1} {
+        foreach wanted {4000000000 4000000007} {
+            assert_error_like "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system\
+                is not able to handle the specified number of clients, try with *" {r config set maxclients $wanted}
+        }
+        assert_equal 10000 [config_get maxclients]
+    }
+
     test "protected options need enable-protected-configs" {
         # This server allows them.
         assert_typed +OK config set dir [srv dir]

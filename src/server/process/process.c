@@ -270,6 +270,28 @@ bool process_raise_open_files(void) {
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+static bool raise_open_files(rlim_t files, rlim_t hard) {
+    return setrlimit(RLIMIT_NOFILE, &(struct rlimit){files, files > hard ? files : hard}) == 0;
+}
+
+/* Raises the limit to the largest possible number of `wanted`, `wanted` - 16, ... that is greater than the present one.
+ * Bisects these numbers: CONFIG SET maxclients may ask for billions. Returns the limit that is set. */
+static rlim_t raise_as_possible(rlim_t wanted, const struct rlimit *limit) {
+    enum { STEP = 16 };
+    rlim_t refused = 0, possible = (wanted - limit->rlim_cur + STEP - 1) / STEP; /* steps below `wanted` */
+    rlim_t best = limit->rlim_cur;
+    while (possible - refused > 1) {
+        rlim_t middle = refused + (possible - refused) / 2;
+        if (raise_open_files(wanted - middle * STEP, limit->rlim_max)) {
+            possible = middle;
+            best = wanted - middle * STEP;
+        } else {
+            refused = middle;
+        }
+    }
+    return best;
+}
+
 void process_adjust_open_files(void) {
     const int reserved = RESERVED_FILES + io_threads_descriptors();
     rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;
@@ -284,14 +306,14 @@ void process_adjust_open_files(void) {
     rlim_t before = limit.rlim_cur, best = wanted;
     if (before >= wanted) return;
     int error = 0;
-    while (best > before) {
-        struct rlimit raised = {.rlim_cur = best, .rlim_max = best > limit.rlim_max ? best : limit.rlim_max};
-        if (setrlimit(RLIMIT_NOFILE, &raised) == 0) break;
+    if (!raise_open_files(wanted, limit.rlim_max)) {
         error = errno;
-        if (best > limit.rlim_max && limit.rlim_max > before)
-            best = limit.rlim_max; /* the most an unprivileged process may set */
+        /* The hard limit is the most that an unprivileged process may set. */
+        bool to_hard = wanted > limit.rlim_max && limit.rlim_max > before;
+        if (to_hard && raise_open_files(limit.rlim_max, limit.rlim_max))
+            best = limit.rlim_max;
         else
-            best = best > before + 16 ? best - 16 : before;
+            best = raise_as_possible(to_hard ? limit.rlim_max : wanted, &limit);
     }
     if (best >= wanted) {
         log_notice("Increased maximum number of open files to %llu (it was originally set to %llu).",
