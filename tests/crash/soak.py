@@ -8,11 +8,12 @@ fixed keys, over RDMA. Each of their runs is short, so that connections come and
 begin to move to another shard and back, one job after the other, and a replica takes over every few seconds.
 
 Every --interval seconds a line shows for each server: resident memory in MiB, descriptors, registered memory in MiB.
-The first third of the time is warm-up, in which each server takes over once. Of the rest, a straight line is fitted to
-each series; its growth over the measured time must be at most a tenth of the mean (and of resident memory 8 MiB, of
-descriptors 10, of registered memory 4 MiB more, which is what one sample may differ from the next). When the load has
-ended, they must not be more than the mean. The last line is "N passed, N failed": one for each server and value, and
-one for the load, the migrations and the failovers, of which there must have been some."""
+The first third of the time is warm-up, in which each server takes over once; after that they do so in turns. Of the
+rest, a straight line is fitted to each series; its growth over the measured time must be at most a tenth of the mean
+(and of resident memory 8 MiB, of descriptors 10, of registered memory 4 MiB more, which is what one sample may
+differ from the next). When the load has ended, they must not be more than the mean. The last line is "N passed, N
+failed": one for each server and value, and one for the load, the migrations and the failovers, of which there must
+have been some."""
 import argparse
 import os
 import random
@@ -133,7 +134,7 @@ class Moves(threading.Thread):
         super().__init__(daemon=True)
         self.cluster, self.rng, self.ends = cluster, rng, False
         self.moved, self.unmoved, self.failovers = 0, 0, 0
-        self.led = set()  # servers that have taken over: a primary needs more memory, which is no growth
+        self.led = {}  # when a server took over last: a primary needs more memory and descriptors, which is no growth
 
     def move(self, first, shard):
         """Slots `first` and more to the primary of a shard. True: they moved."""
@@ -172,11 +173,11 @@ class Moves(threading.Thread):
                 if time.monotonic() < failover:
                     continue
                 replicas = [server for servers in self.cluster.shards() for server in servers[1:]]
-                replica = self.rng.choice([server for server in replicas if server not in self.led] or replicas)
+                replica = min(replicas, key=lambda server: (self.led.get(server, 0), self.rng.random()))
                 if not isinstance(replica.call("CLUSTER", "FAILOVER"), Error):
                     if until(lambda: replica.info("replication")["role"] == "master", 20):
                         self.failovers += 1
-                        self.led.add(replica)
+                        self.led[replica] = time.monotonic()
                 until(lambda: self.ends or self.cluster.healthy(), 60)
             except OSError as error:
                 print("moves:", error, flush=True)
