@@ -131,9 +131,11 @@ start_cluster {primaries 3 form 0} {
             assert {[info_field_of $i memory mem_cluster_links] > 0}
         }
         wait_for_condition 10000 {[llength [n 0 cluster links]] == 4}
+        assert_error "ERR Cannot free cluster link(s) to myself" {n 0 debug clusterlink kill all [node_id 0]}
     }
 
-    test "a forgotten node is forgotten by all, and comes back with MEET" {
+    test "a forgotten node is forgotten by all, and comes back with MEET after cluster-blacklist-ttl" {
+        foreach i [nodes] {n $i config set cluster-blacklist-ttl 2}
         assert_equal OK [n 0 cluster forget [node_id 2]]
         foreach i {0 1} {wait_for_condition 20000 {![dict exists [cluster_view $i] [node_id 2]]}}
         # Gossip does not bring it back, an explicit MEET does. A node that meets it first may forget it once more for
@@ -146,6 +148,7 @@ start_cluster {primaries 3 form 0} {
             expr {[llength $opinions] == 1 && [llength [lindex $opinions 0]] == 3}
         }
         wait_for_condition 30000 {[meet_until_known]}
+        foreach i [nodes] {n $i config set cluster-blacklist-ttl 60}
     }
 
     test "CLUSTER RESET leaves the cluster; HARD also gives a new id, which is on disk" {

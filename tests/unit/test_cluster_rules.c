@@ -285,6 +285,27 @@ static void a_reset_node_starts_anew(void **state) {
     sim_free(&sim);
 }
 
+static void a_forgotten_node_is_not_met_before_the_blacklist_ends(void **state) {
+    build(6, 3);
+    struct node_id id = *id_at(5);
+    for (unsigned i = 0; i < 5; i++) {
+        cluster_at(i)->settings.blacklist_ttl_s = 20;
+        assert_null(cluster_forget(cluster_at(i), &id, "test", time_at(i)));
+    }
+    for (unsigned attempt = 0; attempt < 3; attempt++) {
+        assert_null(cluster_meet(cluster_at(0), sim.machines[5].address, 6379, 16379, "test", time_at(0)));
+        assert_null(cluster_meet(cluster_at(5), sim.machines[1].address, 6379, 16379, "test", time_at(5)));
+        sim_run(&sim, 3000);
+        assert_null(node_of(0, 5));
+        assert_null(node_of(1, 5));
+    }
+    sim_run(&sim, 20000);
+    assert_null(cluster_meet(cluster_at(0), sim.machines[5].address, 6379, 16379, "test", time_at(0)));
+    sim_run(&sim, 3000);
+    assert_non_null(node_of(0, 5));
+    sim_free(&sim);
+}
+
 static void replicate_checks_its_target(void **state) {
     build(6, 3);
     struct node_id unknown = *id_at(0);
@@ -865,6 +886,7 @@ int main(void) {
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_configuration_survives_a_restart),
+        cmocka_unit_test(a_forgotten_node_is_not_met_before_the_blacklist_ends),
         cmocka_unit_test(own_fields_are_zero_for_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

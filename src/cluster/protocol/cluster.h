@@ -180,7 +180,8 @@ struct cluster {
     int64_t minority_since_ms; /* last time that a majority was out of reach; 0: never */
     bool safe_to_vote;
     unsigned down_reason_logged;
-    int64_t news_ms; /* last time that a node was added, or its address changed */
+    int64_t news_ms;  /* last time that a node was added, or its address changed */
+    int64_t moved_ms; /* last time that an address changed; 0: never */
     uint64_t ticks, stamp;
     struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
     size_t suspect_count, suspect_capacity;

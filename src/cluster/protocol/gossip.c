@@ -5,7 +5,8 @@
  * pings are needed in a large cluster.
  *
  * New nodes, and those whose address has changed, spread faster: for some seconds each node that has heard of them
- * tells random others in each tick, so that a cluster of a hundred nodes forms in seconds.
+ * tells random others in each tick, so that a cluster of a hundred nodes forms in a second. One of our nodes is not
+ * told of new nodes when it knows the same ones as this node, which its header tells.
  *
  * A message has a sample of the nodes, a tenth of them, and all that this node cannot reach: failure reports must not
  * depend on luck. Behind a brief header (repeat.c) the sample is brief, too, except for nodes that the receiver may not
@@ -71,9 +72,16 @@ static bool may_gossip_about(const struct cluster_node *node, const struct clust
     return node->link || node->slot_count > 0;
 }
 
+/* The receiver may not know what is new here. */
+static bool has_news_for(struct cluster *cluster, const struct cluster_node *receiver, int64_t within_ms) {
+    if (cluster->now_ms - cluster->news_ms >= within_ms) return false;
+    if (cluster->moved_ms && cluster->now_ms - cluster->moved_ms < within_ms) return true;
+    return !receiver || receiver->members != nodes_digest(&cluster->nodes);
+}
+
 static void add_news(struct cluster *cluster, struct bus_message *message, const struct cluster_node *receiver) {
     const struct node_table *nodes = &cluster->nodes;
-    if (cluster->now_ms - cluster->news_ms >= NEWS_MS) return;
+    if (!has_news_for(cluster, receiver, NEWS_MS)) return;
     size_t at = random_under(cluster, nodes->count);
     for (size_t i = 0; i < nodes->count && message->gossip_count < NEWS_ENTRIES; i++) {
         struct cluster_node *node = nodes->list[(at + i) % nodes->count];
@@ -319,7 +327,7 @@ static void push_news(struct cluster *cluster) {
     for (int i = 0; i < NEWS_PEERS; i++) {
         struct cluster_node *node = cluster->nodes.list[random_under(cluster, cluster->nodes.count)];
         if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
-        send_ping(cluster, node->link, BUS_PONG);
+        if (has_news_for(cluster, node, NEWS_PUSH_MS)) send_ping(cluster, node->link, BUS_PONG);
     }
 }
 
@@ -340,6 +348,7 @@ void gossip_tick(struct cluster *cluster) {
             say_notice(cluster, "Sending MEET packet to node " NODE_FORMAT " because there is no inbound link for it",
                        NODE_TEXT(node));
             node->meet_sent_ms = cluster->now_ms;
+            node->met_again = true;
             send_ping(cluster, node->link, BUS_MEET);
             if (!node->link) continue;
         }

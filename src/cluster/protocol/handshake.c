@@ -127,11 +127,12 @@ void reconnect_tick(struct cluster *cluster) {
 
 void address_set(struct cluster *cluster, struct cluster_node *node, const char *address, uint16_t port,
                  uint16_t other_port, uint16_t bus_port) {
-    bool tls = cluster->settings.tls;
+    bool tls = cluster->settings.tls, known = node->created_ms != cluster->now_ms;
     snprintf(node->address, sizeof node->address, "%s", address);
     node->port = tls ? other_port : port;
     node->tls_port = tls ? port : other_port;
     node->bus_port = bus_port;
+    if (known) cluster->moved_ms = cluster->now_ms;
     node->news_ms = cluster->news_ms = cluster->now_ms;
     if (node_in_handshake(node))
         changed_view(cluster);
@@ -185,8 +186,7 @@ static struct cluster_node *handshake_start(struct cluster *cluster, const char 
 void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
     const struct bus_header *header = &message->header;
     const char *address = header->address[0] ? header->address : link->peer;
-    /* A node that does not know that it was forgotten sends MEET when nobody dials it any more. */
-    if (!header->bus_port || node_is_forgotten(cluster, &header->sender)) return;
+    if (!header->bus_port) return;
     struct cluster_node *node =
         handshake_start(cluster, address, header->port, header->other_port, header->bus_port, 0);
     if (!node || link->node == node) return;
@@ -195,6 +195,10 @@ void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, 
     link->node = node;
     node->inbound = link;
     say_bound(cluster, link);
+}
+
+void say_met(struct cluster *cluster, const struct cluster_node *node) {
+    say_notice(cluster, "Successfully completed handshake with " NODE_FORMAT, NODE_TEXT(node));
 }
 
 bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link, struct cluster_node **sender,
@@ -209,6 +213,11 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
             node_delete(cluster, node);
             return false;
         }
+        /* Also one that this node was told to meet: FORGET lasts for cluster-blacklist-ttl. */
+        if (node_is_forgotten(cluster, &header->sender)) {
+            node_delete(cluster, node);
+            return false;
+        }
         bool met = node->flags & NODE_MEET;
         say_debug(cluster, "Renaming node " NODE_FORMAT " into %.40s", NODE_TEXT(node), header->sender.text);
         nodes_rename(&cluster->nodes, node, &header->sender);
@@ -217,7 +226,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         node->news_ms = cluster->news_ms = cluster->now_ms;
         cluster->handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
-        if (met) say_notice(cluster, "Successfully completed handshake with " NODE_FORMAT, NODE_TEXT(node));
+        if (met) say_met(cluster, node);
         changed_table(cluster);
         *sender = node;
     } else if (!node_id_equal(&node->id, &header->sender)) {

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+enum { SAVE_MS_PER_NODE = 4, SAVE_MS_MAX = 1000 }; /* between two files that differ in what is known of others */
+
 void say(struct cluster *cluster, enum log_level level, const char *format, ...) {
     if (level < log_level) return;
     char text[1024];
@@ -158,6 +160,7 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     struct own_fields own;
     own_fields_read(header->reserved, &own);
     sender->features = own.features;
+    sender->members = own.members;
     if (sender->rdma_port != own.rdma_port || sender->client_rdma_port != own.client_rdma_port) {
         sender->rdma_port = own.rdma_port;
         sender->client_rdma_port = own.client_rdma_port;
@@ -263,6 +266,8 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
     if (header->type == BUS_PONG && !link->inbound && link->node == sender) {
         sender->pong_received_ms = link->pong_ms = cluster->now_ms;
         sender->ping_sent_ms = 0;
+        if (sender->met_again) say_met(cluster, sender);
+        sender->met_again = false;
         if (node_maybe_failed(sender)) {
             sender->flags &= ~(unsigned)NODE_PFAIL;
             changed_table(cluster);
@@ -369,9 +374,10 @@ void cluster_flush(struct cluster *cluster, int64_t now_ms) {
         cluster->todo &= ~(unsigned)TODO_FAILOVER;
         election_handle(cluster);
     }
-    /* While a cluster forms, each message brings news of others: they are saved once in a tick. */
+    /* While a cluster forms, each message brings news of others. The more lines the file has, the longer they wait. */
+    int64_t wait_ms = min_i64(max_i64(CLUSTER_TICK_MS, (int64_t)cluster->nodes.count * SAVE_MS_PER_NODE), SAVE_MS_MAX);
     bool later = cluster->unsaved == UNSAVED_TABLE && cluster->now_ms >= cluster->saved_ms &&
-                 cluster->now_ms - cluster->saved_ms < CLUSTER_TICK_MS;
+                 cluster->now_ms - cluster->saved_ms < wait_ms;
     if (cluster->unsaved && !later) save(cluster, cluster->unsaved & UNSAVED_SELF);
     if ((work | cluster->todo) & TODO_BROADCAST) {
         cluster->todo &= ~(unsigned)TODO_BROADCAST;

@@ -78,6 +78,7 @@ void link_close(struct cluster *cluster, struct cluster_link *link); /* tells th
 int64_t handshake_timeout(const struct cluster *cluster);
 void reconnect_tick(struct cluster *cluster);
 void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
+void say_met(struct cluster *cluster, const struct cluster_node *node);
 /* A reply on a link that we dialled. False: the message is used up. */
 bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link, struct cluster_node **sender,
                               const struct bus_message *message);

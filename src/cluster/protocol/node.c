@@ -1,6 +1,7 @@
 /* node.c: see node.h */
 #include "cluster/protocol/node.h"
 #include "lib/system/memory.h"
+#include <endian.h>
 #include <stdio.h>
 
 static struct slice node_key(const void *entry) {
@@ -58,6 +59,7 @@ void nodes_add(struct node_table *nodes, struct cluster_node *node) {
         nodes->list = mem_realloc(nodes->list, nodes->capacity * sizeof *nodes->list);
     }
     node->index = nodes->count;
+    nodes->digest = 0;
     nodes->list[nodes->count++] = node;
     index_add(nodes, node);
 }
@@ -67,6 +69,7 @@ void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
     while (node->replica_count) node_set_primary(node->replicas[node->replica_count - 1], NULL);
     for (size_t i = 0; i < nodes->count; i++) node_remove_report(nodes->list[i], node);
     index_remove(nodes, node);
+    nodes->digest = 0;
     struct cluster_node *last = nodes->list[--nodes->count];
     nodes->list[node->index] = last;
     last->index = node->index;
@@ -76,7 +79,22 @@ void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
 void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id) {
     index_remove(nodes, node);
     node->id = *id;
+    nodes->digest = 0;
     index_add(nodes, node);
+}
+
+uint32_t nodes_digest(struct node_table *nodes) {
+    const uint64_t multiplier = 0x9e3779b97f4a7c15; /* of Fibonacci hashing */
+    if (nodes->digest) return nodes->digest;
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct cluster_node *node = nodes_at(nodes, i);
+        uint64_t part;
+        if (node_in_handshake(node)) continue;
+        memcpy(&part, node->id.text, sizeof part);
+        nodes->digest ^= (uint32_t)(htobe64(part) * multiplier >> 32);
+    }
+    if (!nodes->digest) nodes->digest = 1;
+    return nodes->digest;
 }
 
 struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms) {

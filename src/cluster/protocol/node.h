@@ -50,6 +50,7 @@ struct cluster_node {
     uint16_t port, tls_port, bus_port; /* 0: it has none */
     uint16_t rdma_port, client_rdma_port;
     uint32_t features; /* enum own_feature (own_fields.h) */
+    uint32_t members;  /* nodes_digest() of the nodes that it knows; 0: it does not tell */
     /* What it announces; NULL: nothing. Owned. */
     char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
     uint16_t client_port, client_tls_port;
@@ -63,6 +64,7 @@ struct cluster_node {
     int64_t orphaned_ms;        /* since when a primary has no working replica */
     int64_t inbound_missing_ms; /* since when it has no inbound link */
     int64_t meet_sent_ms;
+    bool met_again;       /* a MEET to this member has no reply yet */
     int64_t dialled_ms;   /* last attempt to connect */
     int64_t link_lost_ms; /* when a working link that we dialled broke; 0: we have one, or never had */
     unsigned refusals;    /* of our attempts to connect since then, without a break */
@@ -102,6 +104,7 @@ struct node_table {
     struct hashtable *by_brief_id; /* without nodes whose id begins like that of another one */
     struct cluster_node **list;
     size_t count, capacity;
+    uint32_t digest; /* 0: to be made again */
 };
 void nodes_init(struct node_table *nodes);
 void nodes_free(struct node_table *nodes);
@@ -124,6 +127,9 @@ void nodes_add(struct node_table *nodes, struct cluster_node *node);
 /* Removes and frees the node: no replica, primary or report refers to it afterwards. It must have no slots or links. */
 void nodes_remove(struct node_table *nodes, struct cluster_node *node);
 void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id);
+
+/* Of the ids of all nodes that are not in a handshake: equal for nodes that know the same ones. Not 0. */
+uint32_t nodes_digest(struct node_table *nodes);
 
 struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms);
 /* Sets or, with NULL, clears the primary of a node, in both directions. */

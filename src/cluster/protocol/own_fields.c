@@ -18,6 +18,8 @@ void own_fields_write(uint8_t out[static BUS_RESERVED_SIZE], const struct own_fi
     put_u16(out + 6, fields->features & 0xffff);
     put_u16(out + 8, fields->rdma_port);
     put_u16(out + 10, fields->client_rdma_port);
+    put_u16(out + 12, fields->members >> 16);
+    put_u16(out + 14, fields->members & 0xffff);
 }
 
 bool own_fields_read(const uint8_t in[static BUS_RESERVED_SIZE], struct own_fields *fields) {
@@ -26,5 +28,6 @@ bool own_fields_read(const uint8_t in[static BUS_RESERVED_SIZE], struct own_fiel
     fields->features = (uint32_t)get_u16(in + 4) << 16 | get_u16(in + 6);
     fields->rdma_port = get_u16(in + 8);
     fields->client_rdma_port = get_u16(in + 10);
+    fields->members = (uint32_t)get_u16(in + 12) << 16 | get_u16(in + 14);
     return true;
 }

@@ -1,7 +1,8 @@
 /* own_fields.h: what our nodes say in the 30 header bytes that Valkey sends as zeros and does not read.
  *
  *     0  "VR", u16 version, 1          4  u32 features (enum own_feature)
- *     8  u16 port of RDMA clients     10  u16 RDMA port that is announced to clients     12  zeros
+ *     8  u16 port of RDMA clients     10  u16 RDMA port that is announced to clients
+ *    12  u32 digest of the ids of all nodes that the sender knows, 0: not told                  16  zeros
  *
  * A node of Valkey sends zeros: it has no feature. Unknown features are ignored, a later version is read as this one.
  */
@@ -18,6 +19,7 @@ enum own_feature {
 struct own_fields {
     uint32_t features;
     uint16_t rdma_port, client_rdma_port;
+    uint32_t members;
 };
 void own_fields_write(uint8_t out[static BUS_RESERVED_SIZE], const struct own_fields *fields);
 /* False, and all zero: the sender is not one of ours. */

@@ -27,7 +27,8 @@ void message_begin(struct cluster *cluster, struct bus_message *message, unsigne
     if (node_is_primary(myself) && cluster->manual.end_ms) header->message_flags |= BUS_PAUSED;
     own_fields_write(header->reserved, &(struct own_fields){.features = myself->features,
                                                             .rdma_port = myself->rdma_port,
-                                                            .client_rdma_port = myself->client_rdma_port});
+                                                            .client_rdma_port = myself->client_rdma_port,
+                                                            .members = nodes_digest(&cluster->nodes)});
 }
 
 void send_message(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
