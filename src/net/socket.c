@@ -61,7 +61,7 @@ static inline void free_count_add(struct socket_pool *pool, int change) {
 
 /* Space for at least `len` bytes more of a connection that has `queued` bytes in other chunks. While many connections
  * hold chunks, which happens when one command writes to thousands of clients, their chunks begin small and grow: each
- * would otherwise be 16 KiB of memory that the kernel has to map again. */
+ * would otherwise be 16 KiB of memory that the kernel has to map again. NULL: no memory is left. */
 static struct socket_chunk *chunk_take(struct socket_pool *pool, size_t len, size_t queued) {
     struct socket_chunk *chunk = pool->free;
     if (chunk) {
@@ -74,7 +74,8 @@ static struct socket_chunk *chunk_take(struct socket_pool *pool, size_t len, siz
             if (size < CHUNK_SMALL) size = CHUNK_SMALL;
             if (size > CHUNK_SIZE) size = CHUNK_SIZE;
         }
-        chunk = mem_alloc(size);
+        chunk = mem_try_alloc(size);
+        if (!chunk) return NULL;
         chunk->size = (uint32_t)size;
     }
     pool->used_count++;
@@ -144,31 +145,6 @@ static bool takes_output(const struct socket_connection *s) {
     return s->conn.state != CONN_CLOSED && !s->conn.error && !s->write_error;
 }
 
-static void socket_make_space(struct output *out, size_t len) {
-    struct socket_connection *s = socket_of((struct connection *)out);
-    if (!takes_output(s)) {
-        output_discard(out);
-        return;
-    }
-    output_queue_seal(&s->output, out);
-    leave_chunk(s);
-    struct socket_chunk *chunk = chunk_take(s->pool, len, s->output.queued);
-    s->chunk_memory += chunk->size;
-    output_queue_open(&s->output, out, &chunk->queued, chunk->data, chunk->size - sizeof *chunk);
-}
-
-static void socket_share(struct output *out, struct blob *blob) {
-    struct socket_connection *s = socket_of((struct connection *)out);
-    if (!takes_output(s) || blob->len == 0) {
-        blob_release(blob);
-        return;
-    }
-    output_queue_share(&s->output, out, blob);
-}
-
-static const struct output_ops socket_output_ops = {
-    .make_space = socket_make_space, .share = socket_share, .share_min = OUTPUT_SHARE_MIN};
-
 static void socket_ready(struct event_io *event, int mask);
 
 static uint64_t report_failure(struct event_timer *timer) {
@@ -185,6 +161,46 @@ static void fail_later(struct socket_connection *s, int error) {
     event_io_remove(s->conn.loop, &s->event);
     event_timer_set(s->conn.loop, &s->timer, 0, report_failure);
 }
+
+/* Keeps memory free for the small allocations of a command with a very long reply, which cannot fail. */
+static bool memory_is_left(size_t queued) {
+    enum { LONG = 16 * 1024 * 1024, RESERVE = 256 * 1024 };
+    void *reserve = queued < LONG ? NULL : mem_try_alloc(RESERVE);
+    bool left = queued < LONG || reserve;
+    mem_free(reserve);
+    return left;
+}
+
+static void socket_make_space(struct output *out, size_t len) {
+    struct socket_connection *s = socket_of((struct connection *)out);
+    if (!takes_output(s)) {
+        output_discard(out);
+        return;
+    }
+    bool left = memory_is_left(s->output.queued);
+    output_queue_seal(&s->output, out);
+    leave_chunk(s);
+    struct socket_chunk *chunk = left ? chunk_take(s->pool, len, s->output.queued) : NULL;
+    if (!chunk) { /* a command may ask for any number of random members */
+        fail_later(s, ENOMEM);
+        output_discard(out);
+        return;
+    }
+    s->chunk_memory += chunk->size;
+    output_queue_open(&s->output, out, &chunk->queued, chunk->data, chunk->size - sizeof *chunk);
+}
+
+static void socket_share(struct output *out, struct blob *blob) {
+    struct socket_connection *s = socket_of((struct connection *)out);
+    if (!takes_output(s) || blob->len == 0) {
+        blob_release(blob);
+        return;
+    }
+    output_queue_share(&s->output, out, blob);
+}
+
+static const struct output_ops socket_output_ops = {
+    .make_space = socket_make_space, .share = socket_share, .share_min = OUTPUT_SHARE_MIN};
 
 static void end_now(struct socket_connection *s, int error) {
     s->conn.error = error;

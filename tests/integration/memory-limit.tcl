@@ -97,6 +97,27 @@ proc client_memory {id} {
 
 # A separate server, because the allocator keeps the address space of freed memory.
 start_server {tags {limits}} {
+    # FLUSHALL after a failure is the first work of a background thread, when no memory is left.
+    test "a reply for which there is no memory closes its connection" -needs {ours 1 true {[limits_work]}} \
+        -tags {tcp-only} {
+        r sadd s [string repeat m 100]
+        r hset h f v
+        r zadd z 1 m
+        limit_memory 100
+        foreach command {{srandmember s -4000000000} {hrandfield h -4000000000 withvalues}
+            {zrandmember z -4000000000 withscores} {srandmember s -9223372036854775807}} {
+            set c [new_client]
+            $c -send {*}$command
+            wait_for_condition 30000 {[catch {r exists s h z} found] == 0 && $found == 3}
+            assert_closed $c 30000
+            assert_equal PONG [r ping]
+        }
+        for {set i 0} {$i < 200} {incr i} {r hset large $i [string repeat v 100]}
+        assert_equal OK [r flushall async]
+        wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
+        unlimit_memory
+    }
+
     test "LCS is refused where memory is too short" -needs {true {[limits_work]}} {
         r config set proto-max-bulk-len 8gb
         r set a [string repeat x 40000]

@@ -37,6 +37,7 @@ static void *work(void *arg) {
     struct worker *w = arg;
     pthread_setname_np(pthread_self(), names[w - workers]);
     if (thread_setup) thread_setup();
+    mem_free(mem_alloc(1)); /* jemalloc prepares a thread at its first call, and crashes if no memory is left then */
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (!w->queue.len && !w->stopping) pthread_cond_wait(&w->submitted, &w->lock);

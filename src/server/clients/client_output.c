@@ -283,6 +283,7 @@ bool client_check_output(struct client *client) {
 
 bool client_check_replies(struct client *client) {
     if (!client->conn || client->flags & CLIENT_CLOSING) return false;
+    if (client->conn->error) return false; /* no memory was left for its output */
     return limits_check(client, true, later);
 }
 
