@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "cluster/protocol/machine.h"
 #include "../simulation/cluster_simulator.h"
 
 static struct sim sim;
@@ -303,6 +304,17 @@ static void a_forgotten_node_is_not_met_before_the_blacklist_ends(void **state) 
     assert_null(cluster_meet(cluster_at(0), sim.machines[5].address, 6379, 16379, "test", time_at(0)));
     sim_run(&sim, 3000);
     assert_non_null(node_of(0, 5));
+    sim_free(&sim);
+}
+
+static void a_node_that_does_not_dial_is_met_again(void **state) {
+    build(6, 3);
+    unsigned handshakes = sim_said_times(&sim, 0, "Successfully completed handshake with");
+    cluster_at(1)->settings.no_reconnection = true;
+    link_close(cluster_at(0), node_of(0, 1)->inbound);
+    sim_run(&sim, 5000);
+    assert_true(sim_said(&sim, 0, "because there is no inbound link for it"));
+    assert_true(sim_said_times(&sim, 0, "Successfully completed handshake with") > handshakes);
     sim_free(&sim);
 }
 
@@ -836,16 +848,37 @@ static void a_configuration_survives_a_restart(void **state) {
     sim_free(&sim);
 }
 
+/* Equal digests spare the messages between nodes that know the same ones. */
+static void nodes_tell_each_other_whom_they_know(void **state) {
+    build(6, 3);
+    sim_run(&sim, 30000);
+    for (unsigned i = 0; i < 6; i++)
+        for (unsigned other = 0; other < 6; other++)
+            if (other != i) assert_int_equal(node_of(i, other)->members, nodes_digest(&cluster_at(other)->nodes));
+    for (unsigned i = 1; i < 6; i++)
+        assert_int_equal(nodes_digest(&cluster_at(i)->nodes), nodes_digest(&cluster_at(0)->nodes));
+    uint32_t before = nodes_digest(&cluster_at(0)->nodes);
+    assert_null(cluster_meet(cluster_at(0), "10.9.9.9", 7000, 17000, "test", time_at(0)));
+    assert_int_equal(nodes_digest(&cluster_at(0)->nodes), before); /* it is in a handshake */
+    struct node_id id = *id_at(5);
+    assert_null(cluster_forget(cluster_at(0), &id, "test", time_at(0)));
+    assert_true(nodes_digest(&cluster_at(0)->nodes) != before);
+    sim_free(&sim);
+}
+
 static void own_fields_are_zero_for_others(void **state) {
     uint8_t bytes[BUS_RESERVED_SIZE] = {0};
     struct own_fields fields;
     assert_false(own_fields_read(bytes, &fields));
     assert_int_equal(fields.features, 0);
-    own_fields_write(bytes, &(struct own_fields){.features = 0x80000001, .rdma_port = 6380, .client_rdma_port = 7000});
+    own_fields_write(bytes,
+                     &(struct own_fields){
+                         .features = 0x80000001, .rdma_port = 6380, .client_rdma_port = 7000, .members = 0x80000002});
     assert_true(own_fields_read(bytes, &fields));
     assert_int_equal(fields.features, 0x80000001);
     assert_int_equal(fields.rdma_port, 6380);
     assert_int_equal(fields.client_rdma_port, 7000);
+    assert_int_equal(fields.members, 0x80000002);
     bytes[3] = 2; /* a later version */
     assert_true(own_fields_read(bytes, &fields));
 }
@@ -865,6 +898,8 @@ int main(void) {
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),
         cmocka_unit_test(a_forgotten_node_stays_forgotten),
         cmocka_unit_test(a_reset_node_starts_anew),
+        cmocka_unit_test(a_forgotten_node_is_not_met_before_the_blacklist_ends),
+        cmocka_unit_test(a_node_that_does_not_dial_is_met_again),
         cmocka_unit_test(replicate_checks_its_target),
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
@@ -886,7 +921,7 @@ int main(void) {
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_configuration_survives_a_restart),
-        cmocka_unit_test(a_forgotten_node_is_not_met_before_the_blacklist_ends),
+        cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
