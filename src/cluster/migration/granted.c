@@ -146,16 +146,8 @@ static void facts_of(struct job *job, struct grant_facts *facts) {
                                   /* A server that has restarted has old data until it is elected. */
                                   .leads = sync_on ? sync_leads() : !server_is_loading(),
                                   .certain = sync_leads_for_certain(),
-                                  .tracked = job->is_tracked,
-                                  .moved = true};
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&job->slots, slot)) continue;
-        const struct cluster_node *owner = this_cluster->slots.owner[slot];
-        facts->owns |= owner == myself;
-        facts->moved &= owner && owner != myself && !nodes_share_shard(owner, myself) &&
-                        owner->config_epoch > job->target_epoch &&
-                        !slot_bitmap_has(&this_cluster->slots.unclaimed, slot);
-    }
+                                  .tracked = job->is_tracked};
+    grant_facts_of_slots(facts, this_cluster, &job->slots, job->target_epoch);
     if (facts->primary && facts->leads && job->committed_at < 0) job->committed_at = role->position.offset;
     facts->committed = job->committed_at >= 0 && sync_has_committed(job->committed_at);
     facts->linked =

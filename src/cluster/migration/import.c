@@ -288,14 +288,10 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
                                   .certain = node_is_primary(myself) && !role_is_replica() && !server_is_loading() &&
                                              sync_leads_for_certain(),
                                   .committed = sync_has_committed(last_end),
-                                  .held = migration_settings.prevent_failover,
-                                  .owns = owns_all(slots)};
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(slots, slot)) continue;
-        const struct cluster_node *owner = this_cluster->slots.owner[slot];
+                                  .held = migration_settings.prevent_failover};
+    outcome_facts_of_slots(&facts, this_cluster, slots, asker);
+    for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++)
         facts.unheard |= copied_owner_is_unknown(slot);
-        facts.with_source |= !owner || (asker && owner != myself && nodes_share_shard(owner, asker));
-    }
     enum outcome_answer answer = outcome_decide(&facts);
     if (answer == OUTCOME_CLAIM && exports_await_claim(NULL)) answer = OUTCOME_LATER;
     if (answer == OUTCOME_GRANTED) {

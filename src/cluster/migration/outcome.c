@@ -1,6 +1,19 @@
 /* outcome.c: see outcome.h. */
 #include "cluster/migration/outcome.h"
 
+void grant_facts_of_slots(struct grant_facts *facts, const struct cluster *cluster, const struct slot_bitmap *slots,
+                          uint64_t target_epoch) {
+    const struct cluster_node *myself = cluster->myself;
+    facts->owns = false;
+    facts->moved = true;
+    for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
+        const struct cluster_node *owner = cluster->slots.owner[slot];
+        facts->owns |= owner == myself;
+        facts->moved &= owner && owner != myself && !nodes_share_shard(owner, myself) &&
+                        owner->config_epoch > target_epoch && !slot_bitmap_has(&cluster->slots.unclaimed, slot);
+    }
+}
+
 enum grant_step grant_decide(const struct grant_facts *facts) {
     if (!facts->primary) return facts->tracked ? GRANT_WAIT : GRANT_TRACK;
     if (!facts->leads) return GRANT_WAIT;
@@ -23,6 +36,18 @@ enum take_step take_decide(const struct take_facts *facts) {
     if (facts->decided) return facts->certain && facts->committed ? TAKE_CLAIM : TAKE_WAIT;
     if (facts->tracked) return TAKE_FAIL;
     return facts->granted && facts->certain && !facts->held ? TAKE_DECIDE : TAKE_WAIT;
+}
+
+void outcome_facts_of_slots(struct outcome_facts *facts, const struct cluster *cluster, const struct slot_bitmap *slots,
+                            const struct cluster_node *source) {
+    const struct cluster_node *myself = cluster->myself;
+    facts->owns = true;
+    facts->with_source = false;
+    for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
+        const struct cluster_node *owner = cluster->slots.owner[slot];
+        facts->owns &= owner == myself;
+        facts->with_source |= !owner || (source && owner != myself && nodes_share_shard(owner, source));
+    }
 }
 
 enum outcome_answer outcome_decide(const struct outcome_facts *facts) {

@@ -24,8 +24,7 @@
  * after a refusal is, and by the target's shard after it took them, which excludes the refusal. */
 #ifndef CLUSTER_MIGRATION_OUTCOME_H
 #define CLUSTER_MIGRATION_OUTCOME_H
-#include <stdbool.h>
-#include <stdint.h>
+#include "cluster/protocol/cluster.h"
 
 /* --- The source's shard: a job whose grant is in the stream of this server --- */
 
@@ -52,6 +51,9 @@ enum {
     GRANT_PATIENCE_MS = 500,       /* a target that has taken the slots closes the link, and says so on the bus */
     GRANT_CANCELLED_HOLD_MS = 2000 /* commands of clients, after CANCELSLOTMIGRATIONS */
 };
+/* Sets `owns` and `moved` of the job's slots. `target_epoch`: struct job. */
+void grant_facts_of_slots(struct grant_facts *facts, const struct cluster *cluster, const struct slot_bitmap *slots,
+                          uint64_t target_epoch);
 enum grant_step grant_decide(const struct grant_facts *facts);
 /* A refusal has come. */
 bool grant_takes_back(const struct grant_facts *facts);
@@ -101,5 +103,8 @@ enum outcome_answer {
     OUTCOME_TAKEN,
     OUTCOME_REFUSED
 };
+/* Sets `owns` and `with_source`. `source`: the node that asks; NULL: it is not known. */
+void outcome_facts_of_slots(struct outcome_facts *facts, const struct cluster *cluster, const struct slot_bitmap *slots,
+                            const struct cluster_node *source);
 enum outcome_answer outcome_decide(const struct outcome_facts *facts);
 #endif
