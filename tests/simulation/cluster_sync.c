@@ -4,6 +4,7 @@
  *
  *     tests/simulation/run --sync --seeds 1-1000
  *     tests/simulation/run --sync --seed 17       one, with its history
+ *     … --migrations                              with slots that move between the shards: migration_simulator.h
  *
  * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
  * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
@@ -85,12 +86,16 @@ static bool server_serves(const struct node *node) {
     return sim_serves(&cluster_sim, node->index, cluster_sim.first_slot[node->shard]);
 }
 
+#include "migration_simulator.h"
+
 /* --- Both together --- */
 
 static void run_both(int64_t ms) {
     for (int64_t end = world.now + ms; world.now < end;) {
         sim_run(&cluster_sim, STEP_MS);
         step();
+        migration_step();
+        if (moving.on && !moving.stopped && below(100) == 0) migrate_some_slot();
     }
 }
 
@@ -130,6 +135,7 @@ static void any_fault(int64_t timeout) {
     case 0:
     case 1:
         if (!node->up || !may_lose_data(node)) break;
+        migration_crashed(node);
         node_crash(node, true);
         sim_crash(machine);
         break;
@@ -169,6 +175,8 @@ static void begin(uint64_t seed, int64_t timeout) {
     world_clear(seed, MACHINES, 1);
     world.elected = server_elected;
     world.serves = server_serves;
+    world.command_committed = command_committed;
+    if (moving.on) migrations_begin();
     for (unsigned i = 0; i < MACHINES; i++) world.nodes[i].shard = i % SHARDS;
     sim_init(&cluster_sim, seed, MACHINES, timeout);
     for (unsigned i = 0; i < MACHINES; i++) {
@@ -247,6 +255,13 @@ static void run_one(uint64_t seed) {
         (counts ? &able : &unable)->shards++;
         able.recovered += serves;
     }
+    if (moving.on && recovered_shards(before) == SHARDS) {
+        moving.stopped = true;
+        const char *why = migrations_unfinished();
+        for (int64_t waited = 0; why && waited < 10 * timeout + 60000; waited += 500, why = migrations_unfinished())
+            run_both(500);
+        if (why) violated(why, -1);
+    }
     say_unrecovered(before);
     reads += world.reads;
     writes += world.acknowledged_count;
@@ -263,6 +278,7 @@ int main(int argc, char **argv) {
         if (read < 2) last = first;
         world.verbose = strcmp(argv[i], "--seed") == 0;
     }
+    moving.on = argc > 1 && strcmp(argv[argc - 1], "--migrations") == 0;
     log_level = LOG_LEVEL_NOTICE;
     effects = sim_effects;
     effects.facts = server_facts;
@@ -271,10 +287,20 @@ int main(int argc, char **argv) {
     effects.mandate = server_mandate;
     effects.stand = server_stand;
     effects.stand_back = server_stand_back;
+    if (moving.on) {
+        effects.slot_granted = slot_granted;
+        effects.slot_arrives = slot_is_imported;
+        effects.slot_leaves = slot_is_leaving;
+        effects.keys_in_slot = keys_of_slot;
+        effects.delete_keys = delete_keys_of_slot;
+    }
     sim_uses = &effects;
     for (uint64_t seed = first; seed <= last; seed++) run_one(seed);
     printf("%u seeds: %u failovers, %u acknowledged writes, %u reads checked; in the end %u of %u shards acknowledge "
            "writes; in %u others too many servers may have lost data\n",
            seeds, elections, writes, reads, able.recovered, able.shards, unable.shards);
+    if (moving.on)
+        printf("%u slot migrations: %u imports succeeded, %u failed, %u grants were taken back\n", moving.names,
+               moving.done, moving.failed, moving.refused);
     return able.recovered < able.shards;
 }

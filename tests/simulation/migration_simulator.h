@@ -96,7 +96,7 @@ static bool has_committed(const struct node *node, int64_t offset) {
 static bool is_primary(const struct node *node) {
     return node_is_primary(cluster_of(node)->myself) && !node->replica;
 }
-#define each_job(job, holder) \
+#define each_job(job, holder)                                                                                          \
     for (struct migration *job = (holder)->jobs; job < (holder)->jobs + (holder)->job_count; job++)
 
 static struct migration *find_job(struct holder *holder, unsigned name) {
@@ -195,8 +195,9 @@ static void drop_slot(struct node *node, unsigned mobile) {
 
 static void write_finish(struct node *node, const struct migration *job, bool success) {
     uint64_t epoch = job->is_import && success ? cluster_of(node)->myself->config_epoch : 0;
-    write_command(node, (struct command){
-                            .kind = COMMAND_FINISH, .job = job->name, .slot = job->slot, .success = success, .epoch = epoch});
+    write_command(node,
+                  (struct command){
+                      .kind = COMMAND_FINISH, .job = job->name, .slot = job->slot, .success = success, .epoch = epoch});
 }
 
 static void become_tracked(struct node *node, struct migration *job) {
@@ -494,7 +495,8 @@ static void deliver_sent(void) {
 static void migrate_some_slot(void) {
     unsigned mobile = (unsigned)below(MOBILE), slot = mobile_slot(mobile);
     struct node *source = &world.nodes[below(MACHINES)], *target = &world.nodes[below(MACHINES)];
-    if (!runs(source) || !runs(target) || source == target || !reachable((int)source->index, (int)target->index)) return;
+    if (!runs(source) || !runs(target) || source == target || !reachable((int)source->index, (int)target->index))
+        return;
     if (!is_primary(source) || !is_primary(target) || !leads_for_certain(source) || !leads_for_certain(target)) return;
     const struct cluster_node *myself = cluster_of(source)->myself, *owner = cluster_of(target)->slots.owner[slot];
     if (!cluster_serves(cluster_of(source), slot) || !owner || !node_id_equal(&owner->id, &myself->id)) return;
@@ -573,8 +575,8 @@ static void migration_step(void) {
             if (job->failing) end_job(node, job, false);
         }
         unsigned kept = 0; /* CLUSTER GETSLOTMIGRATIONS shows so many */
-        each_job(job, holder) if (!job->over || (world.now - job->updated_ms < 20000 && holder->job_count < JOBS_MAX / 2))
-            holder->jobs[kept++] = *job;
+        each_job(job, holder) if (!job->over || (world.now - job->updated_ms < 20000 &&
+                                                 holder->job_count < JOBS_MAX / 2)) holder->jobs[kept++] = *job;
         holder->job_count = kept;
         clients_of_slots(node);
         cluster_flush(cluster_of(node), sim_time(machine_of(node)));
@@ -600,20 +602,20 @@ static void migration_crashed(struct node *node) {
 /* --- Effects of the cluster's machine: src/cluster/effects.c --- */
 
 static bool slot_granted(void *context, unsigned slot, const struct cluster_node *to, uint64_t epoch) {
-    each_job(job, holder_of(server_of(context)))
-        if (!job->is_import && !job->over && job->granted && mobile_slot(job->slot) == slot &&
-            node_id_equal(&job->target, &to->id) && epoch > job->target_epoch)
-            return true;
+    each_job(job, holder_of(server_of(context))) if (!job->is_import && !job->over && job->granted &&
+                                                     mobile_slot(job->slot) == slot &&
+                                                     node_id_equal(&job->target, &to->id) &&
+                                                     epoch > job->target_epoch) return true;
     return false;
 }
 static bool slot_is_imported(void *context, unsigned slot) {
-    each_job(job, holder_of(server_of(context)))
-        if (job->is_import && !job->over && mobile_slot(job->slot) == slot) return true;
+    each_job(job, holder_of(server_of(context))) if (job->is_import && !job->over &&
+                                                     mobile_slot(job->slot) == slot) return true;
     return false;
 }
 static bool slot_is_leaving(void *context, unsigned slot) {
-    each_job(job, holder_of(server_of(context)))
-        if (job->is_recorded && !job->over && mobile_slot(job->slot) == slot) return true;
+    each_job(job, holder_of(server_of(context))) if (job->is_recorded && !job->over &&
+                                                     mobile_slot(job->slot) == slot) return true;
     return false;
 }
 static size_t keys_of_slot(void *context, unsigned slot) {

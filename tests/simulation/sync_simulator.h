@@ -28,8 +28,9 @@ enum {
 };
 
 struct entry {
-    uint32_t value; /* of a write; 0: a set */
+    uint32_t value; /* of a write; 0: a set, or a command */
     uint32_t set;
+    uint32_t command; /* of migration_simulator.h; 0: none */
 };
 struct node {
     unsigned index, shard;
@@ -102,6 +103,7 @@ static struct world {
     /* Of a cluster; NULL: every server that leads serves, and a server that is elected leads. */
     bool (*serves)(const struct node *node);
     void (*elected)(struct node *node);
+    void (*command_committed)(struct node *node, uint32_t command);
 } world;
 
 static uint64_t below(uint64_t bound) {
@@ -251,7 +253,8 @@ static void does_committed(void *context, int64_t offset) {
     if (sync_when_commit(&node->when, offset)) node->lease_until = (int64_t)node->when.lease_from + LEASE_COUNTED;
     /* Only its own clients wait: writes of this node's term. Writes of earlier terms have lost their clients. */
     for (int64_t i = from; i < offset && i < node->len; i++) {
-        uint32_t value = node->log[i].value;
+        uint32_t value = node->log[i].value, command = node->log[i].command;
+        if (command && node->who.state.set.now.count > (int)world.replicas) world.command_committed(node, command);
         /* With fewer members than a commit needs only the server itself writes (expiry), and nobody sees it. */
         if (!value || world.acknowledged[value] || node->who.state.set.now.count <= (int)world.replicas) continue;
         world.acknowledged[value] = true;
@@ -399,7 +402,7 @@ static void replicate(struct node *node) {
     while (node->len < to && node->link) {
         struct entry entry = primary->log[node->len];
         append(node, entry);
-        if (!entry.value) got_set(node, world.sets[entry.set]);
+        if (!entry.value && !entry.command) got_set(node, world.sets[entry.set]);
     }
     if (!node->link) return;
     sync_who_advanced(&node->who);
