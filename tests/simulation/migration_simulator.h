@@ -134,8 +134,6 @@ static void detach(struct node *node, struct migration *job) {
 
 /* --- The stream --- */
 
-static void end_job(struct node *node, struct migration *job, bool success);
-
 static void apply(struct node *node, const struct command *command) {
     struct holder *holder = holder_of(node);
     struct migration *job = find_job(holder, command->job);
@@ -157,7 +155,12 @@ static void apply(struct node *node, const struct command *command) {
     case COMMAND_FINISH: {
         if (!job || (!job->is_tracked && !job->over)) break;
         job->is_decided = true;
-        if (!job->over) end_job(node, job, command->success);
+        if (!job->over) { /* without end_job(): what follows it is in the log, too */
+            detach(node, job);
+            if (job->is_import && !command->success) holder->data[job->slot] = 0;
+            job->over = true;
+            job->success = command->success;
+        }
         struct cluster_node *primary = cluster_shard_primary(cluster_of(node));
         struct slot_bitmap slots = bitmap_of(job->slot);
         if (command->epoch && job->is_import && command->success && primary)
