@@ -1,11 +1,13 @@
 /* slot_commands.c: CLUSTER ADDSLOTS, DELSLOTS, FLUSHSLOTS, which assign slots, and FLUSHSLOT, COUNTKEYSINSLOT,
  * GETKEYSINSLOT, which concern the keys in them. */
 #include "cluster/slot_commands.h"
+#include "cluster/migration/migration.h"
 #include "cluster/saved_reply.h"
 #include "cluster/this_node.h"
 #include "commands/flush_mode.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "server/clients/client.h"
 #include "server/notify.h"
 #include "server/server.h"
 
@@ -146,6 +148,7 @@ void cluster_flushslot_run(struct call *call) {
         reply_syntax_error(call->reply);
         return;
     }
+    if (!client_must_be_obeyed(call->client)) migration_slot_flushed(slot);
     if (notify_wanted & NOTIFY_GENERIC) {
         for (int id = 0; id < keyspace_databases(server.keyspace); id++)
             call->dirty += delete_with_events(keyspace_db(server.keyspace, id), slot, lazy);

@@ -585,6 +585,26 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 debug slotmigration prevent-pause 0
     }
 
+    test "FLUSHSLOT at the target ends the migration" {
+        migrate_and_wait 5 6
+        wait_for_condition 5000 {[n 1 cluster countkeysinslot 5] == 10}
+        assert_equal OK [n 1 cluster flushslot 7]
+        assert_equal waiting-for-paused [dict get [migration 1] state]
+        assert_equal OK [n 1 cluster flushslot 5]
+        migration_ends failed
+        migration_is 1 failed
+        assert_equal "Data was flushed" [dict get [migration 1] message]
+        assert_equal 10 [n 0 cluster countkeysinslot 5]
+    }
+
+    test "FLUSHSLOT at the source reaches the target of a migration" {
+        foreach slot {63 64} {n 0 set [key_in $slot a] 1}
+        migrate_and_wait 63 64
+        n 0 cluster flushslot 63
+        migration_ends success
+        assert_equal {0 1} [list [n 1 cluster countkeysinslot 63] [n 1 cluster countkeysinslot 64]]
+    }
+
     test "a target that restarts drops what it had" {
         migrate_and_wait 5 6
         wait_for_condition 5000 {[n 1 cluster countkeysinslot 5] == 10}

@@ -382,14 +382,21 @@ void job_propagate_finish(const struct job *job, bool success, const char *messa
 
 /* --- Events --- */
 
+static const char was_flushed[] = "Data was flushed";
+
 static void flushed(struct db *db, size_t keys) {
     if (server_is_loading()) return;
     list_each(&jobs_in_progress, link) {
         struct job *job = job_in_progress(link);
-        if (job->is_import || !job->is_tracked) job_fail_later(job, "Data was flushed");
+        if (job->is_import || !job->is_tracked) job_fail_later(job, was_flushed);
     }
 }
 static struct store_listener store_listener = {.hooks = {.flushed = flushed}};
+
+void migration_slot_flushed(unsigned slot) {
+    struct job *job = jobs_in_progress.len ? job_with_slot(slot, true) : NULL;
+    if (job) job_fail_later(job, was_flushed);
+}
 
 void migration_start(void) {
     store_events_listen(&store_listener);

@@ -81,6 +81,8 @@ void migration_before_wait(void); /* at the end of a turn, outside of commands a
 void migration_stop(void);        /* the server exits */
 
 bool migration_imports(unsigned slot); /* a job that is in progress has this slot */
+/* A client deletes the keys of this slot. Its import fails, as by FLUSHALL: what had come would be missing. */
+void migration_slot_flushed(unsigned slot);
 /* No slot is moved by hand meanwhile, as in Valkey; of a job that is tracked only its own slots. -1: none is named. */
 bool migration_excludes_setslot(int slot, bool is_import);
 /* The node has been allowed to take this slot. */
