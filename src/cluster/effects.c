@@ -83,6 +83,10 @@ static bool slot_leaves(void *context, unsigned slot) {
     return migration_leaves(slot);
 }
 
+static bool epoch_must_stay(void *context) {
+    return migration_awaits_claim();
+}
+
 /* --- Data --- */
 
 /* All replicas know CLUSTER FLUSHSLOT. */
@@ -318,6 +322,7 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .slot_granted = slot_granted,
                                              .slot_arrives = slot_arrives,
                                              .slot_leaves = slot_leaves,
+                                             .epoch_stays = epoch_must_stay,
                                              .dial = links_dial,
                                              .close = links_close,
                                              .send = links_send,

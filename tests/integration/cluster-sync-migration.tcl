@@ -342,6 +342,21 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
         foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
     }
 
+    test "CLUSTER BUMPEPOCH leaves the epoch while the target of a grant has not claimed the slots" -needs {ours 1} {
+        n 1 cluster bumpepoch ;# that of node 0 is not the largest
+        wait_for_condition 10000 {[cluster_field 0 cluster_current_epoch] == [cluster_field 1 cluster_my_epoch]}
+        write_moving first
+        grant_moving 0 1
+        assert_equal "STILL [cluster_field 0 cluster_my_epoch]" [n 0 cluster bumpepoch]
+        n 1 debug slotmigration prevent-failover 0
+        assert_equal 1 [check_moving first {{0 3} {1 4} {2 5}}]
+        wait_for_condition 10000 {[dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "success"}
+        assert_match "BUMPED *" [n 0 cluster bumpepoch]
+        n 1 cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id 0]
+        wait_for_condition 20000 {[slot_owner $moving_slot 1] == 0}
+        foreach shard {{0 3} {1 4} {2 5}} {wait_shard_ready $shard}
+    }
+
     test "an older claim of the target that comes after the grant does not move the slot" -needs {ours 1} {
         write_moving first
         grant_moving 0 1

@@ -291,6 +291,7 @@ int main(int argc, char **argv) {
         effects.slot_granted = slot_granted;
         effects.slot_arrives = slot_is_imported;
         effects.slot_leaves = slot_is_leaving;
+        effects.epoch_stays = claim_is_awaited;
         effects.keys_in_slot = keys_of_slot;
         effects.delete_keys = delete_keys_of_slot;
     }

@@ -621,6 +621,11 @@ static bool slot_is_leaving(void *context, unsigned slot) {
                                                      mobile_slot(job->slot) == slot) return true;
     return false;
 }
+static bool claim_is_awaited(void *context) {
+    each_job(job, holder_of(server_of(context))) if (!job->is_import && !job->over && job->granted &&
+                                                     !job->is_tracked) return true;
+    return false;
+}
 static size_t keys_of_slot(void *context, unsigned slot) {
     int mobile = mobile_of(slot);
     return mobile >= 0 && holder_of(server_of(context))->data[mobile] ? 1 : 0;

@@ -397,6 +397,36 @@ static void a_replica_hears_a_claim_in_the_stream(void **state) {
     sim_free(&sim);
 }
 
+static bool staying;
+static bool stays(void *context) {
+    return staying;
+}
+/* A node that has let another one take its slots keeps its epoch until that has claimed them. */
+static void an_epoch_stays_while_a_claim_is_awaited(void **state) {
+    struct cluster_effects effects = sim_effects;
+    effects.epoch_stays = stays;
+    sim_uses = &effects;
+    build(3, 3);
+    struct cluster_node *first = cluster_at(0)->myself;
+    if (memcmp(id_at(0)->text, id_at(1)->text, NODE_ID_LEN) > 0) first = cluster_at(1)->myself;
+    uint64_t epoch = cluster_at(0)->current_epoch + 1;
+    staying = true;
+    for (unsigned i = 0; i < 2; i++) {
+        cluster_at(i)->myself->config_epoch = cluster_at(i)->current_epoch = epoch;
+        changed_self(cluster_at(i));
+        cluster_flush(cluster_at(i), time_at(i));
+    }
+    assert_false(cluster_bump_epoch(cluster_at(2), time_at(2)));
+    sim_run(&sim, 5000);
+    for (unsigned i = 0; i < 2; i++) assert_int_equal(cluster_at(i)->myself->config_epoch, epoch);
+    staying = false;
+    sim_run(&sim, 5000);
+    assert_int_equal(first->config_epoch, epoch + 1); /* a later message has shown the collision again */
+    assert_true(cluster_bump_epoch(cluster_at(2), time_at(2)));
+    sim_free(&sim);
+    sim_uses = &sim_effects;
+}
+
 static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
     build(4, 3); /* machine 3 follows 0 */
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
@@ -903,6 +933,7 @@ int main(void) {
         cmocka_unit_test(replicate_checks_its_target),
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
+        cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
         cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),

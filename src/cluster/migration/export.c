@@ -528,6 +528,10 @@ bool exports_await_claim(const struct job *except) {
     return false;
 }
 
+bool migration_awaits_claim(void) {
+    return exports_await_claim(NULL);
+}
+
 /* False: not yet. */
 static bool grant_is_recorded(struct job *job) {
     if (!granted_is_asked(job)) return true; /* a target that cannot be asked: target_has_refused() */

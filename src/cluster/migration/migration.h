@@ -90,6 +90,8 @@ bool migration_granted(unsigned slot, const struct cluster_node *node, uint64_t 
 
 /* Its shard has granted this slot to another shard, and does not know whether that took it (outcome.h). */
 bool migration_leaves(unsigned slot);
+/* A target was granted slots that this node still owns, and may be about to claim them. */
+bool migration_awaits_claim(void);
 void migration_leads(void); /* this server leads its shard from now on (struct sync_host) */
 /* This server has left its shard, or its cluster, and leads a shard of its own: the jobs are those of the old one. */
 void migration_left_shard(void);

@@ -99,6 +99,9 @@ struct cluster_effects {
     /* This shard has let another one take the slot, and does not know whether it did: a new primary of this shard must
      * not claim it; NULL: never. */
     bool (*slot_leaves)(void *context, unsigned slot);
+    /* This node has let another one take slots that it still claims. The other nodes must not hear of a larger epoch of
+     * this node before that claim: they would not believe it; NULL: never. */
+    bool (*epoch_stays)(void *context);
     /* The bus. dial() connects to link->node; it does not fail at once. send() queues or drops, and does not fail. */
     void (*dial)(void *context, struct cluster_link *link);
     void (*close)(void *context, struct cluster_link *link);
@@ -224,7 +227,8 @@ const char *cluster_replicate(struct cluster *cluster, const struct node_id *id,
 const char *cluster_replicate_no_one(struct cluster *cluster, const char *who, int64_t now_ms);
 const char *cluster_reset(struct cluster *cluster, bool hard, const char *who, int64_t now_ms);
 const char *cluster_set_config_epoch(struct cluster *cluster, int64_t epoch, int64_t now_ms);
-bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms); /* false: it is the largest already */
+/* False: it is the largest already, or it stays for now (struct cluster_effects). */
+bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms);
 /* FAILOVER_BY_PRIMARY: FORCE, asked for by our primary, which shuts down. */
 enum failover_kind { FAILOVER_NORMAL, FAILOVER_FORCE, FAILOVER_TAKEOVER, FAILOVER_BY_PRIMARY };
 const char *cluster_failover(struct cluster *cluster, enum failover_kind kind, const char *who, int64_t now_ms);

@@ -137,6 +137,7 @@ void slot_assign(struct cluster *cluster, unsigned slot, struct cluster_node *ow
 uint64_t max_config_epoch(const struct cluster *cluster);
 void raise_epoch(struct cluster *cluster); /* above all that are known */
 bool bump_epoch_without_consensus(struct cluster *cluster);
+bool epoch_stays(const struct cluster *cluster); /* struct cluster_effects */
 void topology_strays_tick(struct cluster *cluster);
 void topology_guard(struct cluster *cluster); /* a replica of a replica follows the primary */
 

@@ -192,7 +192,7 @@ void cluster_give_up_slots(struct cluster *cluster, const struct slot_bitmap *sl
 
 bool cluster_bump_epoch(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
-    bool bumped = bump_epoch_without_consensus(cluster);
+    bool bumped = !epoch_stays(cluster) && bump_epoch_without_consensus(cluster);
     if (bumped) todo(cluster, TODO_BROADCAST);
     return bumped;
 }

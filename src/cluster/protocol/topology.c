@@ -37,6 +37,10 @@ bool slot_leaves(const struct cluster *cluster, unsigned slot) {
     return cluster->effects->slot_leaves && cluster->effects->slot_leaves(cluster->context, slot);
 }
 
+bool epoch_stays(const struct cluster *cluster) {
+    return cluster->effects->epoch_stays && cluster->effects->epoch_stays(cluster->context);
+}
+
 unsigned node_drop_slots(struct cluster *cluster, struct cluster_node *node) {
     unsigned count = 0;
     for (unsigned slot = 0; slot < HASH_SLOTS && node->slot_count > 0; slot++) {
@@ -438,11 +442,12 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
     return true;
 }
 
-/* The epoch is the only thing that decides between two claims: it must be unique. */
+/* The epoch is the only thing that decides between two claims: it must be unique. If it stays for now, the next message
+ * of the sender shows the collision again. */
 static void solve_collision(struct cluster *cluster, const struct cluster_node *sender, uint64_t epoch) {
     struct cluster_node *myself = cluster->myself;
     if (!node_is_primary(sender) || !node_is_primary(myself) || epoch != myself->config_epoch) return;
-    if (memcmp(myself->id.text, sender->id.text, NODE_ID_LEN) >= 0) return;
+    if (memcmp(myself->id.text, sender->id.text, NODE_ID_LEN) >= 0 || epoch_stays(cluster)) return;
     cluster->current_epoch++;
     myself->config_epoch = cluster->current_epoch;
     changed_self(cluster);
