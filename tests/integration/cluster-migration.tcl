@@ -705,6 +705,29 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         n 1 debug drop-cluster-packet-filter -1
     }
 
+    test "a target that is asked for the outcome claims the slots with an epoch above its source's" -needs {ours 1} {
+        n 1 debug slotmigration prevent-failover 1
+        migrate 0 1 201 201
+        migration_is 1 failover-granted
+        set name [dict get [migration 1] name]
+        set epoch [expr {[cluster_field 1 cluster_current_epoch] + 100}]
+        foreach wrong {x -1} {
+            assert_error "ERR syntax error" {
+                n 1 cluster syncslots outcome source [node_id 0] name $name epoch $wrong slotsrange 201 201
+            }
+        }
+        assert_error "TRYAGAIN The outcome of this slot migration is not decided" {
+            n 1 cluster syncslots outcome source [node_id 0] name $name epoch $epoch slotsrange 201 201
+        }
+        assert {[cluster_field 1 cluster_current_epoch] < $epoch} ;# no claim
+        n 1 multi
+        n 1 debug slotmigration prevent-failover 0
+        n 1 cluster syncslots outcome source [node_id 0] name $name epoch $epoch slotsrange 201 201
+        assert_equal {OK TAKEN} [n 1 exec]
+        assert {[cluster_field 1 cluster_my_epoch] > $epoch}
+        migration_is 0 success
+    }
+
     test "a node that was granted slots pauses for another target when it has taken them, or has failed" {
         n 0 debug slotmigration prevent-pause 1
         migrate 0 2 100 100

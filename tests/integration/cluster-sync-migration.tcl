@@ -94,6 +94,7 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
     test "the source dies after the grant: its successor does not serve the slot before the target's shard answers" \
             -needs {ours 1} {
         write_moving first
+        n 1 config set commandlog-execution-slower-than 0 commandlog-slow-execution-max-len 10000
         grant_moving 0 1
         node_pause 4
         node_pause 7
@@ -101,6 +102,9 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         wait_for_condition 30000 {[set new [leader_of_shard {3 6}]] >= 0}
         assert [log_has "was granted. Its outcome is not known" 0 [node_level $new]]
         wait_for_log "the target's shard has not decided" 0 20000 [node_level $new]
+        set question "SYNCSLOTS OUTCOME SOURCE [node_id $new] NAME * EPOCH [cluster_field $new cluster_my_epoch]"
+        assert_match "*$question SLOTSRANGE *" [n 1 commandlog get -1 slow]
+        n 1 config set commandlog-execution-slower-than 10000
         assert_match "*CLUSTERDOWN*" [n $new -typed get [moving_key 0]]
         assert {![catch {n $new set [slot_tag 101] served} reply] && $reply eq "OK"}
         node_resume 4

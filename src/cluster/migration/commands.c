@@ -320,16 +320,17 @@ static void grant_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* OUTCOME SOURCE id NAME job SLOTSRANGE a b …: from the leader of the source's shard. */
+/* OUTCOME SOURCE id NAME job [EPOCH epoch] SLOTSRANGE a b …: from the leader of the source's shard. */
 static void outcome_run(struct call *call) {
     static struct ranges ranges;
     struct slice name;
     struct node_id source;
-    if (!id_after(call, "source", &source)) {
+    int64_t epoch;
+    if (!id_after(call, "source", &source) || !epoch_after(call, &epoch)) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (establish_read_tracked(call, &name, &ranges)) import_asked(call, &source, name, &ranges.slots);
+    if (establish_read_tracked(call, &name, &ranges)) import_asked(call, &source, name, &ranges.slots, (uint64_t)epoch);
 }
 
 static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {

@@ -6,7 +6,8 @@
  *                                           CLUSTER SYNCSLOTS FINISH STATE state NAME job MESSAGE text
  *     in RDB files                          AUX cluster-slot-grants: "job id epoch a b …," for each job
  *     leader of the source's shard -> leader of the target's shard, on a connection of its own
- *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job SLOTSRANGE a b …
+ *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job EPOCH epoch
+ *                                           SLOTSRANGE a b …
  *                                           +TAKEN or +REFUSED; an error: not decided yet */
 #include "cluster/effects.h"
 #include "cluster/migration/jobs.h"
@@ -204,19 +205,24 @@ static void hang_up(struct job *job) {
     job->conn = NULL;
 }
 
+/* The answer may be a claim: as for a grant (export.c), it needs an epoch above this node's. */
 static void ask_connected(struct connection *conn) {
     struct job *job = conn->owner;
     struct output *out = &conn->out;
+    char epoch[NUMBER_TEXT_MAX];
     replica_send_auth(conn);
-    struct ranged words = ranged_words(job, 8,
-                                       (struct slice[]){SLICE("CLUSTER"),
-                                                        SLICE("SYNCSLOTS"),
-                                                        SLICE("OUTCOME"),
-                                                        SLICE("SOURCE"),
-                                                        {this_cluster->myself->id.text, NODE_ID_LEN},
-                                                        SLICE("NAME"),
-                                                        {job->name, JOB_NAME_LEN},
-                                                        SLICE("SLOTSRANGE")});
+    struct ranged words =
+        ranged_words(job, 10,
+                     (struct slice[]){SLICE("CLUSTER"),
+                                      SLICE("SYNCSLOTS"),
+                                      SLICE("OUTCOME"),
+                                      SLICE("SOURCE"),
+                                      {this_cluster->myself->id.text, NODE_ID_LEN},
+                                      SLICE("NAME"),
+                                      {job->name, JOB_NAME_LEN},
+                                      SLICE("EPOCH"),
+                                      {epoch, format_uint64(epoch, this_cluster->myself->config_epoch)},
+                                      SLICE("SLOTSRANGE")});
     ranged_write(&words, out);
     conn_flush(conn);
 }

@@ -281,7 +281,8 @@ static enum outcome_job job_asked_about(const struct job *job) {
     return waits ? OUTCOME_JOB_WAITS : OUTCOME_JOB_EARLY;
 }
 
-void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots) {
+void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots,
+                  uint64_t epoch) {
     struct job *job = job_find(name);
     const struct cluster_node *myself = this_cluster->myself, *asker = nodes_find(&this_cluster->nodes, source);
     struct outcome_facts facts = {.job = job_asked_about(job),
@@ -294,6 +295,7 @@ void import_asked(struct call *call, const struct node_id *source, struct slice 
         facts.unheard |= copied_owner_is_unknown(slot);
     enum outcome_answer answer = outcome_decide(&facts);
     if (answer == OUTCOME_CLAIM && exports_await_claim(NULL)) answer = OUTCOME_LATER;
+    if (answer == OUTCOME_GRANTED || answer == OUTCOME_CLAIM) cluster_see_epoch(this_cluster, epoch, cluster_now());
     if (answer == OUTCOME_GRANTED) {
         if (job->state == JOB_FAILOVER_REQUESTED) job_set_state(job, JOB_IMPORT_GRANTED);
         take_slots(job);

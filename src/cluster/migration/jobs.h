@@ -185,8 +185,9 @@ void import_write_take(const struct job *job, struct output *out); /* the comman
 bool import_write_aux(struct rdb_aux *field);
 void import_read_aux(struct slice name, struct slice value);
 void import_message(struct call *call, struct job *job, struct slice subcommand);
-/* SYNCSLOTS OUTCOME: replies. */
-void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots);
+/* SYNCSLOTS OUTCOME: replies. `epoch`: of the node that asks; 0: it is not told. */
+void import_asked(struct call *call, const struct node_id *source, struct slice name, const struct slot_bitmap *slots,
+                  uint64_t epoch);
 void import_tick(struct job *job);
 void import_step(struct job *job);
 void import_end(struct job *job, enum job_state state, const char *message);
