@@ -1,6 +1,7 @@
 /* copied_owners.c: see copied_owners.h. The text is "<id> <epoch> <first>-<last> <first>-<last>…," for each primary. */
 #include "cluster/copied_owners.h"
 #include "cluster/this_node.h"
+#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "repl/sync/sync.h"
@@ -12,8 +13,10 @@ struct claim {
     uint64_t epoch;
     struct slot_bitmap slots;
 };
-static struct claim *unknown; /* of primaries that this node does not know */
-static size_t unknown_count;
+/* The slots of primaries that this node does not know, and their epochs (HASH_SLOTS; NULL: there are none). */
+static struct slot_bitmap unknown;
+static uint64_t *unknown_epochs;
+static struct slot_bitmap named; /* the slots that the copy has named */
 
 /* --- The primary --- */
 
@@ -55,15 +58,25 @@ static bool take_number(struct slice *text, char separator, int64_t most, int64_
     return true;
 }
 
+/* A slot has one owner. Otherwise a short text could name all slots again and again. */
+static bool name_slots(int64_t first, int64_t last, struct claim *claim) {
+    for (int64_t slot = first; slot <= last; slot++) {
+        if (slot_bitmap_has(&named, (unsigned)slot)) return false;
+        slot_bitmap_set(&named, (unsigned)slot);
+        slot_bitmap_set(&claim->slots, (unsigned)slot);
+    }
+    return true;
+}
+
 static bool read_claim(struct slice text, struct claim *claim) {
     int64_t number, first, last;
     memset(&claim->slots, 0, sizeof claim->slots);
     if (!take_number(&text, ' ', INT64_MAX, &number)) return false;
     claim->epoch = (uint64_t)number;
     while (text.len) {
-        if (!take_number(&text, '-', HASH_SLOTS - 1, &first) || !take_number(&text, ' ', HASH_SLOTS - 1, &last))
+        if (!take_number(&text, '-', HASH_SLOTS - 1, &first) || !take_number(&text, ' ', HASH_SLOTS - 1, &last) ||
+            !name_slots(first, last, claim))
             return false;
-        for (int64_t slot = first; slot <= last; slot++) slot_bitmap_set(&claim->slots, (unsigned)slot);
     }
     return true;
 }
@@ -75,14 +88,18 @@ static void hear(const struct node_id *id, const struct claim *claim) {
         cluster_hear_claim(this_cluster, node, &claim->slots, claim->epoch, cluster_now());
         return;
     }
-    unknown = mem_realloc(unknown, (unknown_count + 1) * sizeof(*unknown));
-    unknown[unknown_count++] = *claim;
+    if (!unknown_epochs) unknown_epochs = mem_alloc(HASH_SLOTS * sizeof(*unknown_epochs));
+    for (unsigned slot = 0; (slot = slot_bitmap_next(&claim->slots, slot, true)) < HASH_SLOTS; slot++) {
+        slot_bitmap_set(&unknown, slot);
+        unknown_epochs[slot] = claim->epoch;
+    }
 }
 
 void copied_owners_begin(void) {
-    mem_free(unknown);
-    unknown = NULL;
-    unknown_count = 0;
+    mem_free(unknown_epochs);
+    unknown_epochs = NULL;
+    memset(&unknown, 0, sizeof unknown);
+    memset(&named, 0, sizeof named);
 }
 
 void copied_owners_read_aux(struct slice name, struct slice value) {
@@ -90,17 +107,22 @@ void copied_owners_read_aux(struct slice name, struct slice value) {
     if (!slice_is(name, aux_name) || !node_is_replica(this_cluster->myself)) return;
     for (; at < end && (comma = memchr(at, ',', (size_t)(end - at))); at = comma + 1) {
         struct claim claim;
-        struct node_id id;
-        if (comma - at <= NODE_ID_LEN + 1) continue;
-        memcpy(id.text, at, NODE_ID_LEN);
-        struct slice rest = slice_make(at + NODE_ID_LEN + 1, (size_t)(comma - at) - NODE_ID_LEN - 1);
-        if (node_id_valid(&id) && read_claim(rest, &claim)) hear(&id, &claim);
+        struct node_id id = {{0}};
+        struct slice rest = SLICE("");
+        if (comma - at > NODE_ID_LEN + 1) {
+            memcpy(id.text, at, NODE_ID_LEN);
+            rest = slice_make(at + NODE_ID_LEN + 1, (size_t)(comma - at) - NODE_ID_LEN - 1);
+        }
+        if (!node_id_valid(&id) || !read_claim(rest, &claim)) {
+            log_warning(
+                "The list of slots and owners in a copy is damaged, or names a slot twice: the rest of it is ignored");
+            return;
+        }
+        hear(&id, &claim);
     }
 }
 
 bool copied_owner_is_unknown(unsigned slot) {
     const struct cluster_node *owner = this_cluster->slots.owner[slot];
-    for (size_t i = 0; i < unknown_count; i++)
-        if (slot_bitmap_has(&unknown[i].slots, slot) && (!owner || owner->config_epoch < unknown[i].epoch)) return true;
-    return false;
+    return slot_bitmap_has(&unknown, slot) && (!owner || owner->config_epoch < unknown_epochs[slot]);
 }

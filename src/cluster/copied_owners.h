@@ -7,7 +7,8 @@
  * primary of the cluster with its epoch and its slots, and the replica hears the claims before it loads a key.
  *
  * A primary that the replica does not know yet cannot own slots here. These slots are remembered until the bus says
- * more of their owners. */
+ * more of their owners. A copy names each slot once: what follows a slot that is named again, or other damage, is
+ * ignored and logged. */
 #ifndef CLUSTER_COPIED_OWNERS_H
 #define CLUSTER_COPIED_OWNERS_H
 #include "formats/rdb_file.h"
