@@ -205,7 +205,7 @@ static const char *read_of_group(int count, const struct slice *words) {
         sentinel_set_down_after(group, number);
     } else if (slice_is(word, "failover-timeout")) {
         if (number <= 0) return "negative or zero time parameter.";
-        group->failover_timeout_ms = number;
+        group->failover_timeout_ms = sentinel_limit_ms(number);
     } else if (slice_is(word, "parallel-syncs")) {
         group->parallel_syncs = number > 0 && number <= INT32_MAX ? (unsigned)number : 0;
     } else if (slice_is(word, "notification-script")) {
@@ -236,7 +236,7 @@ static const char *read_of_group(int count, const struct slice *words) {
         return read_renamed(group, words[2], words[3]);
     } else {
         if (number < 0) return "negative time parameter.";
-        group->reboot_down_after_ms = number;
+        group->reboot_down_after_ms = sentinel_limit_ms(number);
     }
     return NULL;
 }

@@ -84,7 +84,7 @@ static enum set_result set_option(struct instance *group, struct slice option, s
         sentinel_set_down_after(group, number);
     } else if (slice_is(option, "failover-timeout")) {
         if (!is_number || number <= 0) return SET_INVALID;
-        group->failover_timeout_ms = number;
+        group->failover_timeout_ms = sentinel_limit_ms(number);
     } else if (slice_is(option, "parallel-syncs")) {
         if (!is_number || number <= 0 || number > INT32_MAX) return SET_INVALID;
         group->parallel_syncs = (unsigned)number;
@@ -108,7 +108,7 @@ static enum set_result set_option(struct instance *group, struct slice option, s
     } else if (slice_is(option, "primary-reboot-down-after-period") ||
                slice_is(option, "master-reboot-down-after-period")) {
         if (!is_number || number < 0) return SET_INVALID;
-        group->reboot_down_after_ms = number;
+        group->reboot_down_after_ms = sentinel_limit_ms(number);
     } else {
         return SET_UNKNOWN;
     }
@@ -354,7 +354,7 @@ void sentinel_debug_run(struct call *call) {
                                (int)(text.len > 128 ? 128 : text.len), text.data, (int)name.len, name.data);
             return;
         }
-        *timer_at(n) = value;
+        *timer_at(n) = sentinel_limit_ms(value);
         if (slice_is(name, "tilt-period")) this_sentinel->settings.tilt_period_set = true;
     }
     reply_ok(call->reply);

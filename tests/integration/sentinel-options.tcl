@@ -100,4 +100,13 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         assert_match "*sentinel monitor named localhost 1 1\n*" [file_bytes [s_srv 0 conf]]
         s 0 sentinel remove named
     }
+
+    test "Times have a limit" {
+        set most 9223372036854775807
+        s 0 sentinel set group failover-timeout $most down-after-milliseconds $most
+        s 0 sentinel debug ask-period $most
+        assert_equal 1000000000000000 [sentinel_field 0 failover-timeout]
+        assert_equal 1000000000000000 [sentinel_field 0 down-after-milliseconds]
+        assert_equal 1000000000000000 [dict get [s 0 sentinel debug] ASK-PERIOD]
+    }
 }

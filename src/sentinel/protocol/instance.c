@@ -292,7 +292,7 @@ const char *sentinel_add_sentinel(struct sentinel *s, struct instance *group, st
 }
 
 void sentinel_set_down_after(struct instance *group, int64_t ms) {
-    group->down_after_ms = ms;
+    ms = group->down_after_ms = sentinel_limit_ms(ms);
     each_instance(&group->replicas, replica) replica->down_after_ms = ms;
     each_instance(&group->sentinels, other) other->down_after_ms = ms;
 }

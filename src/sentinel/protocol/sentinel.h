@@ -42,6 +42,11 @@ enum {
     SENTINEL_NAME_MAX = 512,
     SENTINEL_TEXT_MAX = 2048 /* text of an event */
 };
+/* The longest time that can be set: some times are multiplied, and added to others. */
+#define SENTINEL_MS_MAX INT64_C(1000000000000000)
+static inline int64_t sentinel_limit_ms(int64_t ms) {
+    return ms < SENTINEL_MS_MAX ? ms : SENTINEL_MS_MAX;
+}
 
 enum instance_flag {
     INSTANCE_PRIMARY = 1 << 0,
