@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MODE = 0644, FILE_MAX = 64 * 1024 * 1024, WORDS_MAX = 8 };
+enum { FILE_MODE = 0644 };
 
 /* --- Reading --- */
 
@@ -464,11 +464,13 @@ static void submit(bool durable) {
     struct memory_output old, new;
     memory_output_init(&old);
     memory_output_init(&new);
-    int result = file_read(path, FILE_MAX, &old.out);
-    if (result && result != -ENOENT) { /* what the administrator wrote into it would be lost */
+    int result = file_read(path, CONFIG_FILE_SIZE_MAX, &old.out);
+    if (result == -ENOENT) result = 0;
+    if (!result) config_rewrite_content(memory_output_slice(&old), false, &new.out);
+    if (memory_output_slice(&new).len > CONFIG_FILE_SIZE_MAX) result = -EFBIG;
+    if (result) { /* what the administrator wrote into it would be lost, or it could not be read again */
         not_written(result);
     } else {
-        config_rewrite_content(memory_output_slice(&old), false, &new.out);
         uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&new), true);
         if (durable) unsafe_ticket = ticket;
     }

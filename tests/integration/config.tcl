@@ -523,6 +523,15 @@ start_server {config {{# A comment of mine} {} {#maxclients 3} {timeout    17} {
         file rename $conf.away $conf
         assert_typed +OK config rewrite
     }
+
+    test "CONFIG REWRITE writes no file that is too large to be read" {
+        set before [file_bytes [srv conf]]
+        r config set primaryauth [string repeat x 67108864]
+        assert_error "ERR Rewriting config file: File too large" {r config rewrite}
+        assert_equal $before [file_bytes [srv conf]]
+        r config set primaryauth ""
+        assert_typed +OK config rewrite
+    }
 }
 
 start_server {tags {config}} {

@@ -101,6 +101,15 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         s 0 sentinel remove named
     }
 
+    test "A file that would be too large to be read again is not written" {
+        s 0 sentinel flushconfig
+        set before [file_bytes [s_srv 0 conf]]
+        set text "ERR Failed to save config file. Check server logs."
+        assert_error $text {s 0 sentinel set group auth-pass [string repeat x 67108864]}
+        assert_equal $before [file_bytes [s_srv 0 conf]]
+        assert_equal OK [s 0 sentinel set group auth-pass ""]
+    }
+
     test "Times have a limit" {
         set most 9223372036854775807
         s 0 sentinel set group failover-timeout $most down-after-milliseconds $most

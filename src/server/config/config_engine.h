@@ -42,6 +42,7 @@ void config_state_log_not_built(struct config_state *state);
 /* Writes the lines of a file that set this value; each ends with \n. */
 void config_state_lines(const struct config_state *state, const char *name, struct output *out);
 
+enum { CONFIG_FILE_SIZE_MAX = 64 * 1024 * 1024 }; /* a larger file is not read, and not written: -EFBIG */
 /* Rewrites the file; `all`: includes options at their default. Returns 0 or -errno. */
 int config_rewrite(bool all);
 /* Makes the new content of a file whose content is `old` (config_rewrite without the file system, for tests). */

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
+enum { INCLUDE_DEPTH_MAX = 16 };
 
 static char *file_path; /* absolute; NULL: none */
 /* The line being read; of the innermost file if files include others. */
@@ -63,7 +63,7 @@ static int read_descriptor(int fd, struct output *out) {
         if (got < 0) return -errno;
         if (got == 0) return 0;
         output_commit(out, (size_t)got);
-        if ((total += (size_t)got) > FILE_SIZE_MAX) return -EFBIG;
+        if ((total += (size_t)got) > CONFIG_FILE_SIZE_MAX) return -EFBIG;
     }
 }
 static void read_file(const char *path, struct output *out) {

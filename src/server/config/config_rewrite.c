@@ -183,7 +183,8 @@ int config_rewrite(bool all) {
     int result = file_read(path, SIZE_MAX, &old.out);
     if (!result || result == -ENOENT) {
         config_rewrite_content(memory_output_slice(&old), all, &new.out);
-        result = file_replace(path, memory_output_slice(&new), file_mode(path, 0644 & ~mask));
+        struct slice text = memory_output_slice(&new);
+        result = text.len > CONFIG_FILE_SIZE_MAX ? -EFBIG : file_replace(path, text, file_mode(path, 0644 & ~mask));
     }
     memory_output_free(&old);
     memory_output_free(&new);
