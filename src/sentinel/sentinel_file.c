@@ -299,7 +299,9 @@ static void put(struct output *out, struct slice word, bool quoted) {
     else
         output_write(out, word);
 }
-/* Adds a line: NULL ends the words; a word after the text "\"" is quoted. */
+/* Adds a line: NULL ends the words; the word after QUOTED is written in quotes. A word of the user may have the same
+ * text as QUOTED, so its address is compared. */
+static const char QUOTED[] = "";
 static void add_line(const char *word, bool in_place, const char *const *values) {
     struct queue *queue = queue_of(slice_of(word));
     if (!queue) {
@@ -315,7 +317,7 @@ static void add_line(const char *word, bool in_place, const char *const *values)
     output_write(out, SLICE("sentinel"));
     put(out, slice_of(word), false);
     for (; *values; values++) {
-        bool quoted = strcmp(*values, "\"") == 0;
+        bool quoted = *values == QUOTED;
         if (quoted) values++;
         put(out, slice_of(*values), quoted || strpbrk(*values, " \t\"'\\\r\n") || !**values);
     }
@@ -334,10 +336,16 @@ static const char *text_of(int64_t number) {
     return text;
 }
 
+/* A name can be read again only with resolve-hostnames. NULL: it is not on, and the address is not known. */
+static const char *host_to_write(const struct sentinel_address *address) {
+    if (this_sentinel->settings.resolve_hostnames) return sentinel_announced(this_sentinel, address);
+    return *address->ip ? address->ip : NULL;
+}
 static void add_server(const char *word, const char *group, const struct sentinel_address *address, const char *id) {
-    const char *host = sentinel_announced(this_sentinel, address);
+    const char *host = host_to_write(address);
+    if (!host) return; /* it cannot be connected to; INFO or a hello message brings it back */
     if (id)
-        LINE(word, group, host, text_of(address->port), "\"", id);
+        LINE(word, group, host, text_of(address->port), QUOTED, id);
     else
         LINE(word, group, host, text_of(address->port));
 }
@@ -345,16 +353,17 @@ static void add_group(const struct instance *group) {
     const struct sentinel_address *primary = sentinel_primary_address(group);
     const struct sentinel_timers *timers = &sentinel_default_timers;
     const char *name = group->name;
-    LINE("monitor", name, sentinel_announced(this_sentinel, primary), text_of(primary->port), text_of(group->quorum));
+    const char *host = host_to_write(primary); /* known: see parameter_is_valid() */
+    LINE("monitor", name, host ? host : primary->host, text_of(primary->port), text_of(group->quorum));
     if (group->down_after_ms != timers->default_down_after)
         LINE("down-after-milliseconds", name, text_of(group->down_after_ms));
     if (group->failover_timeout_ms != timers->default_failover_timeout)
         LINE("failover-timeout", name, text_of(group->failover_timeout_ms));
     if (group->parallel_syncs != 1) LINE("parallel-syncs", name, text_of(group->parallel_syncs));
-    if (group->notification_script) LINE("notification-script", name, "\"", group->notification_script);
-    if (group->reconfig_script) LINE("client-reconfig-script", name, "\"", group->reconfig_script);
-    if (group->auth_pass) LINE("auth-pass", name, "\"", group->auth_pass);
-    if (group->auth_user) LINE("auth-user", name, "\"", group->auth_user);
+    if (group->notification_script) LINE("notification-script", name, QUOTED, group->notification_script);
+    if (group->reconfig_script) LINE("client-reconfig-script", name, QUOTED, group->reconfig_script);
+    if (group->auth_pass) LINE("auth-pass", name, QUOTED, group->auth_pass);
+    if (group->auth_user) LINE("auth-user", name, QUOTED, group->auth_user);
     if (group->reboot_down_after_ms)
         LINE("primary-reboot-down-after-period", name, text_of(group->reboot_down_after_ms));
     LINE("config-epoch", name, text_of((int64_t)group->config_epoch));
@@ -369,7 +378,7 @@ static void add_group(const struct instance *group) {
         if (other->address.port) add_server("known-sentinel", name, &other->address, other->run_id);
     }
     for (const struct renamed_command *r = group->renamed; r; r = r->next)
-        LINE("rename-command", name, "\"", r->from, "\"", r->to);
+        LINE("rename-command", name, QUOTED, r->from, QUOTED, r->to);
 }
 static void make_queues(void) {
     const struct sentinel_settings *settings = &this_sentinel->settings;
@@ -380,10 +389,10 @@ static void make_queues(void) {
     add_flag("rdma", sentinel_options.rdma, false);
     each_group(group) add_group(group);
     LINE("current-epoch", text_of((int64_t)this_sentinel->current_epoch));
-    DEFAULT_LINE("announce-ip", !*sentinel_options.announce_ip, "\"", sentinel_options.announce_ip);
+    DEFAULT_LINE("announce-ip", !*sentinel_options.announce_ip, QUOTED, sentinel_options.announce_ip);
     if (sentinel_options.announce_port) LINE("announce-port", text_of(sentinel_options.announce_port));
-    if (*sentinel_options.user) LINE("sentinel-user", "\"", sentinel_options.user);
-    if (*sentinel_options.password) LINE("sentinel-pass", "\"", sentinel_options.password);
+    if (*sentinel_options.user) LINE("sentinel-user", QUOTED, sentinel_options.user);
+    if (*sentinel_options.password) LINE("sentinel-pass", QUOTED, sentinel_options.password);
     queues_made = true;
 }
 static void write_queue(struct queue *queue, bool all, struct output *out) {

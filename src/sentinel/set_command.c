@@ -193,11 +193,17 @@ static int parameter_of(struct slice name) {
     return PARAMETERS;
 }
 
+static bool addresses_are_known(void) {
+    each_group(group) if (!*sentinel_primary_address(group)->ip) return false;
+    return true;
+}
 static bool parameter_is_valid(int parameter, struct slice value) {
     int64_t number;
     if (has_nul(value)) return false;
     switch (parameter) {
     case RESOLVE_HOSTNAMES:
+        /* Without it, the file could not be read again with a group that has a name only. */
+        return slice_is(value, "yes") || (slice_is(value, "no") && addresses_are_known());
     case ANNOUNCE_HOSTNAMES:
     case RDMA: return slice_is(value, "yes") || slice_is(value, "no");
     case ANNOUNCE_PORT: return parse_int64(value, &number) && number >= 0 && number <= 65535;

@@ -101,6 +101,27 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         s 0 sentinel remove named
     }
 
+    test "A Sentinel starts again after names in quotes and after host names that are no longer resolved" {
+        set nowhere [string repeat x 70] ;# too long for a name: it is looked up nowhere
+        s 0 sentinel monitor named localhost 1 1
+        s 0 sentinel monitor \" 127.0.0.1 2 1
+        stop_sentinel 0 TERM
+        set conf [s_srv 0 conf]
+        set lines "sentinel monitor far $nowhere 3 1\nsentinel known-replica named $nowhere 4\n"
+        write_file $conf [file_bytes $conf]$lines
+        start_sentinel 0
+        assert_error "ERR Invalid value 'no' to SENTINEL CONFIG SET 'resolve-hostnames'" {
+            s 0 sentinel config set resolve-hostnames no
+        }
+        s 0 sentinel remove far
+        s 0 sentinel config set resolve-hostnames no
+        stop_sentinel 0 TERM
+        start_sentinel 0
+        assert_match {[1:]* 1} [s 0 sentinel get-primary-addr-by-name named]
+        assert_equal {127.0.0.1 2} [s 0 sentinel get-primary-addr-by-name \"]
+        foreach name {named \"} {s 0 sentinel remove $name}
+    }
+
     test "A file that would be too large to be read again is not written" {
         s 0 sentinel flushconfig
         set before [file_bytes [s_srv 0 conf]]
