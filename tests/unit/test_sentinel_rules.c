@@ -342,6 +342,8 @@ static void malformed_hello_messages_change_nothing(void **state) {
                                         "10.0.1.1,26379," OTHER ",-1,g,10.0.0.1,6379,0",
                                         "10.0.1.1,26379," OTHER ",99999999999999999999,g,10.0.0.1,6379,0",
                                         "10.0.1.1,26379," OTHER ",9223372036854775808,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",9223372036854775807,g,10.0.0.1,6379,0",
+                                        "10.0.1.1,26379," OTHER ",1,g,10.0.0.7,6379,9223372036854775807",
                                         "nowhere,26379," OTHER ",1,g,10.0.0.1,6379,0",
                                         "10.0.1.1,26379," OTHER ",1,h,10.0.0.1,6379,0",
                                         "10.0.1.1,26379," ID ",1,g,10.0.0.1,6379,0"};
@@ -362,6 +364,39 @@ static void a_hello_brings_sentinels_epochs_and_the_primary(void **state) {
     assert_int_equal(group->replicas.count, 1);            /* the old primary */
     hello("10.0.1.2,26379," OTHER ",6,g,10.0.0.8,6379,6"); /* not newer */
     assert_string_equal(group->address.ip, "10.0.0.7");
+}
+/* 2^62, the greatest epoch that a message may bring at once. */
+static void epochs_of_messages_leave_room_for_failovers(void **state) {
+    const char *leader;
+    uint64_t epoch;
+    hello("10.0.1.1,26379," OTHER ",4611686018427387904,g,10.0.0.1,6379,0");
+    assert_true(s->current_epoch == UINT64_C(1) << 62);
+    hello("10.0.1.1,26379," OTHER ",4611686018427387905,g,10.0.0.1,6379,0"); /* it has begun a failover */
+    assert_true(s->current_epoch == (UINT64_C(1) << 62) + 1);
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, INT64_MAX, SLICE(OTHER), &leader, &epoch, now);
+    assert_string_equal(leader, "");
+    assert_true(s->current_epoch == (UINT64_C(1) << 62) + 1);
+}
+static void a_configuration_from_a_message_is_no_newer_than_the_epoch(void **state) {
+    hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.7,6379,100");
+    assert_string_equal(group->address.ip, "10.0.0.7");
+    assert_int_equal(s->current_epoch, 100);
+}
+static void messages_with_many_primaries_add_a_limited_number_of_replicas(void **state) {
+    char text[200];
+    for (int i = 1; i <= SENTINEL_REPLICAS_MAX + 50; i++) {
+        snprintf(text, sizeof text, "10.0.1.1,26379,%s,%d,g,10.0.0.1,%d,%d", OTHER, i, 6379 + i, i);
+        hello(text);
+    }
+    assert_int_equal(group->address.port, 6379 + SENTINEL_REPLICAS_MAX + 50);
+    assert_int_equal(group->replicas.count, SENTINEL_REPLICAS_MAX);
+}
+static void a_primary_with_the_longest_time_is_not_down(void **state) {
+    sentinel_set_down_after(group, INT64_MAX);
+    answer(group, REQUEST_PING, "PONG");
+    answer(group, REQUEST_INFO, "role:slave\r\n");
+    advance(1000);
+    assert_false(group->flags & INSTANCE_S_DOWN);
 }
 static void the_new_primary_has_its_own_rdma_port(void **state) {
     add("10.0.0.7", "role:slave\r\nlistener0:name=rdma,bind=x,port=7777\r\n");
@@ -515,6 +550,10 @@ int main(void) {
         TEST(a_stopped_process_finds_nobody_down),
         TEST(malformed_hello_messages_change_nothing),
         TEST(a_hello_brings_sentinels_epochs_and_the_primary),
+        TEST(epochs_of_messages_leave_room_for_failovers),
+        TEST(a_configuration_from_a_message_is_no_newer_than_the_epoch),
+        TEST(messages_with_many_primaries_add_a_limited_number_of_replicas),
+        TEST(a_primary_with_the_longest_time_is_not_down),
         TEST(the_new_primary_has_its_own_rdma_port),
         TEST(a_sentinel_whose_address_another_takes_is_forgotten),
         TEST(a_vote_is_given_once),

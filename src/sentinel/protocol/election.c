@@ -140,6 +140,7 @@ bool sentinel_is_down(struct sentinel *s, struct slice host, int port, uint64_t 
         if (!sentinel_address_equal(s, &group->address, &address)) continue;
         down = !s->tilt && group->flags & INSTANCE_S_DOWN;
         if (slice_equal(id, SLICE("*")) || !id.len || id.len > SENTINEL_ID_LEN || memchr(id.data, 0, id.len)) break;
+        if (!epoch_is_plausible(s, epoch)) break;
         char candidate[SENTINEL_ID_LEN + 1];
         snprintf(candidate, sizeof candidate, "%.*s", (int)id.len, id.data);
         cast_vote(s, group, epoch, candidate);

@@ -118,6 +118,8 @@ static struct instance *meet(struct sentinel *s, struct instance *group, const s
 static void take_configuration(struct sentinel *s, struct instance *group, const struct instance *sender,
                                const struct hello *hello) {
     struct sentinel_address old = *sentinel_primary_address(group);
+    /* Else the next failover here would have an older configuration than this one. */
+    take_epoch(s, hello->config_epoch);
     group->config_epoch = hello->config_epoch;
     if (sentinel_address_equal(s, &old, &hello->primary)) {
         machine_save(s, true);
@@ -142,7 +144,7 @@ void sentinel_hello(struct sentinel *s, struct slice text, int64_t now_ms) {
     if (slice_equal(fields[2], slice_of(s->id))) return; /* our own */
     if (!parse_int64(fields[1], &port) || !parse_int64(fields[6], &primary_port) ||
         !parse_uint64(fields[3], &hello.current_epoch) || !parse_uint64(fields[7], &hello.config_epoch) ||
-        hello.current_epoch > INT64_MAX || hello.config_epoch > INT64_MAX)
+        !epoch_is_plausible(s, hello.current_epoch) || !epoch_is_plausible(s, hello.config_epoch))
         return;
     snprintf(hello.id, sizeof hello.id, "%.*s", (int)fields[2].len, fields[2].data);
     for (size_t i = 0; i < SENTINEL_ID_LEN; i++)

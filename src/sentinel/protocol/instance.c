@@ -396,7 +396,9 @@ void group_change_primary(struct sentinel *s, struct instance *group, const stru
         if (sentinel_address_equal(s, &replica->address, &now)) continue;
         add_replica(s, group, &replica->address);
     }
-    if (!sentinel_address_equal(s, &old, &now)) add_replica(s, group, &old);
+    /* Hello messages may bring any number of primaries, one after the other. */
+    if (!sentinel_address_equal(s, &old, &now) && group->replicas.count < SENTINEL_REPLICAS_MAX)
+        add_replica(s, group, &old);
     list_free(s, &replicas);
     each_instance(&group->replicas, replica) event_about(s, EVENT_NOTICE, "+slave", replica, "%s", "");
     machine_save(s, true);

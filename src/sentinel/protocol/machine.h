@@ -48,6 +48,12 @@ static inline bool machine_send(struct sentinel *s, const struct instance *to, c
 static inline bool link_is_up(const struct sentinel_link *link) {
     return !link->disconnected;
 }
+/* Epochs grow by one with each failover. A greater one than this is no epoch of a Sentinel, but would leave none for
+ * failovers to come: the message is ignored. Epochs that have come near the limit all the same can still grow. */
+static inline bool epoch_is_plausible(const struct sentinel *s, uint64_t epoch) {
+    const uint64_t limit = UINT64_C(1) << 62, step = UINT64_C(1) << 20;
+    return epoch <= (s->current_epoch > limit ? s->current_epoch : limit) + step && epoch <= INT64_MAX;
+}
 static inline struct instance *group_of(const struct instance *instance) {
     return instance->flags & INSTANCE_PRIMARY ? (struct instance *)instance : instance->primary;
 }
