@@ -109,7 +109,8 @@ static void the_memory_for_strangers_is_bounded(void **state) {
     size_t before = mem_used();
     read_copy();
     assert_true(mem_used() - before <= 2 * HASH_SLOTS * sizeof(uint64_t));
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) assert_int_equal(copied_owner_is_unknown(slot), slot < STRANGERS);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
+        assert_int_equal(copied_owner_is_unknown(slot), slot < STRANGERS);
     end();
 }
 
