@@ -202,6 +202,30 @@ static void a_new_primary_deletes_keys_of_slots_that_others_serve(void **state) 
     sim_free(&sim);
 }
 
+static bool last_slot_leaves(void *context, unsigned slot) {
+    return slot == HASH_SLOTS - 1;
+}
+
+/* The target may yet refuse a slot that was granted. Meanwhile a claim from before may be believed. */
+static void a_new_primary_keeps_keys_of_slots_that_are_granted(void **state) {
+    static struct cluster_effects effects;
+    effects = sim_effects;
+    effects.slot_leaves = last_slot_leaves;
+    sim_uses = &effects;
+    build(6, 3);
+    unsigned foreign = HASH_SLOTS - cluster_at(3)->myself->primary->slot_count;
+    assert_ptr_equal(sim_owner(&sim, 3, HASH_SLOTS - 1), &sim.machines[2]);
+    sim_crash(&sim.machines[0]);
+    wait_role(3, true, 20000);
+    sim.machines[3].data = true;
+    sim_run(&sim, 5000);
+    assert_int_equal(sim.machines[3].deleted_slots, foreign - 1);
+    cluster_check_data(cluster_at(3), time_at(3));
+    assert_int_equal(sim.machines[3].deleted_slots, 2 * (foreign - 1));
+    sim_free(&sim);
+    sim_uses = &sim_effects;
+}
+
 /* Keys of a slot whose owner is down, or unknown, may be the only ones. */
 static void a_new_primary_keeps_keys_that_nobody_else_may_have(void **state) {
     build(6, 3);
@@ -925,6 +949,7 @@ int main(void) {
         cmocka_unit_test(old_slots_of_a_replica_are_logged_but_by_its_primary),
         cmocka_unit_test(a_new_primary_deletes_keys_of_slots_that_others_serve),
         cmocka_unit_test(a_new_primary_keeps_keys_that_nobody_else_may_have),
+        cmocka_unit_test(a_new_primary_keeps_keys_of_slots_that_are_granted),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),
         cmocka_unit_test(a_forgotten_node_stays_forgotten),
         cmocka_unit_test(a_reset_node_starts_anew),

@@ -248,14 +248,14 @@ void cluster_check_data(struct cluster *cluster, int64_t now_ms) {
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         struct cluster_node *owner = cluster->slots.owner[slot];
         if (owner == cluster->myself || slots_importing_from(&cluster->slots, slot) || slot_arrives(cluster, slot) ||
-            !cluster->effects->keys_in_slot(cluster->context, slot))
+            slot_leaves(cluster, slot) || !cluster->effects->keys_in_slot(cluster->context, slot))
             continue;
         if (owner) {
             say_notice(cluster,
                        "I have keys for slot %u, but the slot is assigned to another node. Deleting keys in the slot.",
                        slot);
             cluster->effects->delete_keys(cluster->context, slot);
-        } else if (!slot_leaves(cluster, slot)) {
+        } else {
             say_notice(cluster, "I have keys for unassigned slot %u. Taking responsibility for it.", slot);
             slot_assign(cluster, slot, cluster->myself);
         }

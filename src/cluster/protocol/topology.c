@@ -263,7 +263,8 @@ void topology_strays_tick(struct cluster *cluster) {
     if (node_is_replica(cluster->myself)) return;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (cluster->slots.owner[slot] == cluster->myself || slots_importing_from(&cluster->slots, slot) ||
-            !cluster->effects->keys_in_slot(cluster->context, slot) || slot_arrives(cluster, slot))
+            !cluster->effects->keys_in_slot(cluster->context, slot) || slot_arrives(cluster, slot) ||
+            slot_leaves(cluster, slot)) /* the shard may get the slot back, with these keys */
             continue;
         if (is_elsewhere(cluster, slot)) {
             slot_bitmap_set(&dirty, slot);
