@@ -849,6 +849,34 @@ static void a_successor_that_a_replica_names_is_learnt_with_its_slots(void **sta
     sim_free(&sim);
 }
 
+/* A node that was away hears first that a primary has followed its successor, and does not know that some of the slots
+ * had moved to another shard before. Their owner must not hear of it that the successor has them. */
+static void a_successor_has_only_the_slots_that_it_claims(void **state) {
+    build(9, 3);
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    struct bus_message ping = {.header = {.type = BUS_PING,
+                                          .sender = *id_at(0),
+                                          .primary = *id_at(3),
+                                          .current_epoch = 10,
+                                          .config_epoch = 10,
+                                          .slots = &slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    cluster_receive(cluster_at(2), node_of(2, 0)->inbound, &ping, time_at(2));
+    assert_ptr_equal(sim_owner(&sim, 2, 0), &sim.machines[3]);
+    slots = *node_slots(cluster_at(1)->myself);
+    slot_bitmap_set(&slots, 0); /* machine 1 has taken it with epoch 9 */
+    memset(&ping.header.primary, 0, sizeof ping.header.primary);
+    ping.header.sender = *id_at(1);
+    ping.header.config_epoch = 9;
+    uint64_t before = sim.machines[2].sent[BUS_UPDATE];
+    cluster_receive(cluster_at(2), node_of(2, 1)->inbound, &ping, time_at(2));
+    assert_int_equal(sim.machines[2].sent[BUS_UPDATE], before);
+    assert_ptr_equal(sim_owner(&sim, 2, 0), &sim.machines[1]);
+    assert_ptr_equal(sim_owner(&sim, 2, 1), &sim.machines[3]);
+    sim_free(&sim);
+}
+
 static void a_configuration_survives_a_restart(void **state) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
@@ -976,6 +1004,7 @@ int main(void) {
         cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
+        cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),

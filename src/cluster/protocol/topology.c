@@ -391,6 +391,8 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
         for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
             if (cluster->slots.owner[slot] != sender) continue;
             slot_assign(cluster, slot, primary == cluster->myself && slot_leaves(cluster, slot) ? NULL : primary);
+            /* Some of them may have moved to another shard before: it claims them with a smaller epoch. */
+            if (primary != cluster->myself) slot_bitmap_set(&cluster->slots.unclaimed, slot);
             moved++;
         }
         /* Without its slots its epoch would make us ignore an UPDATE about it, which has them. */
