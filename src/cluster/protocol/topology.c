@@ -277,12 +277,17 @@ void topology_strays_tick(struct cluster *cluster) {
     if (later) cluster->strays_ms = cluster->now_ms + cluster->settings.node_timeout_ms;
 }
 
+static bool is_bound(const struct cluster *cluster) {
+    struct cluster_facts facts;
+    cluster->effects->facts(cluster->context, &facts);
+    return facts.bound;
+}
+
 /* The primary of the own shard, if the shard needs this node: an old primary may hear of a slot that has moved after it
  * has heard that a sibling has taken all others. */
 static struct cluster_node *bound_to(struct cluster *cluster) {
-    struct cluster_facts facts;
-    cluster->effects->facts(cluster->context, &facts);
-    for (size_t i = 0; facts.bound && i < cluster->nodes.count; i++) {
+    if (!is_bound(cluster)) return NULL;
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct cluster_node *node = cluster->nodes.list[i];
         if (node != cluster->myself && node_votes(node) && nodes_share_shard(node, cluster->myself)) return node;
     }
@@ -363,8 +368,10 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
                        "My last slot was migrated to node " NODE_FORMAT " in shard %.40s. I am now an empty primary.",
                        NODE_TEXT(sender), SHARD_TEXT(sender));
     }
-    /* The keys of slots that a sibling takes are this shard's. */
-    if (any_dirty && !is_successor(cluster, sender, epoch)) delete_dirty(cluster, &dirty);
+    /* The keys of slots that a sibling takes are this shard's, also if it leaves some slots to this node: its takeover
+     * does not wait for the election of the shard, and it may not have heard of them. */
+    if (!any_dirty || is_successor(cluster, sender, epoch)) return;
+    if (!nodes_share_shard(sender, myself) || !is_bound(cluster)) delete_dirty(cluster, &dirty);
 }
 
 /* False: the message is older than what we know, and nothing in it counts: it was sent before the sender won the
