@@ -451,6 +451,29 @@ static void an_epoch_stays_while_a_claim_is_awaited(void **state) {
     sim_uses = &sim_effects;
 }
 
+/* The stream tells of a claim that is older than what the bus has told of this primary: the slot may have gone on. */
+static void an_older_claim_in_the_stream_is_not_spread(void **state) {
+    build(6, 3);
+    struct cluster *cluster = cluster_at(3);
+    struct slot_bitmap moved = one_slot(0), slots = *node_slots(cluster_at(1)->myself);
+    node_of(3, 2)->config_epoch = 10;
+    cluster_hear_claim(cluster, node_of(3, 2), &moved, 8, time_at(3));
+    assert_ptr_equal(sim_owner(&sim, 3, 0), &sim.machines[2]);
+    slot_bitmap_set(&slots, 0);
+    struct bus_message ping = {.header = {.type = BUS_PING,
+                                          .sender = *id_at(1),
+                                          .current_epoch = 10,
+                                          .config_epoch = 9,
+                                          .slots = &slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    uint64_t before = sim.machines[3].sent[BUS_UPDATE];
+    cluster_receive(cluster, node_of(3, 1)->inbound, &ping, time_at(3));
+    assert_int_equal(sim.machines[3].sent[BUS_UPDATE], before);
+    assert_ptr_equal(sim_owner(&sim, 3, 0), &sim.machines[1]);
+    sim_free(&sim);
+}
+
 static void bound_facts(void *context, struct cluster_facts *facts) {
     effect_facts(context, facts);
     facts->bound = true;
@@ -1020,6 +1043,7 @@ int main(void) {
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
         cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
+        cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
         cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
         cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),

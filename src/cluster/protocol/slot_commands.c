@@ -164,6 +164,9 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
         if (!slot_bitmap_has(slots, slot) || owner == primary) continue;
         if (owner && !slot_bitmap_has(&cluster->slots.unclaimed, slot) && owner->config_epoch >= epoch) continue;
         slot_assign(cluster, slot, primary);
+        /* Since this claim the slot may have gone on to another shard, whose epoch is smaller than this one. */
+        if (primary != cluster->myself && epoch < primary->config_epoch)
+            slot_bitmap_set(&cluster->slots.unclaimed, slot);
         changed = true;
     }
     if (!changed) return;
