@@ -44,7 +44,9 @@ static bool resolve(void *context, const char *host, bool names, char ip[static 
     struct addrinfo *found;
     struct address address;
     if (address_resolve(host, 0, names ? 0 : AI_NUMERICHOST, &found)) {
-        log_warning("Failed to resolve hostname '%s'", host);
+        /* INFO and hello messages may have thousands of names, each time. */
+        static struct log_limit limit = {.interval_us = 1000000};
+        log_limited(&limit, LOG_LEVEL_WARNING, "Failed to resolve hostname '%s'", host);
         return false;
     }
     bool ok = address_from(found->ai_addr, &address) && strlen(address.host) < SENTINEL_IP_MAX;

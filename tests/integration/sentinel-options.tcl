@@ -131,6 +131,15 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         assert_equal OK [s 0 sentinel set group auth-pass ""]
     }
 
+    test "Names of messages that do not resolve are not all logged" {
+        set level [sentinel_level [lindex $::sentinel_ids 0]]
+        set from [log_size $level]
+        set message "nowhere,26379,[string repeat c 40],1,group,127.0.0.1,1,0"
+        for {set i 0} {$i < 500} {incr i} {s 0 publish __sentinel__:hello $message}
+        wait_for_log "*Failed to resolve hostname 'nowhere'*" $from 5000 $level
+        assert {[regexp -all "Failed to resolve hostname" [log_text $from $level]] < 250}
+    }
+
     test "Times have a limit" {
         set most 9223372036854775807
         s 0 sentinel set group failover-timeout $most down-after-milliseconds $most
