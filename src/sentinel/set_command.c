@@ -46,12 +46,14 @@ static enum set_result set_script(char **script, struct slice path) {
     set_secret(script, path);
     return SET_OK;
 }
-static bool has_nul(struct slice text) {
-    return text.len && memchr(text.data, 0, text.len);
+/* Texts that the file could not keep, or with which it would become too large to be read. */
+enum { VALUE_MAX = 1024 * 1024 };
+static bool is_unfit(struct slice text) {
+    return text.len > VALUE_MAX || (text.len && memchr(text.data, 0, text.len));
 }
 static enum set_result set_renamed(struct instance *group, struct slice from, struct slice to, struct slice *bad) {
-    if (!from.len || has_nul(from) || !to.len || has_nul(to)) {
-        *bad = from.len && !has_nul(from) ? to : from;
+    if (!from.len || is_unfit(from) || !to.len || is_unfit(to)) {
+        *bad = from.len && !is_unfit(from) ? to : from;
         return SET_INVALID;
     }
     struct renamed_command **at = &group->renamed;
@@ -78,7 +80,7 @@ static enum set_result set_option(struct instance *group, struct slice option, s
     bool is_number = parse_int64(value, &number);
     *bad = value;
     *used = 2;
-    if (has_nul(value)) return SET_INVALID;
+    if (is_unfit(value)) return SET_INVALID;
     if (slice_is(option, "down-after-milliseconds")) {
         if (!is_number || number <= 0) return SET_INVALID;
         sentinel_set_down_after(group, number);
@@ -199,7 +201,7 @@ static bool addresses_are_known(void) {
 }
 static bool parameter_is_valid(int parameter, struct slice value) {
     int64_t number;
-    if (has_nul(value)) return false;
+    if (is_unfit(value)) return false;
     switch (parameter) {
     case RESOLVE_HOSTNAMES:
         /* Without it, the file could not be read again with a group that has a name only. */

@@ -122,13 +122,17 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         foreach name {named \"} {s 0 sentinel remove $name}
     }
 
-    test "A file that would be too large to be read again is not written" {
-        s 0 sentinel flushconfig
-        set before [file_bytes [s_srv 0 conf]]
-        set text "ERR Failed to save config file. Check server logs."
-        assert_error $text {s 0 sentinel set group auth-pass [string repeat x 67108864]}
-        assert_equal $before [file_bytes [s_srv 0 conf]]
-        assert_equal OK [s 0 sentinel set group auth-pass ""]
+    test "Values of more than 1 MiB are refused, so that the file does not become too large to be read" {
+        set value [string repeat x 1048577]
+        assert_error_like "ERR Invalid argument 'xxx*' for SENTINEL SET 'auth-pass'" {
+            s 0 sentinel set group auth-pass $value
+        }
+        assert_error_like "ERR Invalid argument 'xxx*' for SENTINEL SET 'rename-command'" {
+            s 0 sentinel set group rename-command info $value
+        }
+        assert_error_like "ERR Invalid value 'xxx*' to SENTINEL CONFIG SET 'sentinel-pass'" {
+            s 0 sentinel config set sentinel-pass $value
+        }
     }
 
     test "Names of messages that do not resolve are not all logged" {
