@@ -182,8 +182,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(source_at_end(&source), "%zu bytes are left", (size_t)source_left(&source));
         FUZZ_CHECK(entry_type(copy) == entry_type(entry), "another type");
         write_typed(&twice.out, copy);
-        FUZZ_CHECK(memory_output_slice(&twice).len == written.len || entry_encoding(copy) == ENCODING_HASHTABLE,
-                   "another length");
+        /* A table has no order. The form with expiration times becomes one, and is packed again once none expires. */
+        bool same_form = entry_encoding(copy) == entry_encoding(entry) && entry_encoding(copy) != ENCODING_HASHTABLE;
+        FUZZ_CHECK(!same_form || memory_output_slice(&twice).len == written.len, "another length");
         memory_output_free(&once);
         memory_output_free(&twice);
         if (entry_type(copy) == TYPE_STREAM) use_stream(stream_of(copy));
