@@ -95,7 +95,9 @@ static void run_both(int64_t ms) {
         sim_run(&cluster_sim, STEP_MS);
         step();
         migration_step();
-        if (moving.on && !moving.stopped && below(100) == 0) migrate_some_slot();
+        if (!moving.on || moving.stopped) continue;
+        if (below(20) == 0) migrate_some_slot();
+        if (below(30) == 0) disturb_some_job();
     }
 }
 
@@ -112,6 +114,12 @@ static bool may_lose_data(const struct node *node) {
     for (unsigned i = node->shard; i < MACHINES; i += SHARDS)
         if (i != node->index && !(world.nodes[i].up && world.nodes[i].who.sure)) return false;
     return true;
+}
+
+static void crash(struct node *node) {
+    migration_crashed(node);
+    node_crash(node, true);
+    sim_crash(machine_of(node));
 }
 
 static void heal(void) {
@@ -135,9 +143,7 @@ static void any_fault(int64_t timeout) {
     case 0:
     case 1:
         if (!node->up || !may_lose_data(node)) break;
-        migration_crashed(node);
-        node_crash(node, true);
-        sim_crash(machine);
+        crash(node);
         break;
     case 2:
     case 3:
@@ -176,6 +182,8 @@ static void begin(uint64_t seed, int64_t timeout) {
     world.elected = server_elected;
     world.serves = server_serves;
     world.command_committed = command_committed;
+    moving.may_crash = may_lose_data;
+    moving.crash = crash;
     if (moving.on) migrations_begin();
     for (unsigned i = 0; i < MACHINES; i++) world.nodes[i].shard = i % SHARDS;
     sim_init(&cluster_sim, seed, MACHINES, timeout);
@@ -235,6 +243,7 @@ static void run_one(uint64_t seed) {
         run_both((int64_t)below((uint64_t)timeout * (i % 5 ? 1 : 4)));
     }
     note(-1, "no more faults");
+    moving.stopped = true;
     cluster_sim.break_one_in = cluster_sim.lose_one_in = 0;
     heal();
     for (unsigned i = 0; i < MACHINES; i++) {
@@ -256,7 +265,6 @@ static void run_one(uint64_t seed) {
         able.recovered += serves;
     }
     if (moving.on && recovered_shards(before) == SHARDS) {
-        moving.stopped = true;
         const char *why = migrations_unfinished();
         for (int64_t waited = 0; why && waited < 10 * timeout + 60000; waited += 500, why = migrations_unfinished())
             run_both(500);

@@ -60,6 +60,8 @@ static struct {
     struct sent sent[SENT_MAX];
     unsigned sent_count, names, links, done, failed, refused;
     uint64_t next_value, acknowledged[MOBILE];
+    bool (*may_crash)(const struct node *node);
+    void (*crash)(struct node *node);
 } moving;
 
 static unsigned mobile_slot(unsigned mobile) {
@@ -155,7 +157,7 @@ static void apply(struct node *node, const struct command *command) {
     case COMMAND_FINISH: {
         if (!job || (!job->is_tracked && !job->over)) break;
         job->is_decided = true;
-        if (!job->over) { /* without end_job(): what follows it is in the log, too */
+        if (!job->over) {
             detach(node, job);
             if (job->is_import && !command->success) holder->data[job->slot] = 0;
             job->over = true;
@@ -521,6 +523,55 @@ static void migrate_some_slot(void) {
     if (!value) return;
     write_command(target, (struct command){.kind = COMMAND_WRITE, .job = name, .slot = mobile, .value = value});
     holder_of(target)->data[mobile] = value;
+}
+
+/* What may happen between two messages of a migration. Machines come back with the other faults. */
+static void disturb(struct node *node, struct migration *job) {
+    switch (below(6)) {
+    case 0: detach(node, job); break;
+    case 1: /* CANCELSLOTMIGRATIONS: export_cancel() */
+        if (job->is_import || job->is_tracked || job->failing) break;
+        if (!job->granted) {
+            end_job(node, job, false);
+            break;
+        }
+        detach(node, job);
+        job->cancelled = true;
+        job->unknown_ms = world.now;
+        break;
+    case 2:
+        if (moving.may_crash(node)) moving.crash(node);
+        break;
+    case 3: /* cut off from all others */
+        for (unsigned i = 0; i < MACHINES; i++) {
+            cluster_sim.group[i] = i == node->index;
+            for (unsigned j = 0; j < MACHINES; j++)
+                world.cut[i][j] = (i == node->index) != (j == node->index);
+        }
+        break;
+    case 4:
+        sim_freeze(machine_of(node), (int64_t)below(4000));
+        node->frozen_until = world.now + machine_of(node)->frozen_until_ms - cluster_sim.now_ms;
+        break;
+    default:
+        cluster_failover(cluster_of(node), FAILOVER_NORMAL, "test", sim_time(machine_of(node)));
+        for (unsigned i = 0; i < MACHINES; i++) { /* of a replica of its */
+            struct node *replica = &world.nodes[i];
+            if (!runs(replica) || !cluster_of(replica) || replica->follows != (int)node->index) continue;
+            cluster_failover(cluster_of(replica), FAILOVER_FORCE, "test", sim_time(machine_of(replica)));
+            break;
+        }
+    }
+}
+
+static void disturb_some_job(void) {
+    struct node *node = &world.nodes[below(MACHINES)];
+    if (!runs(node) || !cluster_of(node)) return;
+    each_job(job, holder_of(node)) {
+        if (job->over || (job->is_tracked && below(10))) continue;
+        disturb(node, job);
+        return;
+    }
 }
 
 static void clients_of_slots(struct node *node) {
