@@ -182,6 +182,8 @@ static void begin(uint64_t seed, int64_t timeout) {
     world.elected = server_elected;
     world.serves = server_serves;
     world.command_committed = command_committed;
+    world.began = migrations_lead;
+    world.copies = owners_copied;
     moving.may_crash = may_lose_data;
     moving.crash = crash;
     if (moving.on) migrations_begin();

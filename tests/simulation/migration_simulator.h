@@ -27,6 +27,7 @@ struct migration {
     unsigned name, slot; /* name 0: none */
     bool is_import, is_tracked, is_recorded, is_decided, takes, granted, over, success, failing, cancelled;
     bool requested;        /* REQUEST-FAILOVER was sent, or has come */
+    bool refused;          /* an export that is granted: the target will not take the slots */
     struct node_id source; /* its target too: */
     struct node_id target;
     uint64_t target_epoch;
@@ -38,17 +39,18 @@ struct migration {
 struct holder { /* what a server knows of slots that move */
     int64_t applied;
     uint64_t data[MOBILE];
-    bool drops[MOBILE]; /* when it leads */
+    bool drops[MOBILE]; /* when it no longer stands */
     struct migration jobs[JOBS_MAX];
     unsigned job_count;
     int64_t last_end;
-    bool led;
+    uint64_t unheard[MOBILE]; /* the epochs of owners that are not known here: copied_owners.c; 0: none */
 };
 struct sent {
     enum { SENT_REQUEST, SENT_GRANTED, SENT_CLOSED, SENT_QUESTION, SENT_ANSWER } kind;
     int from, to;
     unsigned life_to, link, job, slot;
     int64_t due;
+    uint64_t epoch;
     struct node_id source;
     enum outcome_answer answer;
 };
@@ -155,7 +157,8 @@ static void apply(struct node *node, const struct command *command) {
         if (job && job->is_import && job->is_tracked && !job->over) job->takes = true;
         break;
     case COMMAND_FINISH: {
-        if (!job || (!job->is_tracked && !job->over)) break;
+        if (!job) break;
+        job->is_tracked = true; /* a server that has become a replica learns that before it has a new stream */
         job->is_decided = true;
         if (!job->over) {
             detach(node, job);
@@ -170,7 +173,9 @@ static void apply(struct node *node, const struct command *command) {
     }
     }
 }
+static void follow_log(struct node *node);
 static void write_command(struct node *node, struct command command) {
+    follow_log(node);
     if (moving.command_count == COMMANDS_MAX) violated("too many commands", (int)node->index);
     moving.commands[moving.command_count] = command;
     append(node, (struct entry){.command = moving.command_count++});
@@ -181,7 +186,9 @@ static void follow_log(struct node *node) {
     struct holder *holder = holder_of(node);
     if (node->len < holder->applied) {
         each_job(job, holder) detach(node, job);
-        *holder = (struct holder){0};
+        holder->job_count = 0;
+        holder->applied = holder->last_end = 0;
+        memset(holder->data, 0, sizeof holder->data);
     }
     while (holder->applied < node->len) {
         uint32_t command = node->log[holder->applied++].command;
@@ -289,19 +296,29 @@ static void ask_for_outcome(struct node *node, struct migration *job) {
     question->source = cluster->myself->id;
 }
 
+/* exports_await_claim() */
+static bool awaits_claim(struct holder *holder, const struct migration *except) {
+    each_job(job, holder) if (job != except && !job->is_import && !job->over && job->granted && !job->is_tracked &&
+                              !job->refused) return true;
+    return false;
+}
+
 static void take_back(struct node *node, struct migration *job) {
     struct grant_facts facts;
     struct slot_bitmap slots = bitmap_of(job->slot);
     grant_facts(node, job, &facts);
     if (!grant_takes_back(&facts)) return;
+    job->refused = true;
+    if (awaits_claim(holder_of(node), job)) return;
     moving.refused++;
     job->is_decided = true;
     cluster_take_slots(cluster_of(node), &slots, sim_time(machine_of(node)));
     end_job(node, job, false);
 }
 
-static bool awaits_grant(struct holder *holder) {
-    each_job(job, holder) if (job->is_import && !job->over && !job->is_tracked && job->requested) return true;
+static bool may_take_slots(struct holder *holder) {
+    each_job(job, holder) if (!job->over &&
+                              (job->takes || (job->is_import && !job->is_tracked && job->requested))) return true;
     return false;
 }
 
@@ -324,12 +341,12 @@ static void export_step(struct node *node, struct migration *job) {
         }
         return;
     }
-    if (!cluster_serves(cluster, mobile_slot(job->slot)) || node->replica || stands(node) || !job->link ||
+    if (!node_is_primary(cluster->myself) || !cluster_serves(cluster, mobile_slot(job->slot)) || !job->link ||
         world.now >= job->paused_until) {
         job->failing = true;
         return;
     }
-    if (!job->requested || awaits_grant(holder_of(node)) || !leads_for_certain(node)) return;
+    if (!job->requested || may_take_slots(holder_of(node)) || !leads_for_certain(node)) return;
     if (!job->is_recorded) {
         const struct cluster_node *target = nodes_find(&cluster->nodes, &job->target);
         job->target_epoch = target ? target->config_epoch : 0;
@@ -339,15 +356,18 @@ static void export_step(struct node *node, struct migration *job) {
                                              .target = job->target,
                                              .epoch = job->target_epoch});
         job->is_recorded = true;
+        job->paused_until = INT64_MAX;
         job->committed_at = node->len;
     }
+    if (job->committed_at < 0) job->committed_at = node->len;
     if (!has_committed(node, job->committed_at)) return;
     note((int)node->index, "grants job %u, slot %u", job->name, job->slot);
     job->granted = true;
     job->updated_ms = world.now;
     job->unknown_ms = 0;
-    job->paused_until = INT64_MAX;
-    send_to(SENT_GRANTED, node, job->peer, job->link)->job = job->name;
+    struct sent *grant = send_to(SENT_GRANTED, node, job->peer, job->link);
+    grant->job = job->name;
+    grant->epoch = cluster->myself->config_epoch;
 }
 
 /* --- The target: import.c --- */
@@ -405,7 +425,7 @@ static void import_step(struct node *node, struct migration *job) {
     }
     const struct cluster_node *owner = cluster->slots.owner[mobile_slot(job->slot)];
     if (!node_is_primary(cluster->myself) || stands(node) || !owner || !node_id_equal(&owner->id, &job->source) ||
-        (!job->link && !job->granted))
+        !job->link)
         job->failing = !job->takes;
     if (job->failing) return;
     if (job->granted) {
@@ -436,7 +456,11 @@ static enum outcome_answer answer_question(struct node *node, const struct sent 
                                   .certain = is_primary(node) && leads_for_certain(node),
                                   .committed = has_committed(node, holder->last_end)};
     outcome_facts_of_slots(&facts, cluster, &slots, nodes_find(&cluster->nodes, &question->source));
+    const struct cluster_node *owner = cluster->slots.owner[mobile_slot(question->slot)];
+    uint64_t unheard = holder->unheard[question->slot];
+    facts.unheard = unheard && (!owner || owner->config_epoch < unheard);
     enum outcome_answer answer = outcome_decide(&facts);
+    if (answer == OUTCOME_CLAIM && awaits_claim(holder, NULL)) answer = OUTCOME_LATER;
     if (answer == OUTCOME_GRANTED) {
         if (!job->is_tracked) job->granted = true;
         take_slots(node, job);
@@ -474,6 +498,7 @@ static void receive(struct node *node, const struct sent *message) {
     } else if (message->kind == SENT_REQUEST) {
         job->requested = true;
     } else if (job->requested) {
+        cluster_see_epoch(cluster_of(node), message->epoch, sim_time(machine_of(node)));
         job->granted = true;
         take_slots(node, job);
     }
@@ -508,7 +533,7 @@ static void migrate_some_slot(void) {
     if (!nodes_find(&cluster_of(source)->nodes, &cluster_of(target)->myself->id)) return;
     each_job(job, holder_of(source)) if (!job->over && job->slot == mobile) return;
     each_job(job, holder_of(target)) if (!job->over && job->slot == mobile) return;
-    if (awaits_grant(holder_of(source))) return;
+    if (may_take_slots(holder_of(source))) return;
     unsigned name = ++moving.names, link = ++moving.links;
     note(-1, "job %u: slot %u from %u to %u", name, mobile, source->index, target->index);
     struct migration *export = new_job(source, name, mobile, false), *import = new_job(target, name, mobile, true);
@@ -545,8 +570,7 @@ static void disturb(struct node *node, struct migration *job) {
     case 3: /* cut off from all others */
         for (unsigned i = 0; i < MACHINES; i++) {
             cluster_sim.group[i] = i == node->index;
-            for (unsigned j = 0; j < MACHINES; j++)
-                world.cut[i][j] = (i == node->index) != (j == node->index);
+            for (unsigned j = 0; j < MACHINES; j++) world.cut[i][j] = (i == node->index) != (j == node->index);
         }
         break;
     case 4:
@@ -598,6 +622,44 @@ static void clients_of_slots(struct node *node) {
     }
 }
 
+/* migration_leads() */
+static void migrations_lead(struct node *node) {
+    struct holder *holder = holder_of(node);
+    if (!moving.on) return;
+    follow_log(node);
+    holder->last_end = node->len;
+    each_job(job, holder) {
+        if (job->over) continue;
+        job->committed_at = -1;
+        if (job->is_recorded && job->is_tracked && cluster_serves(cluster_of(node), mobile_slot(job->slot)))
+            release(node, job);
+    }
+}
+
+/* copied_owners.c: before the keys are loaded */
+static void owners_copied(struct node *node, const struct node *from) {
+    struct cluster *cluster = cluster_of(node);
+    if (!moving.on || !node_is_replica(cluster->myself)) return;
+    memset(holder_of(node)->unheard, 0, sizeof holder_of(node)->unheard);
+    for (unsigned i = 0; i < MOBILE; i++) {
+        const struct cluster_node *owner = cluster_of(from)->slots.owner[mobile_slot(i)];
+        struct cluster_node *known = owner ? nodes_find(&cluster->nodes, &owner->id) : NULL;
+        struct slot_bitmap slots = bitmap_of(i);
+        if (!owner || known == cluster->myself) continue;
+        if (known && node_is_primary(known) && !node_in_handshake(known))
+            cluster_hear_claim(cluster, known, &slots, owner->config_epoch, sim_time(machine_of(node)));
+        else
+            holder_of(node)->unheard[i] = owner->config_epoch;
+    }
+}
+
+static bool keeps_keys(const struct node *node, unsigned mobile) {
+    const struct cluster_node *owner = cluster_of(node)->slots.owner[mobile_slot(mobile)];
+    if (node->replica || (owner && nodes_share_shard(owner, cluster_of(node)->myself))) return true;
+    each_job(job, holder_of(node)) if (job->is_import && !job->over && job->slot == mobile) return true;
+    return false;
+}
+
 static void migration_step(void) {
     if (!moving.on) return;
     for (unsigned n = 0; n < MACHINES; n++) {
@@ -605,20 +667,10 @@ static void migration_step(void) {
         if (!runs(node) || !cluster_of(node)) continue;
         struct holder *holder = holder_of(node);
         follow_log(node);
-        if (leads_shard(node) && !holder->led) { /* migration_leads() */
-            holder->last_end = node->len;
-            each_job(job, holder) {
-                if (job->over) continue;
-                job->committed_at = -1;
-                if (job->is_recorded && job->is_tracked && cluster_serves(cluster_of(node), mobile_slot(job->slot)))
-                    release(node, job);
-            }
-        }
-        holder->led = leads_shard(node);
-        for (unsigned i = 0; i < MOBILE; i++) {
+        for (unsigned i = 0; i < MOBILE; i++) { /* effects_settle() */
             if (!holder->drops[i] || stands(node)) continue;
             holder->drops[i] = false;
-            if (!cluster_serves(cluster_of(node), mobile_slot(i))) drop_slot(node, i);
+            if (!keeps_keys(node, i)) drop_slot(node, i);
         }
         each_job(job, holder) {
             if (job->over) continue;
@@ -682,8 +734,13 @@ static size_t keys_of_slot(void *context, unsigned slot) {
     return mobile >= 0 && holder_of(server_of(context))->data[mobile] ? 1 : 0;
 }
 static void delete_keys_of_slot(void *context, unsigned slot) {
+    struct node *node = server_of(context);
     int mobile = mobile_of(slot);
-    if (mobile >= 0) holder_of(server_of(context))->drops[mobile] = true;
+    if (mobile < 0) return;
+    if (stands(node))
+        holder_of(node)->drops[mobile] = true;
+    else
+        drop_slot(node, (unsigned)mobile);
 }
 
 static const char *migrations_unfinished(void) {

@@ -104,6 +104,8 @@ static struct world {
     bool (*serves)(const struct node *node);
     void (*elected)(struct node *node);
     void (*command_committed)(struct node *node, uint32_t command);
+    void (*began)(struct node *node); /* to lead */
+    void (*copies)(struct node *node, const struct node *from);
 } world;
 
 static uint64_t below(uint64_t bound) {
@@ -222,6 +224,7 @@ static void does_lead(void *context) {
     if (!world.loss_accepted) check_has_all(node, "a new primary lacks an acknowledged write");
     for (unsigned i = 0; i < NODES_MAX; i++) node->peers[i].up = false;
     sync_when_mark(&node->when, (uint64_t)node->len + 1, node->len, (uint64_t)world.now);
+    if (world.began) world.began(node);
 }
 static void does_stand_down(void *context) {
     struct node *node = context;
@@ -358,6 +361,7 @@ static void try_link(struct node *node) {
         node->copy_until = world.now + 1 + (int64_t)below(500);
         node->copy_len = primary->len;
         memcpy(node->copy, primary->log, (size_t)primary->len * sizeof *node->copy);
+        if (world.copies) world.copies(node, primary);
     }
     if (!welcome.leads) return;
     primary->peers[node->index].number = node->link_of;
