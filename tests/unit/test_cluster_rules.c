@@ -933,6 +933,31 @@ static void a_successor_has_only_the_slots_that_it_claims(void **state) {
     sim_free(&sim);
 }
 
+/* A node that has restarted does not know which slots of the file their owners did not claim. */
+static void a_claim_of_the_file_is_not_spread(void **state) {
+    build(6, 3);
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    slot_bitmap_set(&slots, HASH_SLOTS - 1);
+    struct bus_message ping = {.header = {.type = BUS_PING,
+                                          .sender = *id_at(0),
+                                          .current_epoch = 3,
+                                          .config_epoch = 1,
+                                          .slots = &slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    uint64_t before = sim.machines[1].sent[BUS_UPDATE];
+    assert_true(node_of(1, 2)->claim_heard);
+    node_of(1, 2)->claim_heard = false; /* as after a restart */
+    cluster_receive(cluster_at(1), node_of(1, 0)->inbound, &ping, time_at(1));
+    assert_int_equal(sim.machines[1].sent[BUS_UPDATE], before);
+    sim_run(&sim, 5000);
+    assert_true(node_of(1, 2)->claim_heard);
+    before = sim.machines[1].sent[BUS_UPDATE];
+    cluster_receive(cluster_at(1), node_of(1, 0)->inbound, &ping, time_at(1));
+    assert_int_equal(sim.machines[1].sent[BUS_UPDATE], before + 1);
+    sim_free(&sim);
+}
+
 static void a_configuration_survives_a_restart(void **state) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
@@ -1063,6 +1088,7 @@ int main(void) {
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),
+        cmocka_unit_test(a_claim_of_the_file_is_not_spread),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),

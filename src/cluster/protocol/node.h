@@ -36,6 +36,7 @@ struct cluster_node {
 
     struct node_id shard;
     uint64_t config_epoch;
+    bool claim_heard; /* its slots are not only those of nodes.conf */
     size_t index;     /* in nodes.list */
     size_t view_rank; /* the host's own: its place in a view */
 

@@ -470,6 +470,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     if (!process_role(cluster, sender, header)) return;
     struct cluster_node *claimant = node_is_primary(sender) ? sender : sender->primary;
     const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
+    if (claimant == sender) sender->claim_heard = true;
     bool differs = claimant && memcmp(slots, node_slots(claimant), sizeof *slots) != 0;
     if (differs) {
         /* A replica of ours learns our slots from us. */
@@ -481,6 +482,8 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
             struct cluster_node *owner = cluster->slots.owner[slot];
             if (!owner || owner == claimant || owner == sender || owner->config_epoch <= header->config_epoch) continue;
             if (slot_bitmap_has(&cluster->slots.unclaimed, slot)) continue;
+            /* nodes.conf does not say which slots are unclaimed. */
+            if (owner != cluster->myself && !owner->claim_heard) continue;
             say_verbose(cluster,
                         "Node " NODE_FORMAT
                         " has old slots configuration, sending an UPDATE message about " NODE_FORMAT,
@@ -507,6 +510,7 @@ void topology_receive_update(struct cluster *cluster, struct cluster_node *sende
         return;
     node_set_role_primary(cluster, node);
     node->config_epoch = message->node_epoch;
+    node->claim_heard = true;
     changed_table(cluster);
     election_see_epoch(cluster, node);
     believe_slots(cluster, node, node->config_epoch, message->node_slots);
