@@ -40,17 +40,14 @@ struct cluster_node *nodes_find(const struct node_table *nodes, const struct nod
     return hashtable_find(nodes->by_id, slice_make(id->text, NODE_ID_LEN));
 }
 
-struct cluster_node *nodes_find_brief(const struct node_table *nodes, const char id[static BUS_BRIEF_ID_LEN]) {
-    return hashtable_find(nodes->by_brief_id, slice_make(id, BUS_BRIEF_ID_LEN));
-}
-
 static void index_add(struct node_table *nodes, struct cluster_node *node) {
     hashtable_add(nodes->by_id, node);
     hashtable_add(nodes->by_brief_id, node); /* does nothing if another node has the key */
 }
 static void index_remove(struct node_table *nodes, struct cluster_node *node) {
     hashtable_pop(nodes->by_id, node_key(node));
-    if (nodes_find_brief(nodes, node->id.text) == node) hashtable_pop(nodes->by_brief_id, node_brief_key(node));
+    struct slice brief = node_brief_key(node);
+    if (hashtable_find(nodes->by_brief_id, brief) == node) hashtable_pop(nodes->by_brief_id, brief);
 }
 
 void nodes_add(struct node_table *nodes, struct cluster_node *node) {

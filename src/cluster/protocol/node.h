@@ -110,7 +110,6 @@ struct node_table {
 void nodes_init(struct node_table *nodes);
 void nodes_free(struct node_table *nodes);
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id);
-struct cluster_node *nodes_find_brief(const struct node_table *nodes, const char id[static BUS_BRIEF_ID_LEN]);
 /* A node is needed soon. With a thousand nodes, most of what a message or a tick costs is waiting for memory. */
 static inline void node_prefetch(const struct cluster_node *node) {
     enum { SECOND_LINE = 64 };
