@@ -680,7 +680,7 @@ static void migration_step(void) {
                 export_step(node, job);
             if (job->failing) end_job(node, job, false);
         }
-        unsigned kept = 0; /* CLUSTER GETSLOTMIGRATIONS shows so many */
+        unsigned kept = 0; /* ended jobs that CLUSTER GETSLOTMIGRATIONS shows */
         each_job(job, holder) if (!job->over || (world.now - job->updated_ms < 20000 &&
                                                  holder->job_count < JOBS_MAX / 2)) holder->jobs[kept++] = *job;
         holder->job_count = kept;

@@ -21,7 +21,7 @@
 #include "server/store_events.h"
 #include <stdio.h>
 
-/* Who is told of the keys of a fragment, and where they are propagated as commands. */
+/* Which listeners hear of the keys of a fragment, and where these are propagated as commands. */
 struct loading {
     const struct job *job;
     bool changed;  /* some listener of the store wants to know */
