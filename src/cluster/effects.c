@@ -270,10 +270,12 @@ void effects_start(void) {
 }
 
 /* A slot that was lost may have come back since. The keys of a replica are those of its primary, which deletes them if
- * it finds that the slot is elsewhere. */
+ * it finds that the slot is elsewhere. The shard may get back a slot that it has granted; else granted.c deletes the
+ * keys. */
 static bool keeps_keys(unsigned slot) {
     const struct cluster_node *owner = this_cluster->slots.owner[slot];
-    return role_is_replica() || (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot);
+    return role_is_replica() || (owner && nodes_share_shard(owner, this_cluster->myself)) || migration_imports(slot) ||
+           migration_leaves(slot);
 }
 
 void effects_settle(void) {

@@ -174,7 +174,8 @@ static void release_slots(const struct job *job) {
 
 static void done(struct job *job) {
     log_notice("Slot migration %s slots are now owned by target node.", job_text(job));
-    for (unsigned slot = 0; job->is_tracked && slot < HASH_SLOTS; slot++)
+    /* A claim deletes the keys of a job that is not tracked, unless a script is running then (effects_settle). */
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (slot_bitmap_has(&job->slots, slot)) effects_drop_slot(slot);
     job_end(job, JOB_SUCCESS, "");
 }
