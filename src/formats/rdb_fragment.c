@@ -48,18 +48,17 @@ void rdb_fragment_free(struct rdb_fragment *fragment) {
     if (fragment->blob) blob_release(fragment->blob);
 }
 
-/* Whether the reader would be busy with the value for long. */
-static bool has_many_items(const struct entry *entry) {
+bool rdb_fragment_takes(const struct entry *entry) {
     struct set set;
     struct zset zset;
     switch (entry_type(entry)) {
-    case TYPE_STRING: return entry_string_len(entry) > RDB_FRAGMENT_STRING;
-    case TYPE_LIST: return list_type_len(entry) > RDB_FRAGMENT_ITEMS;
-    case TYPE_SET: set = set_of(entry); return set_len(&set) > RDB_FRAGMENT_ITEMS;
-    case TYPE_ZSET: zset = zset_of(entry); return zset_len(&zset) > RDB_FRAGMENT_ITEMS;
-    case TYPE_HASH: return hash_len(entry) > RDB_FRAGMENT_ITEMS;
-    case TYPE_STREAM: return stream_of(entry)->length > RDB_FRAGMENT_ITEMS;
-    default: return true;
+    case TYPE_STRING: return entry_string_len(entry) <= RDB_FRAGMENT_STRING;
+    case TYPE_LIST: return list_type_len(entry) <= RDB_FRAGMENT_ITEMS;
+    case TYPE_SET: set = set_of(entry); return set_len(&set) <= RDB_FRAGMENT_ITEMS;
+    case TYPE_ZSET: zset = zset_of(entry); return zset_len(&zset) <= RDB_FRAGMENT_ITEMS;
+    case TYPE_HASH: return hash_len(entry) <= RDB_FRAGMENT_ITEMS;
+    case TYPE_STREAM: return stream_of(entry)->length <= RDB_FRAGMENT_ITEMS;
+    default: return false;
     }
 }
 
@@ -70,7 +69,7 @@ static void write_byte(struct output *out, uint8_t byte) {
 
 bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry *entry, unsigned slot_number,
                       const struct db_slot_size *slot) {
-    if (has_many_items(entry)) return false;
+    if (!rdb_fragment_takes(entry)) return false;
     struct output *out = &fragment->out;
     size_t before = rdb_fragment_len(fragment);
     if (db != fragment->db) {

@@ -36,6 +36,8 @@ void rdb_fragment_init(struct rdb_fragment *fragment);
  * blob then. */
 void rdb_fragment_init_at(struct rdb_fragment *fragment, char *memory, size_t size);
 void rdb_fragment_free(struct rdb_fragment *fragment);
+/* False: the value belongs in no fragment: its reader would be busy with it for long. */
+bool rdb_fragment_takes(const struct entry *entry);
 /* Adds a key. False: it is too large for a fragment, or for the rest of this one, which is unchanged. `slot`: its size
  * if this is the first key of a slot, of the number `slot_number`; otherwise NULL. */
 bool rdb_fragment_add(struct rdb_fragment *fragment, int db, const struct entry *entry, unsigned slot_number,

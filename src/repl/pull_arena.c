@@ -140,6 +140,10 @@ static bool slot_is_free(const struct pull_arena *arena) {
     return arena->number - atomic_load(&arena->shared->released) < arena->slots;
 }
 
+unsigned pull_arena_free_slots(const struct pull_arena *arena) {
+    return (unsigned)(arena->slots - (arena->number - pull_arena_released(arena)));
+}
+
 /* The child sets `waiting` before it reads `released` again. The server stores `released` before it reads `waiting`. So
  * at least one of them sees the other's store, and no wakeup is lost. */
 static void wait_for_slot(struct pull_arena *arena) {

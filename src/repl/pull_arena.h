@@ -18,7 +18,7 @@
  * are forked later.
  *
  * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the forked process
- * calls the functions of the child. */
+ * calls the functions of the child, or the server before it forks: the child then goes on. */
 #ifndef REPL_PULL_ARENA_H
 #define REPL_PULL_ARENA_H
 #include "formats/sink.h"
@@ -75,7 +75,8 @@ void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct p
 /* Instead of the sink, for chunks whose bytes the caller divides: the memory of the next chunk, and its size. Waits for
  * a free slot. */
 char *pull_arena_begin(struct pull_arena *arena, const struct pull_writer *writer, size_t *size);
-int pull_arena_publish(struct pull_arena *arena, size_t len); /* its first `len` bytes; 0 or a negative errno */
+unsigned pull_arena_free_slots(const struct pull_arena *arena); /* that pull_arena_begin() does not wait for */
+int pull_arena_publish(struct pull_arena *arena, size_t len);   /* its first `len` bytes; 0 or a negative errno */
 /* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. 0 or a negative
  * errno: the chunk could not be encrypted. */
 int pull_arena_finish(struct pull_arena *arena);

@@ -210,6 +210,37 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         assert_equal 0 [rdma_windows 1]
     }
 
+    test "slots of small keys are fetched without a child of the source, and the changes meanwhile follow" {
+        for {set slot 100} {$slot < 400} {incr slot} {
+            set tag [slot_tag $slot]
+            set ::fetched($slot) [list]
+            for {set i 0} {$i < 20} {incr i} {lappend ::fetched($slot) $tag$i [string repeat $i 200]}
+            n 0 mset {*}$::fetched($slot)
+        }
+        set from [node_log_size 0]
+        migrate 0 1 100 399
+        for {set slot 100} {$slot < 400} {incr slot} {
+            catch {n 0 append [slot_tag $slot]0 changed}
+        }
+        migration_is 0 success
+        migration_is 1 success
+        set text [log_text $from [node_level 0]]
+        assert_match "*in chunks, between commands, which the target fetches by RDMA READ*" $text
+        assert_match "*keys were sent between commands*" $text
+        assert_not_match "*Started child process*" $text
+        wait_for_cluster_offset 3 1
+        assert_equal [n 1 debug digest] [n 3 debug digest]
+        for {set slot 100} {$slot < 400} {incr slot} {
+            set tag [slot_tag $slot]
+            foreach {key value} $::fetched($slot) {
+                if {$key eq "${tag}0"} continue
+                if {[n 1 get $key] ne $value} {fail_assertion "$key is [n 1 get $key]"}
+            }
+        }
+        migrate 1 0 100 399
+        migration_is 1 success
+    }
+
     test "without memory for the buffers the chunks come through the link" {
         foreach i {0 1} {
             set before [n $i config get rdma-max-registered-memory]
@@ -231,8 +262,7 @@ start_cluster {primaries 2 replicas 1 overrides {rdma-replication yes appendonly
         wait_for_condition 10000 {[lindex [n 0 cluster slots] 1 2 1] == 1} ;# as node 0 has heard
         migrate 0 1 5 6
         migration_is 0 success
-        set way [expr {$::opt(tls) ? "through this process" : "from the child to the target"}]
-        wait_for_node_log 0 "*no RDMA connection to the target*Using TCP*$way*" $from
+        wait_for_node_log 0 "*no RDMA connection to the target*Using TCP*in chunks, between commands*" $from
         assert_equal 5007 [n 1 cluster countkeysinslot 5]
     }
 }

@@ -49,11 +49,13 @@ static struct propagation_listener listener = {.command = propagated, .changes_o
 /* --- The stream --- */
 
 static void stream_begin(struct job *job) {
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(&job->slots, slot)) streaming[slot] = job;
     memory_output_init(&job->backlog);
     job->stream_db = -1;
     if (!streams++) propagate_listen(&listener);
+}
+
+void export_stream_slot(struct job *job, unsigned slot) {
+    streaming[slot] = job;
 }
 
 static void stream_end(struct job *job) {
@@ -436,7 +438,7 @@ static void begin_snapshot(struct job *job) {
     if (!snapshot_possible(job)) return;
     if (job->chunks_until_ms && (int64_t)(clock_mono() / 1000) < job->chunks_until_ms) return;
     job->chunks_until_ms = 0;
-    stream_begin(job); /* before the fork: no change is missed */
+    stream_begin(job);
     if (!snapshot_export(job)) {
         stream_end(job);
         return;

@@ -61,15 +61,15 @@ struct job {
     uint64_t counted_in, counted_out; /* bytes of the link that are counted */
     uint64_t copied;                  /* bytes that the snapshot made the kernel copy */
     uint64_t owners_version;          /* of the owners of slots, when they were last looked at */
-    bool acks_backlog;                /* the target: the source sends ACK when it has sent the changes since the fork */
-    bool source_paused;               /* the target: the failover is to be requested */
+    bool acks_backlog;  /* the target: the source sends ACK when it has sent the changes since the snapshot */
+    bool source_paused; /* the target: the failover is to be requested */
     /* With synchronous replication: the stream up to here is to be committed before the next step; -1: not known yet.
      */
     int64_t committed_at;
     int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */
-    struct memory_output backlog; /* changes since the fork, until the snapshot is sent */
+    struct memory_output backlog; /* changes of slots in the snapshot, until that is sent */
     int stream_db;                /* selected in the stream; -1: none */
     bool pause_requested;         /* at the target: it has requested it */
     bool failover_requested;
@@ -146,11 +146,12 @@ void export_report(const struct job *job, struct client_report *report);
 bool exports_await_claim(const struct job *except);
 /* snapshot.c */
 bool snapshot_possible(const struct job *job);
-bool snapshot_export(struct job *job);       /* false: no child can be started now, or it has failed the job */
-void snapshot_cancel(const struct job *job); /* the job does not need it any more */
+bool snapshot_export(struct job *job);                      /* false: it cannot begin now, or it has failed the job */
+void snapshot_cancel(const struct job *job);                /* the job does not need it any more */
 bool snapshot_pulled(const struct job *job, int64_t count); /* PULLED; false: the number is wrong */
 bool snapshot_lets_send(const struct job *job);             /* the link is not in use by the snapshot now */
-void snapshot_step(void);                                   /* reads on when the link has taken what was read */
+void snapshot_step(void);                                   /* at the end of each turn: sends more */
+void export_stream_slot(struct job *job, unsigned slot);    /* its changes go into the stream from now on */
 void export_snapshot_done(struct job *job, bool good);      /* snapshot.c calls it */
 size_t job_output(const struct job *job);                   /* bytes that wait for the peer */
 

@@ -8,10 +8,9 @@
  *     dials the port of clients; AUTH
  *     SYNCSLOTS ESTABLISH source, job, slots       checks, hides the slots, +OK. From here on it never replies
  *     SYNCSLOTS ACK, then commands that create     executes them, and passes them to its replicas and its
- *       the keys of the slots: a snapshot that a     append-only file
- *       child process writes
+ *       the keys of the slots: a snapshot            append-only file
  *     SYNCSLOTS SNAPSHOT-EOF                       SYNCSLOTS REQUEST-PAUSE
- *     the changes since the fork, as they come
+ *     the changes since a slot's snapshot
  *     holds its clients' writes
  *     SYNCSLOTS PAUSED                             SYNCSLOTS REQUEST-FAILOVER
  *     SYNCSLOTS FAILOVER-GRANTED [EPOCH epoch]     takes the slots, tells the cluster, shows the keys
@@ -25,6 +24,9 @@
  * for each other would then wait for ever: of such nodes, one with a smaller id than its source's does not request. So
  * ids decrease from each node that waits for a grant to that which it waits for, and the last one grants.
  *
+ * The snapshot of a slot is of one moment: that at which the source forked a child process that writes it, or at which
+ * the source wrote it itself, between two commands of clients (snapshot.h).
+ *
  * Between our nodes the snapshot travels as fragments of an RDB file in place of commands. Before the snapshot the
  * source sends SYNCSLOTS CAPA slot-chunks to a node that says on the cluster bus that it knows it
  * (OWN_FEATURE_SLOT_CHUNKS), and the target answers with the same, or with none while notify-keyspace-events is set
@@ -33,8 +35,8 @@
  * replicas if all of them have announced REPLCONF capa slot-chunks; its append-only file gets commands. Nodes of Valkey
  * see none of this.
  *
- * Such a source sends ACK after the changes since the fork. The target requests the pause when it has executed them:
- * otherwise the source would hold its clients' writes meanwhile.
+ * Such a source sends ACK after the changes since the snapshot. The target requests the pause when it has executed
+ * them: otherwise the source would hold its clients' writes meanwhile.
  *
  * With synchronous replication (repl/sync/sync.h) the keys are not lost with a server of either shard. The target
  * requests the failover when its shard has committed all keys. The source writes the grant into its stream, and grants
@@ -55,7 +57,7 @@
  *
  * Files
  *     jobs.c      the jobs and what they have in common: states, texts, the end
- *     export.c    the source, with snapshot.c: the child process that writes the snapshot, one for each target
+ *     export.c    the source, with snapshot.h: the snapshot (snapshot.c, snapshot_write.c)
  *     outcome.h   which shard owns granted slots: the decisions of both shards; granted.c: the source's shard
  *     import.c    the target, and jobs that are tracked; with chunk.c: chunks of a snapshot
  *     pull.h      chunks that are fetched by RDMA READ: pull_source.c, pull_target.c

@@ -37,7 +37,7 @@ bool slot_pull_ask(struct job *job);
 /* Before the fork. NULL: no memory. `advanced` is called when the target may get more, and at the end. */
 struct slot_offer *slot_offer_new(struct job *job, void (*advanced)(void *context), void *context);
 void slot_offer_child_fds(const struct slot_offer *offer, int fds[2]);
-/* After the fork: registers the arena. 0 or a negative errno. */
+/* After the fork, unless slot_offer_is_seen_by_child(): registers the arena. 0 or a negative errno. */
 int slot_offer_open(struct slot_offer *offer);
 bool slot_offer_taken(struct slot_offer *offer, int64_t count); /* PULLED; false: the number is wrong */
 /* While it is held, nothing is sent: the link carries a part of a command. */
@@ -48,10 +48,14 @@ bool slot_offer_is_done(const struct slot_offer *offer); /* the target has all c
 /* The job does not need it any more: revokes the key. The memory stays while the child runs. NULL is accepted. */
 void slot_offer_withdraw(struct slot_offer *offer);
 void slot_offer_free(struct slot_offer *offer); /* after the child has ended; NULL is accepted */
-/* In the child: the memory of the next fragment; publishes its first `len` bytes; marks the end. */
+/* In the child, or in this process if slot_offer_space() is not 0 or no child is to follow: the memory of the next
+ * fragment; publishes its first `len` bytes; marks the end. A child that is started later goes on. */
 char *slot_offer_begin(struct slot_offer *offer, size_t *size);
 int slot_offer_publish(struct slot_offer *offer, size_t len);
 int slot_offer_finish(struct slot_offer *offer);
+unsigned slot_offer_space(const struct slot_offer *offer); /* fragments that can be begun without waiting */
+/* Whether a child that is started while the offer is open can write to its memory. */
+bool slot_offer_is_seen_by_child(void);
 
 /* --- The target --- */
 /* CAPA with slot-pull: opens the buffers. False: it cannot. `key`: "" without TLS. */
@@ -94,6 +98,12 @@ static inline int slot_offer_publish(struct slot_offer *offer, size_t len) {
 }
 static inline int slot_offer_finish(struct slot_offer *offer) {
     return -1;
+}
+static inline unsigned slot_offer_space(const struct slot_offer *offer) {
+    return 0;
+}
+static inline bool slot_offer_is_seen_by_child(void) {
+    return false;
 }
 static inline bool slot_fetch_open(struct job *job, struct slice key) {
     return false;

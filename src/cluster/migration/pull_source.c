@@ -137,8 +137,9 @@ void slot_offer_free(struct slot_offer *offer) {
     mem_free(offer);
 }
 
-/* --- In the child --- */
+/* --- Writing --- */
 
+/* The child waits for a free slot. */
 static void child_idle(void) {
     child_report(child_reported_keys()); /* exits if the server has exited */
 }
@@ -152,4 +153,10 @@ int slot_offer_publish(struct slot_offer *offer, size_t len) {
 }
 int slot_offer_finish(struct slot_offer *offer) {
     return pull_arena_finish(offer->arena);
+}
+unsigned slot_offer_space(const struct slot_offer *offer) {
+    return pull_arena_free_slots(offer->arena);
+}
+bool slot_offer_is_seen_by_child(void) {
+    return rdma_window_is_seen_by_child();
 }

@@ -1,33 +1,24 @@
-/* snapshot.c: the keys of the slots of a job, as a child process writes them.
+/* snapshot.c: sends the keys of the slots of a job, which snapshot_write.c writes; see snapshot.h.
  *
- * The child writes commands that create the keys, or, for a target that takes them, fragments (formats/rdb_fragment.h)
- * in commands SYNCSLOTS CHUNK. A key that is too large for a fragment is written as commands in either case, so that
- * the target serves its clients in between.
+ * What this process writes goes to the output of the link, or into the memory of the offer for a target that fetches
+ * it (pull.h). When it may write on, a timer keeps the loop from sleeping. One snapshot after the other gets a turn.
  *
  * Chunks on a plain socket go straight from the child to the target (repl/direct_transfer.h): the server then sends
  * nothing on the link, and learns from the child how much it has sent. Otherwise the child writes into a pipe, and the
  * server passes the bytes to the link, as fast as the target takes them: while much is waiting for the target, the pipe
  * is not read, and the child waits.
  *
- * For a target that fetches them, the child writes the chunks to shared memory (pull.h), and only commands to the pipe.
- * Offers of chunks must not stand within a command, so the pipe has frames then, and an empty one follows each value.
+ * For a target that fetches them, the child writes the chunks to the offer, and only commands to the pipe. Offers of
+ * chunks must not stand within a command, so the pipe has frames then, and an empty one follows each value.
  *
  * Each job has a child of its own. Children for different targets run side by side. A job whose target is already
- * getting a snapshot waits for its turn, and so does one that finds another kind of child running. */
-#include "cluster/migration/pull.h"
-#include "formats/rdb.h"
-#include "formats/rdb_fragment.h"
-#include "formats/sink.h"
-#include "lib/hash/hash_slot.h"
+ * getting a snapshot waits for its turn, and so does a child while one of another kind is running. */
+#include "cluster/migration/snapshot.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
-#include "lib/text/number.h"
-#include "persistence/aof.h"
 #include "persistence/persistence.h"
-#include "repl/direct_transfer.h"
 #include "repl/repl_settings.h"
-#include "resp/request.h"
-#include "server/process/child.h"
+#include "server/command/dispatch.h"
 #include "server/server.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,28 +30,11 @@ enum {
     PENDING_MAX = 4 * 1024 * 1024, /* bytes that may wait for the target */
     PIECES_A_TURN = 4,
     PIPE_SIZE = 1024 * 1024,
-    AHEAD = 16,         /* keys that are prefetched while others are written */
-    REPORTED_KEYS = 64, /* the child reads the clock once for this many keys */
-    SNAPSHOTS_MAX = 8,  /* children at a time: each may make the kernel copy what this process writes */
-    CHILD_NICE = 5      /* added to its niceness: clients wait for this process, not for the child */
+    COMMAND_US = 50, /* see rest_us() */
+    OWED_MAX_US = 2000,
+    SNAPSHOTS_MAX = 8 /* children at a time: each may make the kernel copy what this process writes */
 };
 
-struct snapshot {
-    struct list_link link; /* in `snapshots` */
-    struct child_job child;
-    struct child_process process;
-    struct job *job; /* NULL: it does not need the snapshot any more */
-    struct node_id target;
-    struct slot_bitmap slots;
-    struct event_io pipe;
-    int fd, child_fds[3];     /* the ends of the pipe, and the socket of the link or those of the offer; -1: closed */
-    struct slot_offer *offer; /* NULL: the chunks go through the link */
-    uint64_t frame;           /* bytes that are left of the frame in the pipe */
-    bool runs, ended, good;
-    bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
-    char name[JOB_NAME_LEN];
-    struct direct_writer writer;
-};
 static struct list snapshots = LIST_INIT(snapshots);
 
 static struct snapshot *snapshot_of_link(struct list_link *link) {
@@ -73,165 +47,6 @@ static struct snapshot *snapshot_of_job(const struct job *job) {
     return NULL;
 }
 
-/* --- The child --- */
-
-/* A key that is to be written. */
-struct next_key {
-    struct entry *entry; /* NULL: none */
-    int db;
-    unsigned slot;
-    bool is_first; /* of its slot, which has this size */
-    struct db_slot_size size;
-};
-
-struct writer {
-    const struct snapshot *snapshot;
-    struct sink sink;
-    struct rdb_fragment fragment;
-    int selected; /* database of the commands; -1: none */
-    int error;    /* of the offer */
-    uint64_t keys;
-    struct next_key ahead[AHEAD]; /* a ring; the oldest one is at `at` */
-    unsigned at;
-};
-
-/* Writes to the pipe; it is full as long as the target is slower. */
-static int write_all(int fd, const char *bytes, size_t len) {
-    while (len) {
-        ssize_t written = write(fd, bytes, len);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return -errno;
-        bytes += written;
-        len -= (size_t)written;
-    }
-    return 0;
-}
-
-static int write_frame(struct sink *sink, const void *bytes, size_t len) {
-    const struct snapshot *snapshot = sink->context;
-    uint64_t head = len;
-    int error = write_all(snapshot->child_fds[0], (const char *)&head, sizeof head);
-    return error < 0 ? error : write_all(snapshot->child_fds[0], bytes, len);
-}
-
-/* Publishes the chunk in shared memory. */
-static void offer_chunk(struct writer *writer) {
-    int error = slot_offer_publish(writer->snapshot->offer, rdb_fragment_end(&writer->fragment).len);
-    if (error < 0) writer->error = error;
-    writer->fragment.bytes = NULL;
-}
-
-static void write_chunk(struct writer *writer) {
-    if (!writer->fragment.bytes || !rdb_fragment_len(&writer->fragment)) return;
-    if (writer->snapshot->offer) {
-        offer_chunk(writer);
-        return;
-    }
-    struct output *out = &writer->sink.out;
-    request_write_count(out, 5);
-    request_write_argument(out, SLICE("CLUSTER"));
-    request_write_argument(out, SLICE("SYNCSLOTS"));
-    request_write_argument(out, SLICE("CHUNK"));
-    request_write_argument(out, slice_make(writer->snapshot->name, JOB_NAME_LEN));
-    (void)rdb_fragment_end(&writer->fragment);
-    request_write_blob(out, writer->fragment.blob);
-}
-
-static void write_commands(struct writer *writer, int db, const struct entry *entry) {
-    char number[NUMBER_TEXT_MAX];
-    struct output *out = &writer->sink.out;
-    if (writer->selected != db)
-        request_write(out, 2, (struct slice[]){SLICE("SELECT"), {number, format_int64(number, (int64_t)db)}});
-    writer->selected = db;
-    aof_write_entry(out, entry);
-    if (!writer->snapshot->offer) return;
-    sink_flush(&writer->sink);
-    if (!sink_error(&writer->sink)) write_frame(&writer->sink, "", 0);
-}
-
-static void write_key(struct writer *writer, const struct next_key *key) {
-    if (!writer->fragment.bytes) { /* in shared memory, as soon as the target has taken an older one */
-        size_t size = 0;
-        char *memory = slot_offer_begin(writer->snapshot->offer, &size);
-        rdb_fragment_init_at(&writer->fragment, memory, size);
-    }
-    if (!writer->snapshot->chunks ||
-        !rdb_fragment_add(&writer->fragment, key->db, key->entry, key->slot, key->is_first ? &key->size : NULL))
-        write_commands(writer, key->db, key->entry);
-    if (rdb_fragment_len(&writer->fragment) >= RDB_FRAGMENT_FULL) write_chunk(writer);
-    if (++writer->keys % REPORTED_KEYS == 0) child_report(writer->keys);
-    if (!persistence_settings.key_save_delay) return;
-    write_chunk(writer);
-    sink_flush(&writer->sink);
-    child_report(writer->keys);
-    persistence_delay(persistence_settings.key_save_delay);
-}
-
-/* Entries are anywhere in memory, so that each one costs a cache miss, and its value another one. */
-static void prefetch_entry(const struct entry *entry) {
-    enum { LINE = 64 };
-    const char *bytes = (const char *)entry;
-    __builtin_prefetch(bytes);
-    __builtin_prefetch(bytes + LINE);
-    __builtin_prefetch(bytes + (size_t)2 * LINE); /* the value of a small string */
-}
-
-/* Writes the oldest key of the ring and puts another one in its place. */
-static void write_ahead(struct writer *writer, struct next_key key) {
-    struct next_key *oldest = &writer->ahead[writer->at], *half = &writer->ahead[(writer->at + AHEAD / 2) % AHEAD];
-    if (oldest->entry && !sink_error(&writer->sink)) write_key(writer, oldest);
-    *oldest = key;
-    writer->at = (writer->at + 1) % AHEAD;
-    if (key.entry) prefetch_entry(key.entry);
-    if (half->entry) entry_prefetch_value(half->entry);
-}
-
-static void write_slot(struct writer *writer, struct db *db, unsigned slot) {
-    struct next_key key = {.db = db_id(db), .slot = slot, .is_first = true, .size = db_slot_size(db, slot)};
-    struct db_iterator *it = db_iterate(db, (int)slot);
-    for (; !sink_error(&writer->sink) && (key.entry = db_iterate_next(it)); key.is_first = false)
-        write_ahead(writer, key);
-    db_iterate_end(it);
-}
-
-static int run(struct child_job *child) {
-    static struct writer writer = {.selected = -1};
-    struct snapshot *snapshot = container_of(child, struct snapshot, child);
-    struct sink *sink = &writer.sink;
-    writer.snapshot = snapshot;
-    (void)!nice(CHILD_NICE);
-    rdb_settings.compression = false; /* the peer would have to undo it */
-    static const struct sink_ops frames = {.write = write_frame};
-    if (snapshot->offer)
-        sink_init(sink, &frames, snapshot);
-    else if (snapshot->direct)
-        direct_sink_init(sink, &snapshot->writer);
-    else
-        sink_init_fd(sink, snapshot->child_fds[0]);
-    if (!snapshot->offer) rdb_fragment_init(&writer.fragment);
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
-        struct db *db = keyspace_db(server.keyspace, id);
-        for (unsigned slot = 0; slot < HASH_SLOTS && !sink_error(sink); slot++)
-            if (slot_bitmap_has(&snapshot->slots, slot) && db_slot_size(db, slot).keys) write_slot(&writer, db, slot);
-    }
-    for (int i = 0; i < AHEAD; i++) write_ahead(&writer, (struct next_key){.entry = NULL});
-    write_chunk(&writer);
-    if (!snapshot->offer)
-        request_write(&sink->out, 3, (struct slice[]){SLICE("CLUSTER"), SLICE("SYNCSLOTS"), SLICE("SNAPSHOT-EOF")});
-    int error = sink_flush(sink);
-    if (!error) error = writer.error;
-    if (!error && snapshot->offer) error = slot_offer_finish(snapshot->offer);
-    if (snapshot->direct) direct_end(&snapshot->writer);
-    rdb_fragment_free(&writer.fragment);
-    sink_free(sink);
-    if (error < 0) {
-        log_warning("Write error sending the snapshot of a slot migration: %s", strerror(-error));
-        return 1;
-    }
-    child_report_end();
-    return 0;
-}
-
 /* --- The pipe --- */
 
 static void pipe_close(struct snapshot *snapshot) {
@@ -241,16 +56,21 @@ static void pipe_close(struct snapshot *snapshot) {
     snapshot->ended = true;
 }
 
-/* When the child has ended and all that it wrote is on its way. */
+static void snapshot_free(struct snapshot *snapshot) {
+    list_remove(&snapshots, &snapshot->link);
+    slot_offer_free(snapshot->offer);
+    rdb_fragment_free(&snapshot->fragment);
+    mem_free(snapshot);
+}
+
+/* When the keys are written and all that was written is on its way. */
 static void finish_if_done(struct snapshot *snapshot) {
     struct job *job = snapshot->job;
     bool good = snapshot->good;
     if (snapshot->runs || !snapshot->ended) return;
     if (job && good && snapshot->offer && !slot_offer_is_done(snapshot->offer)) return;
-    if (job && good && snapshot->offer) job_send(job, "SNAPSHOT-EOF");
-    list_remove(&snapshots, &snapshot->link);
-    slot_offer_free(snapshot->offer);
-    mem_free(snapshot);
+    if (job && good && (snapshot->offer || snapshot->copies)) job_send(job, "SNAPSHOT-EOF");
+    snapshot_free(snapshot);
     if (job) export_snapshot_done(job, good);
 }
 
@@ -333,12 +153,15 @@ static void read_on(struct snapshot *snapshot) {
     event_io_set(server.loop, &snapshot->pipe, snapshot->fd, EVENT_READ, snapshot->direct ? reported : ready);
 }
 
+static void copy_step(void);
+
 void snapshot_step(void) {
     list_each(&snapshots, link) {
         struct snapshot *snapshot = snapshot_of_link(link);
         read_on(snapshot);
         if (snapshot->offer) finish_if_done(snapshot);
     }
+    copy_step();
 }
 
 bool snapshot_pulled(const struct job *job, int64_t count) {
@@ -347,7 +170,7 @@ bool snapshot_pulled(const struct job *job, int64_t count) {
 }
 bool snapshot_lets_send(const struct job *job) {
     const struct snapshot *snapshot = snapshot_of_job(job);
-    return snapshot && snapshot->offer && !slot_offer_is_held(snapshot->offer);
+    return snapshot && (snapshot->copies || (snapshot->offer && !slot_offer_is_held(snapshot->offer)));
 }
 
 /* --- The life of the child --- */
@@ -371,12 +194,8 @@ static void done(struct child_job *child, int status, int signal) {
     finish_if_done(snapshot);
 }
 
-bool snapshot_possible(const struct job *job) {
-    if ((child_active() && child_kind() != CHILD_SLOTS) || snapshots.len >= SNAPSHOTS_MAX) return false;
-    list_each(&snapshots, link) {
-        if (node_id_equal(&snapshot_of_link(link)->target, &job->target)) return false;
-    }
-    return true;
+static bool child_is_possible(void) {
+    return !child_active() || child_kind() == CHILD_SLOTS;
 }
 
 /* Whether the child can write to the socket of the link itself. */
@@ -393,10 +212,10 @@ static bool direct_prepare(struct snapshot *snapshot, const struct job *job, int
     return true;
 }
 
-bool snapshot_export(struct job *job) {
+/* False: it has failed the job. */
+static bool start_child(struct snapshot *snapshot) {
+    struct job *job = snapshot->job;
     int ends[2];
-    if (!job->client) return false;
-    log_notice("Beginning snapshot of slot migration %s.", job_text(job));
     if (pipe2(ends, O_CLOEXEC) < 0) {
         log_warning("Can't create a pipe for slot migration %s: %s", job_text(job), strerror(errno));
         job_fail_later(job, "Failed to start snapshot");
@@ -404,14 +223,7 @@ bool snapshot_export(struct job *job) {
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
-    struct snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
     snapshot->child_fds[0] = ends[1];
-    snapshot->pipe.fd = -1;
-    snapshot->target = job->target;
-    snapshot->slots = job->slots;
-    snapshot->chunks = job->chunks;
-    memcpy(snapshot->name, job->name, JOB_NAME_LEN);
-    if (job->pull) snapshot->offer = slot_offer_new(job, advanced, snapshot);
     snapshot->direct = direct_prepare(snapshot, job, ends[1]);
     if (snapshot->offer) slot_offer_child_fds(snapshot->offer, snapshot->child_fds + 1);
     snapshot->child = (struct child_job){.kind = CHILD_SLOTS,
@@ -421,28 +233,60 @@ bool snapshot_export(struct job *job) {
                                          .keep_count = snapshot->offer    ? 3
                                                        : snapshot->direct ? 2
                                                                           : 1,
-                                         .run = run,
+                                         .run = snapshot_write,
                                          .done = done};
+    for (unsigned slot = 0; (slot = slot_bitmap_next(&snapshot->slots, slot, true)) < HASH_SLOTS; slot++)
+        export_stream_slot(job, slot); /* before the fork: no change is missed */
     pid_t pid = child_start_slots(&snapshot->process, &snapshot->child);
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        slot_offer_free(snapshot->offer);
-        mem_free(snapshot);
         log_warning("Can't start a child for slot migration %s: %s", job_text(job), strerror((int)-pid));
         job_fail_later(job, "Failed to start snapshot");
         return false;
     }
     log_notice("Started child process %d for slot migration %s", (int)pid, job_text(job));
-    if (job->chunks)
+    if (snapshot->chunks)
         log_notice("Slot migration %s sends its snapshot in chunks, %s", job_text(job),
                    snapshot->offer    ? "which the target fetches by RDMA READ"
                    : snapshot->direct ? "from the child to the target"
                                       : "through this process");
     snapshot->fd = ends[0];
-    snapshot->job = job;
     snapshot->runs = true;
+    snapshot->copies = false;
+    return true;
+}
+
+/* Between the commands of clients; see snapshot.h. */
+static bool copies_first(const struct job *job) {
+    return job->chunks && !persistence_settings.key_save_delay && (!job->pull || slot_offer_is_seen_by_child());
+}
+
+bool snapshot_possible(const struct job *job) {
+    if (snapshots.len >= SNAPSHOTS_MAX || (!copies_first(job) && !child_is_possible())) return false;
+    list_each(&snapshots, link) {
+        if (node_id_equal(&snapshot_of_link(link)->target, &job->target)) return false;
+    }
+    return true;
+}
+
+bool snapshot_export(struct job *job) {
+    if (!job->client) return false;
+    log_notice("Beginning snapshot of slot migration %s.", job_text(job));
+    struct snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
+    snapshot->fd = snapshot->pipe.fd = -1;
+    snapshot->job = job;
+    snapshot->target = job->target;
+    snapshot->slots = job->slots;
+    snapshot->chunks = job->chunks;
+    memcpy(snapshot->name, job->name, JOB_NAME_LEN);
+    if (job->pull) snapshot->offer = slot_offer_new(job, advanced, snapshot);
+    snapshot->copies = copies_first(job);
     list_append(&snapshots, &snapshot->link);
+    if (!snapshot->copies && !start_child(snapshot)) {
+        snapshot_free(snapshot);
+        return false;
+    }
     int result = snapshot->offer ? slot_offer_open(snapshot->offer) : 0;
     if (result < 0) { /* nothing was sent: another snapshot goes through the link */
         log_warning("Slot migration %s cannot be fetched by RDMA READ: %s", job_text(job), strerror(-result));
@@ -450,8 +294,87 @@ bool snapshot_export(struct job *job) {
         snapshot_cancel(job);
         return false;
     }
+    if (snapshot->copies)
+        log_notice("Slot migration %s sends its snapshot in chunks, between commands%s", job_text(job),
+                   snapshot->offer ? ", which the target fetches by RDMA READ" : "");
     read_on(snapshot);
     return true;
+}
+
+/* --- Turns --- */
+
+static struct event_timer next_turn;
+static bool is_resting;
+
+static uint64_t turn_is_due(struct event_timer *timer) {
+    is_resting = false;
+    return 0;
+}
+
+/* Clients come first, and on a busy machine their CPU time, too: each command that was executed makes the next turn
+ * later, up to a turn's own length. */
+static uint64_t rest_us(void) {
+    static uint64_t commands, owed;
+    owed += (dispatch_commands - commands) * COMMAND_US;
+    commands = dispatch_commands;
+    if (owed > OWED_MAX_US) owed = OWED_MAX_US;
+    uint64_t rest = owed < COPY_TURN_US ? owed : COPY_TURN_US;
+    owed -= rest;
+    return rest;
+}
+
+static void copy_ended(struct snapshot *snapshot) {
+    log_notice("Slot migration %s: %llu keys were sent between commands", job_text(snapshot->job),
+               (unsigned long long)snapshot->keys);
+    snapshot->good = !snapshot->offer || slot_offer_finish(snapshot->offer) == 0;
+    snapshot->ended = true;
+    finish_if_done(snapshot);
+}
+
+/* When the link has sent what was written, the child can write to its socket. */
+static void start_child_later(struct snapshot *snapshot) {
+    if (!child_is_possible() || (!snapshot->offer && conn_pending(snapshot->job->client->conn))) return;
+    log_notice("Slot migration %s: %llu keys were sent between commands. A child process sends the others",
+               job_text(snapshot->job), (unsigned long long)snapshot->keys);
+    if (start_child(snapshot))
+        read_on(snapshot);
+    else
+        snapshot->ended = true;
+}
+
+/* False: it waits. */
+static bool copy_turn(struct snapshot *snapshot) {
+    struct job *job = snapshot->job;
+    if (!snapshot->copies || snapshot->ended || !job || !job->client || job->failing) return false;
+    if (snapshot->needs_child) {
+        start_child_later(snapshot);
+        return false;
+    }
+    uint64_t before = snapshot->keys;
+    enum copy_result result = snapshot_copy(snapshot);
+    if (snapshot->keys != before) job_heard(job); /* the target cannot say more while it reads */
+    switch (result) {
+    case COPY_WAITS: break;
+    case COPY_GOES_ON: break;
+    case COPY_NEEDS_CHILD: snapshot->needs_child = true; break;
+    case COPY_FAILED: job_fail_later(job, "Failed to perform snapshot"); break;
+    case COPY_ENDED: copy_ended(snapshot); break;
+    }
+    if (job->client) conn_flush(job->client->conn);
+    return result != COPY_WAITS;
+}
+
+static void copy_step(void) {
+    if (is_resting) return;
+    for (size_t left = snapshots.len; left; left--) {
+        struct snapshot *snapshot = snapshot_of_link(list_first(&snapshots));
+        list_remove(&snapshots, &snapshot->link);
+        list_append(&snapshots, &snapshot->link);
+        if (!copy_turn(snapshot)) continue;
+        is_resting = true; /* the loop does not sleep for longer */
+        event_timer_set(server.loop, &next_turn, rest_us(), turn_is_due);
+        return;
+    }
 }
 
 void snapshot_cancel(const struct job *job) {

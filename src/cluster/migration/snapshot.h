@@ -1,0 +1,55 @@
+/* snapshot.h: the keys of the slots of a job, for the files snapshot.c, which sends them, and snapshot_write.c, which
+ * writes them.
+ *
+ * Most keys are written by this process, in turns: at the end of a turn of the loop it writes whole slots for a short
+ * time (COPY_TURN_US). No command is executed in between, so what it writes of a slot is of one moment. A change of a
+ * slot that was written follows in the stream, and a change of one that was not needs no stream. So clients wait for
+ * no fork, which takes longer the more memory the server has, and the kernel copies no page.
+ *
+ * A child process writes what would take this process too long: from the first slot on that has a large value or very
+ * many keys, all that are left. It also writes everything for a target that takes no chunks, and if rdb-key-save-delay
+ * is set. */
+#ifndef CLUSTER_MIGRATION_SNAPSHOT_H
+#define CLUSTER_MIGRATION_SNAPSHOT_H
+#include "cluster/migration/pull.h"
+#include "formats/rdb_fragment.h"
+#include "repl/direct_transfer.h"
+#include "server/process/child.h"
+
+enum { COPY_TURN_US = 200 };
+
+struct snapshot {
+    struct list_link link; /* in `snapshots` of snapshot.c */
+    struct child_job child;
+    struct child_process process;
+    struct job *job; /* NULL: it does not need the snapshot any more */
+    struct node_id target;
+    struct slot_bitmap slots; /* those that are not written yet, when the child is started */
+    struct event_io pipe;
+    int fd, child_fds[3];     /* the ends of the pipe, and the socket of the link or those of the offer; -1: closed */
+    struct slot_offer *offer; /* NULL: the chunks go through the link */
+    uint64_t frame;           /* bytes that are left of the frame in the pipe */
+    bool runs, ended, good;
+    bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
+    bool copies;         /* this process writes, in turns; later a child may */
+    bool needs_child;    /* … as soon as one can be started */
+    unsigned next;       /* slot that this process writes next */
+    uint64_t keys;       /* that this process has written */
+    struct rdb_fragment fragment; /* of this process; bytes == NULL: none is begun */
+    char name[JOB_NAME_LEN];
+    struct direct_writer writer;
+};
+
+/* In the child: struct child_job. */
+int snapshot_write(struct child_job *child);
+
+enum copy_result {
+    COPY_GOES_ON, /* the time is over */
+    COPY_WAITS,   /* for the target */
+    COPY_NEEDS_CHILD,
+    COPY_ENDED, /* all slots are written, and sent or offered */
+    COPY_FAILED /* the offer is damaged */
+};
+/* Writes some slots. After COPY_NEEDS_CHILD all that was written is sent or offered. */
+enum copy_result snapshot_copy(struct snapshot *snapshot);
+#endif
