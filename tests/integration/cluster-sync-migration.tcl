@@ -422,3 +422,31 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
         check_moving first {{0 3} {1 4} {2 5}}
     }
 }
+
+start_cluster [list primaries 3 replicas 2 overrides [concat $sync_migration_options cluster-node-timeout 30000]] {
+    set shards {{0 3 6} {1 4 7} {2 5 8}}
+    foreach shard $shards {wait_shard_ready $shard}
+
+    test "a source that has copied a successor's writes to lead again has ended its migration" -needs {ours 1} {
+        write_moving first
+        n 0 debug slotmigration prevent-pause 1
+        assert_equal OK [n 0 cluster migrateslots slotsrange $moving_slot $moving_slot node [node_id 1]]
+        wait_for_condition 20000 {
+            [dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "waiting-to-pause"
+        }
+        foreach i {0 1} {n $i debug drop-cluster-packet-filter -2} ;# they hear of no new owner
+        n 3 cluster failover takeover
+        wait_for_condition 20000 {[sync_of 3 sync_writable] eq 1}
+        for {set k 0} {$k < $moving_keys} {incr k} {
+            wait_for_condition 20000 {![catch {n 3 set [moving_key $k] second:$k} reply] && $reply eq "OK"}
+        }
+        node_kill 3
+        wait_for_condition 30000 {[sync_of 0 sync_replication] eq "leading" && [sync_of 0 sync_term] >= 3}
+        assert [log_has "Successful partial resynchronization" 0 [node_level 0]]
+        wait_for_condition 5000 {[dict get [lindex [n 0 cluster getslotmigrations] 0] state] eq "failed"}
+        n 0 debug slotmigration prevent-pause 0
+        foreach i {0 1} {n $i debug drop-cluster-packet-filter -1}
+        node_start 3
+        check_moving second $shards
+    }
+}

@@ -341,7 +341,7 @@ static void export_step(struct node *node, struct migration *job) {
         }
         return;
     }
-    if (!node_is_primary(cluster->myself) || !cluster_serves(cluster, mobile_slot(job->slot)) || !job->link ||
+    if (!is_primary(node) || !cluster_serves(cluster, mobile_slot(job->slot)) || !job->link ||
         world.now >= job->paused_until) {
         job->failing = true;
         return;

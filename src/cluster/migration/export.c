@@ -24,6 +24,7 @@
 #include "server/command/propagate.h"
 #include "server/config/config_engine.h"
 #include "server/config/tls_options.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <stdio.h>
 #include <string.h>
@@ -495,9 +496,14 @@ static void pause_if_ready(struct job *job) {
     job_send(job, "PAUSED");
 }
 
-/* Looks at the owners of the slots when any has changed. */
+/* Looks at the owners of the slots when any has changed. A primary that copies the data of another server before it
+ * leads its shard again gets writes that are not its own: the target would miss them. */
 static void check_owners(struct job *job) {
     const struct slot_table *slots = &this_cluster->slots;
+    if (role_is_replica() && job->state != JOB_EXPORT_GRANTED) {
+        job_fail_later(job, "A failover occurred during slot export");
+        return;
+    }
     if (job->owners_version == slots->version) return;
     job->owners_version = slots->version;
     const struct cluster_node *myself = this_cluster->myself;
