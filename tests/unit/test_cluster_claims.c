@@ -167,6 +167,29 @@ static void an_older_claim_in_the_stream_is_not_spread(void **state) {
     sim_free(&sim);
 }
 
+/* The stream names the epoch of some slots. The primary may have lost others to an epoch between this one and its last.
+ */
+static void a_claim_in_the_stream_is_of_its_slots_only(void **state) {
+    build(4, 3);
+    struct cluster *cluster = cluster_at(3);
+    struct slot_bitmap moved = one_slot(HASH_SLOTS - 1), slots = *node_slots(cluster_at(1)->myself);
+    uint64_t epoch = cluster->current_epoch;
+    assert_ptr_equal(sim_owner(&sim, 3, 0), &sim.machines[0]);
+    cluster_hear_claim(cluster, node_of(3, 0), &moved, epoch + 2, time_at(3));
+    slot_bitmap_set(&slots, 0);
+    struct bus_message ping = {.header = {.type = BUS_PING,
+                                          .sender = *id_at(1),
+                                          .current_epoch = epoch + 1,
+                                          .config_epoch = epoch + 1,
+                                          .slots = &slots,
+                                          .port = 6379,
+                                          .bus_port = 16379}};
+    cluster_receive(cluster, node_of(3, 1)->inbound, &ping, time_at(3));
+    assert_ptr_equal(sim_owner(&sim, 3, 0), &sim.machines[1]);
+    assert_ptr_equal(sim_owner(&sim, 3, HASH_SLOTS - 1), &sim.machines[0]);
+    sim_free(&sim);
+}
+
 static void bound_facts(void *context, struct cluster_facts *facts) {
     effect_facts(context, facts);
     facts->bound = true;
@@ -416,6 +439,7 @@ int main(void) {
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
         cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
+        cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
         cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
         cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),

@@ -170,7 +170,13 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
         changed = true;
     }
     if (!changed) return;
-    if (primary->config_epoch < epoch) primary->config_epoch = epoch;
+    if (primary->config_epoch < epoch) {
+        /* It had claimed its other slots with the smaller epoch, and may have lost some of them since. */
+        for (unsigned slot = 0; primary != cluster->myself && slot < HASH_SLOTS; slot++)
+            if (cluster->slots.owner[slot] == primary && !slot_bitmap_has(slots, slot))
+                slot_bitmap_set(&cluster->slots.unclaimed, slot);
+        primary->config_epoch = epoch;
+    }
     if (cluster->current_epoch < epoch) cluster->current_epoch = epoch;
     state_update(cluster);
     save(cluster, true);
