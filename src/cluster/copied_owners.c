@@ -81,17 +81,17 @@ static bool read_claim(struct slice text, struct claim *claim) {
     return true;
 }
 
-static void hear(const struct node_id *id, const struct claim *claim) {
+void copied_owner_heard(const struct node_id *id, uint64_t epoch, const struct slot_bitmap *slots) {
     struct cluster_node *node = nodes_find(&this_cluster->nodes, id);
     if (node == this_cluster->myself) return;
     if (node && node_is_primary(node) && !node_in_handshake(node)) {
-        cluster_hear_claim(this_cluster, node, &claim->slots, claim->epoch, cluster_now());
+        cluster_hear_claim(this_cluster, node, slots, epoch, cluster_now());
         return;
     }
     if (!unknown_epochs) unknown_epochs = mem_alloc(HASH_SLOTS * sizeof(*unknown_epochs));
-    for (unsigned slot = 0; (slot = slot_bitmap_next(&claim->slots, slot, true)) < HASH_SLOTS; slot++) {
+    for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
         slot_bitmap_set(&unknown, slot);
-        unknown_epochs[slot] = claim->epoch;
+        unknown_epochs[slot] = epoch;
     }
 }
 
@@ -118,7 +118,7 @@ void copied_owners_read_aux(struct slice name, struct slice value) {
                 "The list of slots and owners in a copy is damaged, or names a slot twice: the rest of it is ignored");
             return;
         }
-        hear(&id, &claim);
+        copied_owner_heard(&id, claim.epoch, &claim.slots);
     }
 }
 

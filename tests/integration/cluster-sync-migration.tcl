@@ -102,15 +102,20 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         wait_for_condition 30000 {[set new [leader_of_shard {3 6}]] >= 0}
         assert [log_has "was granted. Its outcome is not known" 0 [node_level $new]]
         wait_for_log "the target's shard has not decided" 0 20000 [node_level $new]
-        set question "SYNCSLOTS OUTCOME SOURCE [node_id $new] NAME * EPOCH [cluster_field $new cluster_my_epoch]"
+        set question "SYNCSLOTS OUTCOME SOURCE [node_id $new] NAME * EPOCH [cluster_field $new cluster_current_epoch]"
         assert_match "*$question SLOTSRANGE *" [n 1 commandlog get -1 slow]
         n 1 config set commandlog-execution-slower-than 10000
         assert_match "*CLUSTERDOWN*" [n $new -typed get [moving_key 0]]
         assert {![catch {n $new set [slot_tag 101] served} reply] && $reply eq "OK"}
+        set other [expr {9 - $new}]
+        wait_for_condition 10000 {[slot_owner 101 $other] == $new}
+        n $other debug drop-cluster-packet-filter -2
         node_resume 4
         node_resume 7
         set owner [check_moving first $shards]
         assert_equal $new $owner ;# the target ended the job with its link
+        wait_for_condition 10000 {[slot_owner $moving_slot $other] == $new} ;# by the stream
+        n $other debug drop-cluster-packet-filter -1
         node_start 0
         assert_equal $new [wait_shard_ready {0 3 6}]
         n 1 debug slotmigration prevent-failover 0
@@ -426,6 +431,17 @@ start_cluster [list primaries 3 replicas 1 overrides $sync_migration_options] {
 start_cluster [list primaries 3 replicas 2 overrides [concat $sync_migration_options cluster-node-timeout 30000]] {
     set shards {{0 3 6} {1 4 7} {2 5 8}}
     foreach shard $shards {wait_shard_ready $shard}
+
+    test "a replica that the bus does not reach learns from the stream to which shards slots have gone" -needs {ours 1} {
+        n 3 debug drop-cluster-packet-filter -2
+        foreach {from slot to} {0 101 1 1 6000 0} { ;# the second claim has the larger epoch
+            assert_equal OK [n $from cluster migrateslots slotsrange $slot $slot node [node_id $to]]
+            wait_for_condition 20000 {[dict get [lindex [n $from cluster getslotmigrations] 0] state] eq "success"}
+        }
+        wait_for_condition 20000 {[slot_owner 6000 3] == 0}
+        assert_equal 1 [slot_owner 101 3]
+        n 3 debug drop-cluster-packet-filter -1
+    }
 
     test "a source that has copied a successor's writes to lead again has ended its migration" -needs {ours 1} {
         write_moving first

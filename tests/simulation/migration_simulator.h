@@ -138,6 +138,17 @@ static void detach(struct node *node, struct migration *job) {
 
 /* --- The stream --- */
 
+/* copied_owner_heard() */
+static void hear_owner(struct node *node, unsigned mobile, const struct node_id *id, uint64_t epoch) {
+    struct cluster *cluster = cluster_of(node);
+    struct cluster_node *owner = nodes_find(&cluster->nodes, id);
+    struct slot_bitmap slots = bitmap_of(mobile);
+    if (owner && node_is_primary(owner) && !node_in_handshake(owner))
+        cluster_hear_claim(cluster, owner, &slots, epoch, sim_time(machine_of(node)));
+    else if (owner != cluster->myself)
+        holder_of(node)->unheard[mobile] = epoch;
+}
+
 static void apply(struct node *node, const struct command *command) {
     struct holder *holder = holder_of(node);
     struct migration *job = find_job(holder, command->job);
@@ -167,9 +178,10 @@ static void apply(struct node *node, const struct command *command) {
             job->success = command->success;
         }
         struct cluster_node *primary = cluster_shard_primary(cluster_of(node));
-        struct slot_bitmap slots = bitmap_of(job->slot);
-        if (command->epoch && job->is_import && command->success && primary)
-            cluster_hear_claim(cluster_of(node), primary, &slots, command->epoch, sim_time(machine_of(node)));
+        if (!job->is_import && command->success && command->epoch)
+            hear_owner(node, job->slot, &command->target, command->epoch);
+        else if (command->epoch && primary)
+            hear_owner(node, job->slot, &primary->id, command->epoch);
     }
     }
 }
@@ -206,10 +218,15 @@ static void drop_slot(struct node *node, unsigned mobile) {
 }
 
 static void write_finish(struct node *node, const struct migration *job, bool success) {
-    uint64_t epoch = job->is_import && success ? cluster_of(node)->myself->config_epoch : 0;
-    write_command(node,
-                  (struct command){
-                      .kind = COMMAND_FINISH, .job = job->name, .slot = job->slot, .success = success, .epoch = epoch});
+    const struct cluster *cluster = cluster_of(node);
+    const struct cluster_node *owner = cluster->slots.owner[mobile_slot(job->slot)];
+    struct command finish = {.kind = COMMAND_FINISH, .job = job->name, .slot = job->slot, .success = success};
+    bool owns = owner == cluster->myself;
+    if (owner && (job->is_import ? success : success != owns)) { /* an export: granted_end() */
+        finish.epoch = owner->config_epoch;
+        finish.target = owner->id;
+    }
+    write_command(node, finish);
 }
 
 static void become_tracked(struct node *node, struct migration *job) {
@@ -294,6 +311,7 @@ static void ask_for_outcome(struct node *node, struct migration *job) {
     question->job = job->name;
     question->slot = job->slot;
     question->source = cluster->myself->id;
+    question->epoch = cluster->current_epoch;
 }
 
 /* exports_await_claim() */
@@ -367,7 +385,7 @@ static void export_step(struct node *node, struct migration *job) {
     job->unknown_ms = 0;
     struct sent *grant = send_to(SENT_GRANTED, node, job->peer, job->link);
     grant->job = job->name;
-    grant->epoch = cluster->myself->config_epoch;
+    grant->epoch = cluster->current_epoch;
 }
 
 /* --- The target: import.c --- */
@@ -461,6 +479,8 @@ static enum outcome_answer answer_question(struct node *node, const struct sent 
     facts.unheard = unheard && (!owner || owner->config_epoch < unheard);
     enum outcome_answer answer = outcome_decide(&facts);
     if (answer == OUTCOME_CLAIM && awaits_claim(holder, NULL)) answer = OUTCOME_LATER;
+    if (answer == OUTCOME_GRANTED || answer == OUTCOME_CLAIM)
+        cluster_see_epoch(cluster, question->epoch, sim_time(machine_of(node)));
     if (answer == OUTCOME_GRANTED) {
         if (!job->is_tracked) job->granted = true;
         take_slots(node, job);
@@ -643,13 +663,8 @@ static void owners_copied(struct node *node, const struct node *from) {
     memset(holder_of(node)->unheard, 0, sizeof holder_of(node)->unheard);
     for (unsigned i = 0; i < MOBILE; i++) {
         const struct cluster_node *owner = cluster_of(from)->slots.owner[mobile_slot(i)];
-        struct cluster_node *known = owner ? nodes_find(&cluster->nodes, &owner->id) : NULL;
-        struct slot_bitmap slots = bitmap_of(i);
-        if (!owner || known == cluster->myself) continue;
-        if (known && node_is_primary(known) && !node_in_handshake(known))
-            cluster_hear_claim(cluster, known, &slots, owner->config_epoch, sim_time(machine_of(node)));
-        else
-            holder_of(node)->unheard[i] = owner->config_epoch;
+        if (owner && !node_id_equal(&owner->id, &cluster->myself->id))
+            hear_owner(node, i, &owner->id, owner->config_epoch);
     }
 }
 

@@ -1,4 +1,5 @@
 /* commands.c: CLUSTER MIGRATESLOTS, GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS, SYNCSLOTS, and DEBUG SLOTMIGRATION. */
+#include "cluster/copied_owners.h"
 #include "cluster/migration/jobs.h"
 #include "cluster/slot_commands.h"
 #include "lib/system/log.h"
@@ -304,8 +305,8 @@ static bool establish_read_tracked(struct call *call, struct slice *name, struct
     return false;
 }
 
-/* GRANT NAME job TARGET id EPOCH epoch SLOTSRANGE a b …: from the stream of a primary, or a file. */
-static void grant_run(struct call *call) {
+/* GRANT or MOVED NAME job TARGET id EPOCH epoch SLOTSRANGE a b …: from the stream of a primary, or a file. */
+static void grant_run(struct call *call, bool moved) {
     static struct ranges ranges;
     struct slice name;
     struct node_id target;
@@ -315,7 +316,10 @@ static void grant_run(struct call *call) {
         return;
     }
     if (!establish_read_tracked(call, &name, &ranges)) return;
-    granted_track(name, &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
+    if (moved)
+        copied_owner_heard(&target, (uint64_t)epoch, &ranges.slots);
+    else
+        granted_track(name, &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }
@@ -437,8 +441,8 @@ void migration_syncslots_run(struct call *call) {
         finish_run(call);
         return;
     }
-    if (slice_is(name, "grant")) {
-        grant_run(call);
+    if (slice_is(name, "grant") || slice_is(name, "moved")) {
+        grant_run(call, slice_is(name, "moved"));
         return;
     }
     if (slice_is(name, "take")) {

@@ -3,7 +3,10 @@
  *
  *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id EPOCH epoch
  *                                           SLOTSRANGE a b …
+ *                                           CLUSTER SYNCSLOTS MOVED NAME job TARGET id EPOCH epoch
+ *                                           SLOTSRANGE a b …: who owns the slots, before FINISH STATE SUCCESS
  *                                           CLUSTER SYNCSLOTS FINISH STATE state NAME job MESSAGE text
+ *                                           [EPOCH epoch]: of the claim of a server that has taken the slots back
  *     in RDB files                          AUX cluster-slot-grants: "job id epoch a b …," for each job
  *     leader of the source's shard -> leader of the target's shard, on a connection of its own
  *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job EPOCH epoch
@@ -38,7 +41,8 @@ bool granted_is_asked(const struct job *job) {
 
 /* --- The stream --- */
 
-/* CLUSTER SYNCSLOTS …, with the ranges of the job at the end. */
+/* CLUSTER SYNCSLOTS …, with the ranges of the job at the end. Replicas that the bus does not reach learn from it which
+ * slots their shard has given away, and to which node, in the order in which it took others. */
 struct ranged {
     size_t count;
     struct slice *list;
@@ -62,10 +66,10 @@ static void ranged_write(struct ranged *words, struct output *out) {
     ranged_free(words);
 }
 
-static struct ranged grant_words(const struct job *job, char epoch[static NUMBER_TEXT_MAX]) {
+static struct ranged owner_words(const char *verb, const struct job *job, char epoch[static NUMBER_TEXT_MAX]) {
     const struct slice head[] = {SLICE("CLUSTER"),
                                  SLICE("SYNCSLOTS"),
-                                 SLICE("GRANT"),
+                                 slice_of(verb),
                                  SLICE("NAME"),
                                  {job->name, JOB_NAME_LEN},
                                  SLICE("TARGET"),
@@ -86,7 +90,7 @@ void granted_note_epoch(struct job *job) {
 void granted_record(struct job *job) {
     char epoch[NUMBER_TEXT_MAX];
     granted_note_epoch(job);
-    struct ranged words = grant_words(job, epoch);
+    struct ranged words = owner_words("GRANT", job, epoch);
     job_propagate((int)words.count, words.list);
     ranged_free(&words);
     job->is_recorded = true;
@@ -124,9 +128,47 @@ bool granted_keeps(struct job *job, enum job_state state) {
     return true;
 }
 
+static void propagate_owner(const struct job *job, const struct cluster_node *owner) {
+    struct job part = *job; /* its slots that this node has */
+    char epoch[NUMBER_TEXT_MAX];
+    unsigned slot = 0;
+    part.ranges = mem_alloc(HASH_SLOTS * sizeof(*part.ranges));
+    part.count = 0;
+    while (slot < HASH_SLOTS) {
+        bool has = slot_bitmap_has(&job->slots, slot) && this_cluster->slots.owner[slot] == owner;
+        unsigned first = slot++;
+        if (!has) continue;
+        while (slot < HASH_SLOTS && slot_bitmap_has(&job->slots, slot) && this_cluster->slots.owner[slot] == owner)
+            slot++;
+        part.ranges[part.count][0] = (uint16_t)first;
+        part.ranges[part.count++][1] = (uint16_t)(slot - 1);
+    }
+    if (part.count) {
+        part.target = owner->id;
+        part.target_epoch = owner->config_epoch;
+        struct ranged words = owner_words("MOVED", &part, epoch);
+        job_propagate((int)words.count, words.list);
+        ranged_free(&words);
+    }
+    mem_free(part.ranges);
+}
+
+static bool owns_all(const struct job *job) {
+    unsigned slot = 0;
+    while ((slot = slot_bitmap_next(&job->slots, slot, true)) < HASH_SLOTS && cluster_serves(this_cluster, slot))
+        slot++;
+    return slot == HASH_SLOTS;
+}
+
 void granted_end(const struct job *job, enum job_state state, const char *message) {
-    if (job->is_recorded && !role_is_replica() && !server_is_loading())
-        job_propagate_finish(job, state == JOB_SUCCESS, message, 0);
+    const struct cluster_node *myself = this_cluster->myself;
+    bool success = state == JOB_SUCCESS;
+    if (!job->is_recorded || role_is_replica() || server_is_loading()) return;
+    for (size_t i = 0; success && i < this_cluster->nodes.count; i++) {
+        const struct cluster_node *node = this_cluster->nodes.list[i];
+        if (node->slot_count && !nodes_share_shard(node, myself)) propagate_owner(job, node);
+    }
+    job_propagate_finish(job, success, message, !success && owns_all(job) ? myself->config_epoch : 0);
 }
 
 bool migration_leaves(unsigned slot) {
@@ -206,24 +248,23 @@ static void hang_up(struct job *job) {
     job->conn = NULL;
 }
 
-/* The answer may be a claim: as for a grant (export.c), it needs an epoch above this node's. */
+/* The answer may be a claim: as for a grant (export.c), it needs an epoch above those that this node knows. */
 static void ask_connected(struct connection *conn) {
     struct job *job = conn->owner;
     struct output *out = &conn->out;
     char epoch[NUMBER_TEXT_MAX];
     replica_send_auth(conn);
-    struct ranged words =
-        ranged_words(job, 10,
-                     (struct slice[]){SLICE("CLUSTER"),
-                                      SLICE("SYNCSLOTS"),
-                                      SLICE("OUTCOME"),
-                                      SLICE("SOURCE"),
-                                      {this_cluster->myself->id.text, NODE_ID_LEN},
-                                      SLICE("NAME"),
-                                      {job->name, JOB_NAME_LEN},
-                                      SLICE("EPOCH"),
-                                      {epoch, format_uint64(epoch, this_cluster->myself->config_epoch)},
-                                      SLICE("SLOTSRANGE")});
+    struct ranged words = ranged_words(job, 10,
+                                       (struct slice[]){SLICE("CLUSTER"),
+                                                        SLICE("SYNCSLOTS"),
+                                                        SLICE("OUTCOME"),
+                                                        SLICE("SOURCE"),
+                                                        {this_cluster->myself->id.text, NODE_ID_LEN},
+                                                        SLICE("NAME"),
+                                                        {job->name, JOB_NAME_LEN},
+                                                        SLICE("EPOCH"),
+                                                        {epoch, format_uint64(epoch, this_cluster->current_epoch)},
+                                                        SLICE("SLOTSRANGE")});
     ranged_write(&words, out);
     conn_flush(conn);
 }
@@ -345,7 +386,7 @@ void migration_write_commands(struct output *out) {
         char epoch[NUMBER_TEXT_MAX];
         if (job_is_over(job)) continue;
         if (job->is_recorded) {
-            words = grant_words(job, epoch);
+            words = owner_words("GRANT", job, epoch);
             ranged_write(&words, out);
         }
         if (!job->is_import) continue;

@@ -428,7 +428,7 @@ void import_finish_tracked(struct call *call, struct slice name, enum job_state 
     if (!job_is_over(job)) job_end(job, state, text);
     mem_free(text);
     struct cluster_node *primary = cluster_shard_primary(this_cluster);
-    if (epoch && job->is_import && state == JOB_SUCCESS && primary)
+    if (epoch && primary) /* it has taken the slots, or has taken them back */
         cluster_hear_claim(this_cluster, primary, &job->slots, epoch, cluster_now());
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);

@@ -9,7 +9,8 @@
  * Each leader of the source's shard knows the grant, serves the slots no more, and asks the leader of the target's
  * shard until it knows the outcome:
  *
- *     taken      the target claims the slots on the cluster bus. The source's shard forgets the job
+ *     taken      the target claims the slots on the cluster bus. The source's shard forgets the job. Its stream names
+ *                the owner, for replicas that the bus does not reach
  *     refused    the target's shard has committed that the job has failed. It will never take the slots for this job,
  * so the source's shard takes them back, with a new epoch
  *
