@@ -761,7 +761,7 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         n 0 bgsave
     }
 
-    test "a target that the bus does not reach claims the slots with an epoch above its source's" -needs {ours 1} {
+    test "a target that the bus does not reach claims the slots with an epoch above those its source knows" -needs {ours 1} {
         n 1 debug drop-cluster-packet-filter -2
         foreach {i other} {0 2 2 0 0 2 2 0} {
             n $i cluster bumpepoch
@@ -770,9 +770,13 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
             }
         }
         n 0 cluster bumpepoch
+        wait_for_condition 10000 {[cluster_field 2 cluster_current_epoch] >= [cluster_field 0 cluster_my_epoch]}
+        n 2 cluster bumpepoch ;# as another shard's election
+        set epoch [cluster_field 2 cluster_my_epoch]
+        wait_for_condition 10000 {[cluster_field 0 cluster_current_epoch] >= $epoch}
         migrate 0 1 200 200
         migration_is 0 success
-        assert {[cluster_field 1 cluster_my_epoch] > [cluster_field 0 cluster_my_epoch]}
+        assert {[cluster_field 1 cluster_my_epoch] > $epoch}
         n 1 debug drop-cluster-packet-filter -1
     }
 

@@ -551,8 +551,9 @@ static bool grant_is_recorded(struct job *job) {
     return sync_has_committed(job->committed_at);
 }
 
-/* The bus is another link: the target may not have heard of this node's epoch when it gets the grant, and other nodes
- * may have. They would not believe a claim with a smaller one. */
+/* The bus is another link: the target may not have heard of this node's epoch, or of an election for which this node
+ * has voted, when it gets the grant, and other nodes may have. They would not believe a claim with a smaller epoch, and
+ * one with the epoch of the election would have two owners. */
 static void send_grant(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
     char epoch[NUMBER_TEXT_MAX];
@@ -562,7 +563,7 @@ static void send_grant(struct job *job) {
                                         SLICE("SYNCSLOTS"),
                                         SLICE("FAILOVER-GRANTED"),
                                         SLICE("EPOCH"),
-                                        {epoch, format_uint64(epoch, this_cluster->myself->config_epoch)}});
+                                        {epoch, format_uint64(epoch, this_cluster->current_epoch)}});
     else
         job_send(job, "FAILOVER-GRANTED");
 }
