@@ -84,7 +84,7 @@ static bool read_claim(struct slice text, struct claim *claim) {
 void copied_owner_heard(const struct node_id *id, uint64_t epoch, const struct slot_bitmap *slots) {
     struct cluster_node *node = nodes_find(&this_cluster->nodes, id);
     if (node == this_cluster->myself) return;
-    if (node && node_is_primary(node) && !node_in_handshake(node)) {
+    if (node && !node_in_handshake(node) && (node_is_primary(node) || node->config_epoch < epoch)) {
         cluster_hear_claim(this_cluster, node, slots, epoch, cluster_now());
         return;
     }

@@ -167,6 +167,17 @@ static void an_older_claim_in_the_stream_is_not_spread(void **state) {
     sim_free(&sim);
 }
 
+/* The owner may have replaced its primary, which this node has not heard either. */
+static void a_claim_in_the_stream_makes_a_replica_a_primary(void **state) {
+    build(4, 3);
+    struct slot_bitmap moved = one_slot(HASH_SLOTS - 1);
+    assert_false(node_is_primary(node_of(1, 3)));
+    cluster_hear_claim(cluster_at(1), node_of(1, 3), &moved, cluster_at(1)->current_epoch + 1, time_at(1));
+    assert_ptr_equal(sim_owner(&sim, 1, HASH_SLOTS - 1), &sim.machines[3]);
+    assert_true(node_is_primary(node_of(1, 3)));
+    sim_free(&sim);
+}
+
 /* The stream names the epoch of some slots. The primary may have lost others to an epoch between this one and its last.
  */
 static void a_claim_in_the_stream_is_of_its_slots_only(void **state) {
@@ -439,6 +450,7 @@ int main(void) {
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
         cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
+        cmocka_unit_test(a_claim_in_the_stream_makes_a_replica_a_primary),
         cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
         cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
         cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),

@@ -159,6 +159,7 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
                         uint64_t epoch, int64_t now_ms) {
     bool changed = false;
     cluster->now_ms = now_ms;
+    if (primary->config_epoch < epoch) node_set_role_primary(cluster, primary); /* it has replaced its own primary */
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         const struct cluster_node *owner = cluster->slots.owner[slot];
         if (!slot_bitmap_has(slots, slot) || owner == primary) continue;
