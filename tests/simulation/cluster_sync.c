@@ -4,7 +4,8 @@
  *
  *     tests/simulation/run --sync --seeds 1-1000
  *     tests/simulation/run --sync --seed 17       one, with its history
- *     … --migrations                              with slots that move between the shards: migration_simulator.h
+ *     … --migrations                              with slots that move between the shards: migration_simulator.h. Then
+ *                                                 the bus, or all links but the bus, may be cut alone, and be slow
  *
  * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
  * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
@@ -127,11 +128,21 @@ static void heal(void) {
     memset(cluster_sim.group, 0, sizeof cluster_sim.group);
 }
 
+static bool is_cut(void) {
+    bool cut = false;
+    for (unsigned a = 0; a < MACHINES; a++)
+        for (unsigned b = 0; b < MACHINES; b++) cut |= world.cut[a][b] || cluster_sim.group[a] != cluster_sim.group[b];
+    return cut;
+}
+
 static void cut_off_some(void) {
     unsigned alone = below(2) ? (unsigned)below(MACHINES) : MACHINES;
-    for (unsigned i = 0; i < MACHINES; i++) cluster_sim.group[i] = alone < MACHINES ? i == alone : below(3) == 0;
-    for (unsigned a = 0; a < MACHINES; a++)
-        for (unsigned b = 0; b < MACHINES; b++) world.cut[a][b] = cluster_sim.group[a] != cluster_sim.group[b];
+    unsigned kind = moving.on ? (unsigned)below(4) : 2; /* 0: only the cluster bus; 1: all but the bus */
+    unsigned group[MACHINES];
+    for (unsigned i = 0; i < MACHINES; i++) group[i] = alone < MACHINES ? i == alone : below(3) == 0;
+    for (unsigned i = 0; i < MACHINES && kind != 1; i++) cluster_sim.group[i] = group[i];
+    for (unsigned a = 0; a < MACHINES && kind != 0; a++)
+        for (unsigned b = 0; b < MACHINES; b++) world.cut[a][b] = group[a] != group[b];
     for (unsigned i = 0; i < MACHINES; i++) /* connections over the cut end after a while */
         if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
 }
@@ -159,8 +170,8 @@ static void any_fault(int64_t timeout) {
     case 7: {
         static const enum failover_kind kinds[] = {FAILOVER_NORMAL, FAILOVER_NORMAL, FAILOVER_FORCE, FAILOVER_TAKEOVER};
         enum failover_kind kind = kinds[below(4)];
-        if (!runs(node)) break;
-        cluster_sim.no_single_owner |= kind == FAILOVER_TAKEOVER; /* an epoch without consensus */
+        if (!runs(node) || (kind == FAILOVER_TAKEOVER && moving.on && is_cut())) break; /* docs/cluster.md */
+        cluster_sim.no_single_owner |= kind == FAILOVER_TAKEOVER;                       /* an epoch without consensus */
         note((int)node->index, "CLUSTER FAILOVER %d", (int)kind);
         cluster_failover(machine->cluster, kind, "test", sim_time(machine));
         cluster_flush(machine->cluster, sim_time(machine));
@@ -237,7 +248,7 @@ static void run_one(uint64_t seed) {
     static const int64_t timeouts[] = {1000, 2000, 5000};
     int64_t timeout = timeouts[seed % 3];
     begin(seed, timeout);
-    cluster_sim.latency_ms = below(3) ? 3 : 50;
+    cluster_sim.latency_ms = below(3) ? 3 : moving.on && below(2) ? 400 : 50;
     cluster_sim.break_one_in = below(2) ? 0 : 200;
     cluster_sim.lose_one_in = below(3) ? 0 : 50;
     for (unsigned i = 0; i < FAULTS; i++) {

@@ -1,0 +1,31 @@
+/* A few seeds of tests/simulation/cluster_sync.c, among them some that have found defects. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static int simulate(int argc, char **argv);
+#define main simulate
+#include "../simulation/cluster_sync.c"
+#undef main
+
+static void simulate_seeds(const char *range, const char *option) {
+    char *argv[] = {"test", "--seeds", (char *)(uintptr_t)range, (char *)(uintptr_t)option, NULL};
+    assert_int_equal(simulate(option ? 4 : 3, argv), 0); /* a violation ends the program */
+}
+
+static void acknowledged_writes_survive_elections_of_shards(void **state) {
+    simulate_seeds("1-3", NULL);
+}
+
+static void acknowledged_writes_survive_slot_migrations(void **state) {
+    static const char *const ranges[] = {"1-3", "236", "256", "293", "707"};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
+                                       cmocka_unit_test(acknowledged_writes_survive_slot_migrations)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
