@@ -1,6 +1,7 @@
 /* connection.c: the parts that all transports share. */
 #include "net/connection.h"
 #include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "net/remote.h"
 #include "net/socket.h"
 #include <arpa/inet.h>
@@ -106,6 +107,13 @@ void *conn_take_input(struct connection *conn) {
     conn->in = NULL;
     conn->in_len = 0;
     return own;
+}
+
+/* Small allocations elsewhere cannot fail, so a connection with much output leaves some memory free for them. */
+void *conn_output_alloc(size_t size, size_t queued) {
+    enum { MUCH = 16 * 1024 * 1024, RESERVE = 256 * 1024 };
+    if (queued >= MUCH && !mem_is_available(RESERVE)) return NULL;
+    return mem_try_alloc(size);
 }
 
 void conn_receive_into(struct connection *conn, char *memory, size_t len) {

@@ -23,6 +23,8 @@
  *   then calls conn_close(). Bytes received before the end are still delivered first.
  *   After an orderly end over a socket, output can still be sent until conn_close(): the peer may have shut down its
  *   sending direction only. Over RDMA it is discarded.
+ *   Output for which there is no memory ends the connection with ENOMEM. A caller that writes very much looks at
+ *   conn->error from time to time, and stops.
  *   A connection whose owner leaves its input unconsumed may have bytes that it cannot deliver yet (remote.h). It calls
  *   `hung_up`, once, when the end has come behind such bytes. An owner that may never consume its input then calls
  *   conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
@@ -218,6 +220,10 @@ static inline void conn_consume(struct connection *conn, size_t len) {
 void conn_receive_into(struct connection *conn, char *memory, size_t len);
 /* Not while `readable` runs: the bytes that are missing come into conn_peek() instead. */
 void conn_receive_stop(struct connection *conn);
+/* For transports: memory for output of a connection in which `queued` bytes of it wait; mem_free(). NULL: memory is
+ * short, because a client may ask for a reply of any length. The transport then sets conn->error to ENOMEM at once,
+ * drops the output, discards what follows (output_discard), and ends the connection from the loop. */
+void *conn_output_alloc(size_t size, size_t queued);
 /* For transports: `len` bytes were received, to the sink if there is one. Returns how many of them it took. */
 static inline size_t conn_fill_sink(struct connection *conn, size_t len) {
     if (!conn->sink) return 0;

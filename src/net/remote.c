@@ -41,6 +41,10 @@ void remote_send_command(struct remote *r, enum message_kind kind, int number) {
 
 /* --- Output --- */
 
+bool remote_takes_output(const struct remote *r) {
+    return r->end && !r->conn.error;
+}
+
 static void seal(struct remote *r, struct message *message) {
     message->post.next = NULL;
     *r->sealed_end = message;
@@ -48,8 +52,11 @@ static void seal(struct remote *r, struct message *message) {
     r->sealed_len += message->reply_len + (message->blob ? message->blob->len : 0);
 }
 
-static struct message *output_message(size_t space) {
-    struct message *message = remote_message_new(sizeof *message + space);
+/* NULL: no memory is left. */
+static struct message *output_message(const struct remote *r, size_t space) {
+    struct message *message = conn_output_alloc(sizeof *message + space, r->sealed_len);
+    if (!message) return NULL;
+    remote_message_init(message, sizeof *message + space);
     message->kind = MESSAGE_OUTPUT;
     message->reply = (char *)(message + 1);
     message->reply_capacity = space;
@@ -62,8 +69,36 @@ static void write_to(struct remote *r, struct message *message) {
     r->conn.out.end = message ? message->reply + message->reply_capacity : NULL;
 }
 
+static uint64_t show_resume(struct event_timer *timer);
+
+static void drop_output(struct remote *r) {
+    if (r->filling && r->filling != r->shown) remote_message_drop(r->filling);
+    write_to(r, NULL);
+    struct message *next, *sealed = r->sealed;
+    r->sealed = NULL;
+    r->sealed_end = &r->sealed;
+    r->sealed_len = 0;
+    for (struct message *message = sealed; message; message = next) {
+        next = (struct message *)message->post.next;
+        message->reply_len = 0;
+        if (message->kind == MESSAGE_INPUT)
+            seal(r, message); /* the end counts on its return */
+        else
+            remote_message_drop(message);
+    }
+}
+
+/* The end learns of it when the user closes the connection. */
+static void fail(struct remote *r) {
+    if (!remote_takes_output(r)) return;
+    r->conn.error = ENOMEM;
+    drop_output(r);
+    event_timer_set(r->conn.loop, &r->resume, 0, show_resume);
+}
+
 /* Ends writing to `filling`; its bytes are sent by the next flush. A shown message cannot leave while its input is
- * needed: then its bytes move to a message with space for `more` behind them, which is returned, unsealed. */
+ * needed: then its bytes move to a message with space for `more` behind them, which is returned, unsealed. Without
+ * memory for that the connection fails. */
 static struct message *filling_end(struct remote *r, size_t more) {
     struct message *message = r->filling, *copy = NULL;
     if (!message) return NULL;
@@ -76,14 +111,19 @@ static struct message *filling_end(struct remote *r, size_t more) {
     }
     r->shown_space_used = true;
     if (!len && !more) return NULL;
-    copy = output_message(len + more);
+    copy = output_message(r, len + more);
+    if (!copy) {
+        fail(r);
+        return NULL;
+    }
     memcpy(copy->reply, message->reply, len);
     copy->reply_len = len;
     return copy;
 }
 
-bool remote_takes_output(const struct remote *r) {
-    return r->end && !r->conn.error;
+static void remote_fail(struct output *out) {
+    fail(remote_of((struct connection *)out));
+    output_discard(out);
 }
 
 static void remote_make_space(struct output *out, size_t len) {
@@ -99,7 +139,11 @@ static void remote_make_space(struct output *out, size_t len) {
     size_t space = (r->sealed || r->filling ? OUTPUT_SIZE_NEXT : OUTPUT_SIZE_FIRST) - sizeof(struct message);
     if (space < len) space = len;
     struct message *next = filling_end(r, space);
-    write_to(r, next ? next : output_message(space));
+    if (!next && remote_takes_output(r)) next = output_message(r, space);
+    if (next)
+        write_to(r, next);
+    else
+        remote_fail(out);
 }
 
 static void remote_share(struct output *out, struct blob *blob) {
@@ -114,13 +158,19 @@ static void remote_share(struct output *out, struct blob *blob) {
         write_to(r, NULL);
     } else {
         message = filling_end(r, 0);
-        if (!message) message = output_message(0);
+        if (!message && remote_takes_output(r)) message = output_message(r, 0);
+    }
+    if (!message) {
+        fail(r);
+        blob_release(blob);
+        return;
     }
     message->blob = blob;
     seal(r, message);
 }
 
-static const struct output_ops remote_output_ops = {.make_space = remote_make_space, .share = remote_share};
+static const struct output_ops remote_output_ops = {
+    .make_space = remote_make_space, .give_up = remote_fail, .share = remote_share};
 
 bool conn_is_remote(const struct connection *conn) {
     return conn->out.ops == &remote_output_ops;
@@ -199,8 +249,18 @@ static void remote_flush(struct connection *conn) {
 
 static void show_next(struct remote *r);
 
+static void show_failure(struct remote *r) {
+    r->conn.state = CONN_ENDED;
+    r->error_note = mem_strdup(strerror(r->conn.error));
+    r->conn.events->closed(&r->conn);
+}
+
 static uint64_t show_resume(struct event_timer *timer) {
-    show_next(container_of(timer, struct remote, resume));
+    struct remote *r = container_of(timer, struct remote, resume);
+    if (r->conn.error && r->conn.state == CONN_OPEN)
+        show_failure(r);
+    else
+        show_next(r);
     return 0;
 }
 
@@ -246,7 +306,8 @@ static void input_left(struct remote *r) {
 }
 
 static void show_next(struct remote *r) {
-    while (r->arrived && r->end && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
+    while (r->arrived && remote_takes_output(r) && !r->showing && !r->conn.reading_paused &&
+           r->conn.state == CONN_OPEN) {
         if (r->shown && r->conn.in_len) {
             input_left(r);
             return;
@@ -291,7 +352,7 @@ static void home_input(struct remote *r, struct message *message) {
     *r->arrived_end = message;
     r->arrived_end = (struct message **)&message->post.next;
     show_next(r);
-    if (!r->arrived || conn->state != CONN_OPEN || r->showing) return;
+    if (!r->arrived || conn->state != CONN_OPEN || conn->error || r->showing) return;
     if (ended) conn->hung_up = true;
     if (ended || (!conn->reading_paused && r->arrived_size >= REMOTE_AT_HOME_MAX / 2)) show_waiting(r, ended);
 }
@@ -406,7 +467,7 @@ static void remote_close(struct connection *conn) {
     remote_flush(conn);
     struct message *message = remote_message_new(sizeof *message);
     message->kind = MESSAGE_CLOSE;
-    message->number = conn->drops_output;
+    message->number = conn->drops_output || conn->error;
     send_to_end(r, message);
     r->end = NULL;
     event_timer_cancel(conn->loop, &r->resume);

@@ -52,6 +52,7 @@ static inline struct remote *remote_of(const struct connection *conn) {
 void remote_at_home(struct event_post *post);
 void remote_at_end(struct event_post *post);
 void remote_message_drop(struct message *message);
+struct message *remote_message_init(struct message *message, size_t size); /* of new memory: remote_message_new() */
 /* remote.c */
 void remote_send_command(struct remote *r, enum message_kind kind, int number); /* to the end */
 bool remote_takes_output(const struct remote *r);

@@ -8,12 +8,15 @@ enum { DESCRIBE_US = 100 * 1000 };
 
 /* --- Messages --- */
 
-struct message *remote_message_new(size_t size) {
-    struct message *message = mem_alloc(size);
+struct message *remote_message_init(struct message *message, size_t size) {
     memset(message, 0, sizeof *message);
     message->post.drop = remote_message_free;
     message->size = size;
     return message;
+}
+
+struct message *remote_message_new(size_t size) {
+    return remote_message_init(mem_alloc(size), size);
 }
 
 void remote_message_free(struct event_post *post) {

@@ -74,7 +74,7 @@ static struct socket_chunk *chunk_take(struct socket_pool *pool, size_t len, siz
             if (size < CHUNK_SMALL) size = CHUNK_SMALL;
             if (size > CHUNK_SIZE) size = CHUNK_SIZE;
         }
-        chunk = mem_try_alloc(size);
+        chunk = conn_output_alloc(size, queued);
         if (!chunk) return NULL;
         chunk->size = (uint32_t)size;
     }
@@ -162,13 +162,10 @@ static void fail_later(struct socket_connection *s, int error) {
     event_timer_set(s->conn.loop, &s->timer, 0, report_failure);
 }
 
-/* Keeps memory free for the small allocations of a command with a very long reply, which cannot fail. */
-static bool memory_is_left(size_t queued) {
-    enum { LONG = 16 * 1024 * 1024, RESERVE = 256 * 1024 };
-    void *reserve = queued < LONG ? NULL : mem_try_alloc(RESERVE);
-    bool left = queued < LONG || reserve;
-    mem_free(reserve);
-    return left;
+static void socket_fail(struct output *out) {
+    struct socket_connection *s = socket_of((struct connection *)out);
+    if (takes_output(s)) fail_later(s, ENOMEM);
+    output_discard(out);
 }
 
 static void socket_make_space(struct output *out, size_t len) {
@@ -177,13 +174,11 @@ static void socket_make_space(struct output *out, size_t len) {
         output_discard(out);
         return;
     }
-    bool left = memory_is_left(s->output.queued);
     output_queue_seal(&s->output, out);
     leave_chunk(s);
-    struct socket_chunk *chunk = left ? chunk_take(s->pool, len, s->output.queued) : NULL;
-    if (!chunk) { /* a command may ask for any number of random members */
-        fail_later(s, ENOMEM);
-        output_discard(out);
+    struct socket_chunk *chunk = chunk_take(s->pool, len, s->output.queued);
+    if (!chunk) {
+        socket_fail(out);
         return;
     }
     s->chunk_memory += chunk->size;
@@ -200,7 +195,7 @@ static void socket_share(struct output *out, struct blob *blob) {
 }
 
 static const struct output_ops socket_output_ops = {
-    .make_space = socket_make_space, .share = socket_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = socket_make_space, .give_up = socket_fail, .share = socket_share, .share_min = OUTPUT_SHARE_MIN};
 
 static void end_now(struct socket_connection *s, int error) {
     s->conn.error = error;

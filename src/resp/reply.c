@@ -257,7 +257,7 @@ void reply_no_such_key(struct reply *r) {
 
 void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred) {
     deferred->outer = r->out;
-    memory_output_init(&deferred->memory);
+    memory_output_init_try(&deferred->memory);
     r->out = &deferred->memory.out;
 }
 
@@ -270,5 +270,6 @@ void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum r
     case REPLY_PUSH: reply_push(r, len); break;
     }
     output_write(r->out, memory_output_slice(&deferred->memory));
+    if (deferred->memory.failed) output_fail(r->out);
     memory_output_free(&deferred->memory);
 }

@@ -16,7 +16,7 @@ proc unlimit_memory {} {exec prlimit --pid [srv pid] --as=unlimited:}
 # A sanitizer reserves terabytes, and valgrind has its own allocator.
 proc limits_work {} {
     regexp {VmSize:\s+(\d+) kB} [status] -> kib
-    return [expr {$kib < 100 * 1024 * 1024 && !$::opt(valgrind) && [auto_execok prlimit] ne ""}]
+    return [expr {$kib < 1024 * 1024 * 1024 && !$::opt(valgrind) && [auto_execok prlimit] ne ""}]
 }
 
 start_server {tags {limits}} {
@@ -38,7 +38,9 @@ start_server {tags {limits}} {
         unlimit_memory
     }
 
-    test "strings made of others are refused where memory is too short" -needs {true {[limits_work]}} {
+    # Over RDMA the server has address space for large arguments before the limit.
+    test "strings made of others are refused where memory is too short" -needs {true {[limits_work]}} \
+        -tags {tcp-only} {
         r setrange a 150000000 x
         limit_memory 100
         assert_equal "-ERR Insufficient memory for the string" [r -typed bitop or result a]
@@ -95,29 +97,36 @@ proc client_memory {id} {
     return $bytes
 }
 
-# A separate server, because the allocator keeps the address space of freed memory.
-start_server {tags {limits}} {
-    # FLUSHALL after a failure is the first work of a background thread, when no memory is left.
-    test "a reply for which there is no memory closes its connection" -needs {ours 1 true {[limits_work]}} \
-        -tags {tcp-only} {
-        r sadd s [string repeat m 100]
-        r hset h f v
-        r zadd z 1 m
-        limit_memory 100
-        foreach command {{srandmember s -4000000000} {hrandfield h -4000000000 withvalues}
-            {zrandmember z -4000000000 withscores} {srandmember s -9223372036854775807}} {
-            set c [new_client]
-            $c -send {*}$command
-            wait_for_condition 30000 {[catch {r exists s h z} found] == 0 && $found == 3}
-            assert_closed $c 30000
-            assert_equal PONG [r ping]
+# Separate servers, because the allocator keeps the address space of freed memory.
+foreach threads {1 3} {
+    start_server [list overrides [list io-threads $threads] tags {limits}] {
+        # FLUSHALL after a failure is the first work of a background thread, when no memory is left.
+        test "a reply for which there is no memory closes its connection, with io-threads $threads" \
+            -needs {ours 1 true {[limits_work]}} {
+            r sadd s [string repeat m 100]
+            r hset h f v
+            r zadd z 1 m
+            set idle [new_client]
+            limit_memory 100
+            foreach command {{srandmember s -4000000000} {hrandfield h -4000000000 withvalues}
+                {zrandmember z -4000000000 withscores} {srandmember s -9223372036854775807}} {
+                set c [new_client]
+                $c -send {*}$command
+                wait_for_condition 30000 {[catch {r exists s h z} found] == 0 && $found == 3}
+                assert_closed $c 30000
+                wait_for_log "*No memory is left for the replies to a client*cmd=[lindex $command 0]*"
+                assert_equal PONG [r ping]
+                assert_equal PONG [$idle ping]
+            }
+            for {set i 0} {$i < 200} {incr i} {r hset large $i [string repeat v 100]}
+            assert_equal OK [r flushall async]
+            wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
+            unlimit_memory
         }
-        for {set i 0} {$i < 200} {incr i} {r hset large $i [string repeat v 100]}
-        assert_equal OK [r flushall async]
-        wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
-        unlimit_memory
     }
+}
 
+start_server {tags {limits}} {
     test "LCS is refused where memory is too short" -needs {true {[limits_work]}} {
         r config set proto-max-bulk-len 8gb
         r set a [string repeat x 40000]
@@ -128,7 +137,8 @@ start_server {tags {limits}} {
         r del a b
     }
 
-    test "a large request is refused where memory is too short for a copy" -needs {true {[limits_work]}} {
+    test "a large request is refused where memory is too short for a copy" -needs {true {[limits_work]}} \
+        -tags {tcp-only} {
         r config set proto-max-bulk-len 512mb
         set c [new_client]
         limit_memory 100

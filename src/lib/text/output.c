@@ -30,26 +30,61 @@ void output_discard(struct output *out) {
     out->end = scratch + sizeof scratch;
 }
 
+static size_t memory_wanted(const struct memory_output *m, size_t used, size_t len) {
+    size_t wanted = m->capacity * 2;
+    if (wanted < used + len) wanted = used + len;
+    return wanted < 64 ? 64 : wanted;
+}
+
+static void memory_set(struct memory_output *m, size_t used) {
+    m->out.pos = m->data + used;
+    m->out.end = m->data + m->capacity;
+}
+
 static void memory_make_space(struct output *out, size_t len) {
     struct memory_output *m = (struct memory_output *)out;
-    size_t used = (size_t)(out->pos - m->data), wanted = m->capacity * 2;
-    if (wanted < used + len) wanted = used + len;
-    if (wanted < 64) wanted = 64;
-    m->data = mem_realloc_usable(m->data, wanted, &m->capacity);
-    out->pos = m->data + used;
-    out->end = m->data + m->capacity;
+    size_t used = (size_t)(out->pos - m->data);
+    m->data = mem_realloc_usable(m->data, memory_wanted(m, used, len), &m->capacity);
+    memory_set(m, used);
 }
 static const struct output_ops memory_ops = {.make_space = memory_make_space};
+
+static void memory_fail(struct output *out) {
+    struct memory_output *m = (struct memory_output *)out;
+    mem_free(m->data);
+    m->data = NULL;
+    m->capacity = 0;
+    m->failed = true;
+    output_discard(out);
+}
+
+static void memory_try_space(struct output *out, size_t len) {
+    struct memory_output *m = (struct memory_output *)out;
+    size_t used = (size_t)(out->pos - m->data);
+    char *data = m->failed ? NULL : mem_try_realloc(m->data, memory_wanted(m, used, len));
+    if (!data) {
+        memory_fail(out);
+        return;
+    }
+    m->data = data;
+    m->capacity = mem_size(data);
+    memory_set(m, used);
+}
+static const struct output_ops memory_try_ops = {.make_space = memory_try_space, .give_up = memory_fail};
 
 void memory_output_init(struct memory_output *m) {
     *m = (struct memory_output){.out.ops = &memory_ops};
 }
+void memory_output_init_try(struct memory_output *m) {
+    *m = (struct memory_output){.out.ops = &memory_try_ops};
+}
 void memory_output_free(struct memory_output *m) {
     mem_free(m->data);
-    memory_output_init(m);
+    *m = (struct memory_output){.out.ops = m->out.ops};
 }
 void memory_output_clear(struct memory_output *m) {
-    m->out.pos = m->data;
+    memory_set(m, 0);
+    m->failed = false;
 }
 
 static void null_make_space(struct output *out, size_t len) {

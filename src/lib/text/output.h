@@ -4,6 +4,10 @@
  * make_space. Behind an output is the send memory of a connection, a growing buffer, or nothing. resp/ writes replies
  * through this interface without knowing about connections.
  *
+ * The length of a reply is a client's choice, so its memory may run out. Then the output fails: it drops its content,
+ * discards what follows, and tells its owner (a connection closes). Callers need not know, but one that writes very
+ * much asks its owner from time to time.
+ *
  * Not thread-safe: an output belongs to the thread of its owner. */
 #ifndef LIB_TEXT_OUTPUT_H
 #define LIB_TEXT_OUTPUT_H
@@ -18,10 +22,11 @@ struct output {
 };
 
 struct output_ops {
-    /* Consumes the bytes written up to pos and sets pos and end to space for at least `len` more bytes. Must not fail:
-     * an owner that accepts no more bytes (connection closed, limit exceeded) provides scratch memory and drops its
+    /* Consumes the bytes written up to pos and sets pos and end to space for at least `len` more bytes. Always provides
+     * it: an owner that accepts no more bytes (connection closed, out of memory) provides scratch memory and drops its
      * content. */
     void (*make_space)(struct output *out, size_t len);
+    void (*give_up)(struct output *out); /* output_fail(); NULL: the output holds nothing */
     /* Queues the blob's bytes next in the stream, without a copy where possible, and takes over one reference. NULL:
      * this output always copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
@@ -56,18 +61,24 @@ static inline bool output_shares(const struct output *out, const struct blob *bl
  * `pos`; it moves `end` by one byte instead, so that a caller that measures its output by `pos` detects that bytes went
  * another way, as it does when the output switches to other memory. */
 void output_write_blob(struct output *out, struct blob *blob);
+/* For what is written here on behalf of the caller, memory has run out: the output fails. */
+static inline void output_fail(struct output *out) {
+    if (out->ops->give_up) out->ops->give_up(out);
+}
 
 /* An output into one growing buffer. */
 struct memory_output {
     struct output out; /* must be first */
     char *data;
     size_t capacity;
+    bool failed;
 };
-void memory_output_init(struct memory_output *m);
+void memory_output_init(struct memory_output *m); /* for content of bounded size: without memory the program aborts */
+void memory_output_init_try(struct memory_output *m); /* for any content: the caller looks at `failed` */
 void memory_output_free(struct memory_output *m);
 void memory_output_clear(struct memory_output *m); /* keeps the memory */
 static inline struct slice memory_output_slice(const struct memory_output *m) {
-    return (struct slice){m->data, (size_t)(m->out.pos - m->data)};
+    return m->failed ? (struct slice){0} : (struct slice){m->data, (size_t)(m->out.pos - m->data)};
 }
 /* An implementation of make_space for owners that accept no more bytes: provides scratch memory of the thread. */
 void output_discard(struct output *out);

@@ -6,6 +6,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "net/connection.h"
 #include <errno.h>
 #include <linux/mman.h>
 #include <stdatomic.h>
@@ -295,9 +296,9 @@ struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory) {
     return chunk;
 }
 
-struct rdma_chunk *rdma_chunk_plain(void) {
-    struct rdma_chunk *chunk = mem_alloc(sizeof *chunk + RDMA_CHUNK_SIZE);
-    *chunk = (struct rdma_chunk){.data = (char *)(chunk + 1)};
+struct rdma_chunk *rdma_chunk_plain(size_t queued) {
+    struct rdma_chunk *chunk = conn_output_alloc(sizeof *chunk + RDMA_CHUNK_SIZE, queued);
+    if (chunk) *chunk = (struct rdma_chunk){.data = (char *)(chunk + 1)};
     return chunk;
 }
 

@@ -115,8 +115,8 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 
 struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory); /* NULL: none is available now; errno */
 void rdma_chunk_give(struct rdma_memory *memory, struct rdma_chunk *chunk);
-/* A chunk of ordinary memory, for output that has to wait. */
-struct rdma_chunk *rdma_chunk_plain(void);
+/* A chunk of ordinary memory, for output that has to wait, as conn_output_alloc(). */
+struct rdma_chunk *rdma_chunk_plain(size_t queued);
 
 struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size); /* NULL: errno */
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx);

@@ -33,8 +33,9 @@ static struct rdma_chunk *take_chunk(struct rdma_connection *c) {
 }
 
 static struct rdma_chunk *take_plain_chunk(struct rdma_connection *c) {
-    c->send.chunks++;
-    return rdma_chunk_plain();
+    struct rdma_chunk *chunk = rdma_chunk_plain(c->send.output.queued);
+    if (chunk) c->send.chunks++;
+    return chunk;
 }
 
 static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
@@ -123,6 +124,7 @@ void rdma_send_unregister(struct rdma_connection *c) {
         if (!chunk || !chunk_of(chunk)->registered || !segment->len) continue;
         if (!plain || RDMA_CHUNK_SIZE - used < segment->len) { /* short headers between blobs share one */
             plain = take_plain_chunk(c);
+            if (!plain) break; /* the rest stays in registered memory */
             used = 0;
         }
         memcpy(plain->data + used, segment->data, segment->len);
@@ -143,6 +145,15 @@ void rdma_send_drop(struct rdma_connection *c) {
     reap(c);
 }
 
+static void rdma_fail(struct output *out) {
+    struct rdma_connection *c = rdma_of((struct connection *)out);
+    if (rdma_takes_output(c)) {
+        c->callbacks->failed(c, ENOMEM, "no memory for its output");
+        c->conn.error = ENOMEM;
+    }
+    output_discard(out);
+}
+
 static void rdma_make_space(struct output *out, size_t len) {
     struct rdma_connection *c = rdma_of((struct connection *)out);
     if (!rdma_takes_output(c)) {
@@ -154,6 +165,10 @@ static void rdma_make_space(struct output *out, size_t len) {
     bool soon = c->phase == RDMA_ESTABLISHED && !c->send.stalled && c->send.output.queued < REGISTERED_MAX;
     struct rdma_chunk *chunk = soon ? take_chunk(c) : NULL;
     if (!chunk) chunk = take_plain_chunk(c);
+    if (!chunk) {
+        rdma_fail(out);
+        return;
+    }
     output_queue_open(&c->send.output, out, &chunk->queued, chunk->data, RDMA_CHUNK_SIZE);
 }
 
@@ -171,7 +186,8 @@ static void rdma_share(struct output *out, struct blob *blob) {
     output_queue_share(&c->send.output, out, blob);
 }
 
-struct output_ops rdma_output_ops = {.make_space = rdma_make_space, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
+struct output_ops rdma_output_ops = {
+    .make_space = rdma_make_space, .give_up = rdma_fail, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
 
 void rdma_send_init(struct rdma_connection *c) {
     c->conn.out.ops = &rdma_output_ops;

@@ -164,6 +164,7 @@ static void chunk_give(struct rdma_tls *t, struct output_chunk *queued) {
     pool->free_count++;
 }
 
+/* NULL: no memory is left. */
 static struct tls_chunk *chunk_take(struct rdma_tls *t) {
     struct tls_pool *pool = t->pool;
     struct tls_chunk *chunk = pool->free;
@@ -171,7 +172,8 @@ static struct tls_chunk *chunk_take(struct rdma_tls *t) {
         pool->free = chunk->next_free;
         pool->free_count--;
     } else
-        chunk = mem_alloc(sizeof *chunk);
+        chunk = conn_output_alloc(sizeof *chunk, t->output.queued);
+    if (!chunk) return NULL;
     chunk->queued.segments = 0;
     t->chunk_memory += sizeof *chunk;
     return chunk;
@@ -197,6 +199,14 @@ void rdma_tls_drop_output(struct rdma_tls *t) {
     t->waiting = false;
 }
 
+static void end_later(struct rdma_tls *t, int error);
+
+static void tls_fail(struct output *out) {
+    struct rdma_tls *t = tls_of((struct connection *)out);
+    if (takes_output(t)) end_later(t, ENOMEM);
+    output_discard(out);
+}
+
 static void tls_make_space(struct output *out, size_t len) {
     struct rdma_tls *t = tls_of((struct connection *)out);
     if (!takes_output(t)) {
@@ -206,6 +216,10 @@ static void tls_make_space(struct output *out, size_t len) {
     output_queue_seal(&t->output, out);
     leave_chunk(t);
     struct tls_chunk *chunk = chunk_take(t);
+    if (!chunk) {
+        tls_fail(out);
+        return;
+    }
     output_queue_open(&t->output, out, &chunk->queued, chunk->data, CHUNK_SIZE);
 }
 
@@ -219,7 +233,7 @@ static void tls_share(struct output *out, struct blob *blob) {
 }
 
 static const struct output_ops output_ops = {
-    .make_space = tls_make_space, .share = tls_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = tls_make_space, .give_up = tls_fail, .share = tls_share, .share_min = OUTPUT_SHARE_MIN};
 
 /* The bytes of the next record: a large piece where it lies, small ones copied together. */
 static struct slice next_bytes(struct rdma_tls *t, char buffer[static TLS_RECORD_MAX]) {
@@ -257,7 +271,6 @@ static void output_advance(struct rdma_tls *t, size_t len) {
     }
 }
 
-static void end_later(struct rdma_tls *t, int error);
 static void update_reading(struct rdma_tls *t);
 
 /* Encrypts output until the carrier holds `most` bytes that its peer does not take. */

@@ -16,6 +16,7 @@
 #include "server/cluster_hooks.h"
 #include "server/server.h"
 #include "server/stats/errorstats.h"
+#include <errno.h>
 
 struct client_stats client_stats;
 static struct list clients = LIST_INIT(clients);
@@ -155,7 +156,9 @@ void client_closed_by_peer(struct client *client) {
     const struct connection *conn = client->conn;
     bool late = !conn->error && !client_waits(client) &&
                 (reply_barrier_replies(client) || conn_pending(conn) || client_has_turn(client));
-    if (conn->error)
+    if (conn->error == ENOMEM)
+        log_warning("No memory is left for the replies to a client: closing it. %s", client_log_text(client));
+    else if (conn->error)
         log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
     else
         log_verbose("Client closed connection %s", client_log_text(client));
