@@ -37,7 +37,7 @@ struct sort {
     size_t len, capacity;
     struct text_block {
         struct text_block *next;
-        size_t used;
+        size_t size, used; /* of `bytes` */
         char bytes[];
     } * texts; /* copies of texts whose memory may change */
 };
@@ -46,10 +46,10 @@ struct sort {
 static struct slice keep_text(struct sort *sort, struct slice text) {
     enum { BLOCK = 64 * 1024 };
     struct text_block *block = sort->texts;
-    if (!block || BLOCK - block->used < text.len + 1) {
-        size_t space = text.len + 1 > BLOCK ? text.len + 1 : BLOCK;
-        block = mem_alloc(sizeof *block + space);
-        *block = (struct text_block){.next = sort->texts};
+    if (!block || block->size - block->used < text.len + 1) {
+        size_t size = text.len + 1 > BLOCK ? text.len + 1 : BLOCK;
+        block = mem_alloc(sizeof *block + size);
+        *block = (struct text_block){.next = sort->texts, .size = size};
         sort->texts = block;
     }
     char *copy = block->bytes + block->used;

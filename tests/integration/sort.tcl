@@ -152,6 +152,21 @@ start_server {tags {sort}} {
         }
     }
 
+    test "SORT sorts texts of any length, and by them" {
+        r flushall
+        set texts [lmap i {5 3 1 4 2} {string cat $i [string repeat x [expr {$i * 30000}]]}]
+        r rpush l {*}[lrepeat 40 a] {*}$texts {*}[lrepeat 40 b]
+        set sorted [list {*}[lsort $texts] {*}[lrepeat 40 a] {*}[lrepeat 40 b]]
+        assert_equal $sorted [r sort l alpha]
+        for {set i 0} {$i < 20} {incr i} {
+            r rpush ids $i
+            r set weight_$i [string repeat [format %c [expr {122 - $i}]] [expr {50000 + $i * 5000}]]
+        }
+        assert_equal [lreverse [r lrange ids 0 -1]] [r sort ids by weight_* alpha]
+        assert_equal 20 [r sort ids by weight_* get weight_* alpha store d]
+        assert_equal [r get weight_19] [lindex [r lrange d 0 0] 0]
+    }
+
     test "SORT within a transaction sees what came before it" {
         r flushall
         foreach command {multi {rpush l 2 1} {sort l} {sort l store d} {lrange d 0 -1} exec} {set got [r {*}$command]}
