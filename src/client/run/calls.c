@@ -41,14 +41,17 @@ static ssize_t result_of(ssize_t result) {
     return result < 0 ? fail((int)-result) : result;
 }
 
-/* The number is about to be free, or another file's. */
-static void closing(int fd) {
+/* The number is about to be free, or another file's. links_closed() follows. */
+static void closing(int fd, struct link **links_closing) {
     sets_forget(fd);
     set_closed(fd);
-    struct link *link = link_enter_any(fd);
-    if (!link) return;
-    link_remove_fd(link, fd);
-    link_leave(link);
+    link_close_later(fd, links_closing);
+}
+/* It was closed without our knowledge. */
+static void forget(int fd) {
+    struct link *links_closing = NULL;
+    closing(fd, &links_closing);
+    links_closed(links_closing);
 }
 
 /* --- Connecting --- */
@@ -57,7 +60,7 @@ EXPORTED int socket(int domain, int type, int protocol) {
     real_ready();
     int fd = real_socket(domain, type, protocol);
     if (fd < 0 || !mappings_exist()) return fd;
-    closing(fd); /* the number may have belonged to a descriptor that was closed by other means */
+    forget(fd); /* the number may have belonged to a descriptor that was closed by other means */
     if ((domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM) sets_note_socket(fd);
     return fd;
 }
@@ -255,6 +258,13 @@ EXPORTED ssize_t sendto(int fd, const void *buffer, size_t size, int flags, cons
     return real_sendto(fd, buffer, size, flags, to, len);
 }
 
+static void use_natively(int fd) {
+    struct link *link = link_enter(fd);
+    if (!link) return;
+    link_relay(link);
+    link_leave(link);
+}
+
 /* Descriptors in the message go to another process, which knows nothing of links. */
 static void relay_passed(const struct msghdr *message) {
     if (!message->msg_control || message->msg_controllen < sizeof(struct cmsghdr)) return;
@@ -265,11 +275,7 @@ static void relay_passed(const struct msghdr *message) {
         for (size_t i = 0; i < count; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-            struct link *link = link_enter(fd);
-            if (!link) continue;
-            link->shared = true;
-            link_relay(link);
-            link_leave(link);
+            use_natively(fd);
         }
     }
 }
@@ -288,7 +294,10 @@ EXPORTED ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
 EXPORTED int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
     real_ready();
     struct link *link = link_enter(fd);
-    if (!link) return real_sendmmsg(fd, messages, count, flags);
+    if (!link) {
+        for (unsigned i = 0; i < count; i++) relay_passed(&messages[i].msg_hdr);
+        return real_sendmmsg(fd, messages, count, flags);
+    }
     link_leave(link);
     unsigned done = 0;
     for (; done < count; done++) {
@@ -325,13 +334,6 @@ EXPORTED ssize_t sendfile(int out, int in, off_t *offset, size_t count) {
 }
 EXPORTED ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile")));
 
-static void use_natively(int fd) {
-    struct link *link = link_enter(fd);
-    if (!link) return;
-    link_relay(link);
-    link_leave(link);
-}
-
 EXPORTED ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len, unsigned flags) {
     real_ready();
     use_natively(in);
@@ -348,11 +350,14 @@ EXPORTED FILE *fdopen(int fd, const char *mode) {
 EXPORTED int fclose(FILE *file) {
     real_ready();
     int fd = file ? fileno(file) : -1;
+    struct link *links_closing = NULL;
     if (fd_is_link(fd)) {
         fflush(file);
-        closing(fd); /* libc closes it without calling close() */
+        closing(fd, &links_closing); /* libc closes it without calling close() */
     }
-    return real_fclose(file);
+    int result = real_fclose(file);
+    links_closed(links_closing);
+    return result;
 }
 
 /* --- Options and addresses --- */
@@ -510,8 +515,11 @@ EXPORTED int close(int fd) {
     real_ready();
     if (!mappings_exist() || is_other_process()) return real_close(fd);
     if (engine_is_own(fd) && !engine_locked_here()) return fail(EBADF); /* a program that closes all numbers */
-    closing(fd);
-    return real_close(fd);
+    struct link *links_closing = NULL;
+    closing(fd, &links_closing);
+    int result = real_close(fd);
+    links_closed(links_closing);
+    return result;
 }
 EXPORTED int __close(int fd) __attribute__((alias("close")));
 
@@ -523,12 +531,14 @@ EXPORTED int dup(int fd) {
 }
 
 static int replace(int fd, int copy, int flags, bool with_flags) {
+    struct link *links_closing = NULL;
     bool valid = fd != copy && !(flags & ~O_CLOEXEC);
     if (mappings_exist() && valid && !is_other_process()) {
         if (engine_is_own(copy)) return fail(EBUSY);
-        if (real_fcntl(fd, F_GETFD) >= 0 && copy >= 0) closing(copy);
+        if (real_fcntl(fd, F_GETFD) >= 0 && copy >= 0) closing(copy, &links_closing);
     }
     int result = with_flags ? real_dup3(fd, copy, flags) : real_dup2(fd, copy);
+    links_closed(links_closing);
     if (result >= 0 && fd != copy && mappings_exist() && (fd_is_link(fd) || fd_is_set(fd))) duplicated(fd, copy);
     return result;
 }
@@ -548,14 +558,18 @@ EXPORTED int close_range(unsigned first, unsigned last, int flags) {
     if (!mappings_exist() || is_other_process() || flags & CLOSE_RANGE_CLOEXEC || first > last)
         return real_close_range ? real_close_range(first, last, flags) : fail(ENOSYS);
     unsigned most = last < LINK_TABLE ? last : LINK_TABLE - 1, begin = first;
-    for (unsigned fd = first; fd <= most; fd++) {
+    struct link *links_closing = NULL;
+    int result = 0;
+    for (unsigned fd = first; fd <= most && result == 0; fd++) {
         if (engine_is_own((int)fd)) {
-            if (fd > begin && real_close_range(begin, fd - 1, flags) < 0) return -1;
+            if (fd > begin) result = real_close_range(begin, fd - 1, flags);
             begin = fd + 1;
         } else
-            closing((int)fd);
+            closing((int)fd, &links_closing);
     }
-    return begin <= last ? real_close_range(begin, last, flags) : 0;
+    if (result == 0 && begin <= last) result = real_close_range(begin, last, flags);
+    links_closed(links_closing);
+    return result;
 }
 EXPORTED void closefrom(int first) {
     close_range(first < 0 ? 0 : (unsigned)first, ~0U, 0);

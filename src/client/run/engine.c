@@ -402,9 +402,7 @@ static void before_fork(void) {
     cancel_state = state;
 }
 static void after_fork_in_parent(void) {
-    if (!locked_here) return;
-    if (loop && !dead) links_after_fork(false);
-    engine_unlock();
+    if (locked_here) engine_unlock();
 }
 static void after_fork_in_child(void) {
     process = getpid();
@@ -415,7 +413,7 @@ static void after_fork_in_child(void) {
         list_init(&sleepers);
         leader = NULL;
         my_event = 0; /* the kernel's object is shared with the parent's thread */
-        links_after_fork(true);
+        links_after_fork();
     }
     if (locked_here) pthread_setcancelstate(cancel_state, NULL);
     locked_here = false;

@@ -72,7 +72,17 @@ static void close_side(struct link *link) {
     link->side = -1;
 }
 
-void link_remove_fd(struct link *link, int fd) {
+static ssize_t peek_side(const struct link *link) {
+    char byte;
+    return real_recv(link->side, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+}
+/* Whether a process can still use the descriptor, or has left bytes that are not read yet. */
+static bool is_used_elsewhere(const struct link *link) {
+    struct pollfd side = {.fd = link->side};
+    return real_poll(&side, 1, 0) != 1 || !(side.revents & POLLHUP) || peek_side(link) != 0;
+}
+
+static void remove_fd(struct link *link, int fd) {
     for (unsigned i = 0; i < link->fd_count; i++)
         if (link->fds[i] == fd) {
             link->fds[i] = link->fds[--link->fd_count];
@@ -81,16 +91,37 @@ void link_remove_fd(struct link *link, int fd) {
     atomic_store(&link_table[fd], NULL);
     if (link->fd_count) return;
     sets_link_left(link);
-    if (link->inherited) {
-        free_if_unused(link);
-        return;
+    if (!link->inherited) engine_wake(link);
+}
+
+void link_close_later(int fd, struct link **closing) {
+    struct link *link = link_enter_any(fd);
+    if (!link) return;
+    remove_fd(link, fd);
+    if (!link->fd_count) {
+        link->users++;
+        link->next_closing = *closing;
+        *closing = link;
     }
-    engine_wake(link);
-    if (link->shared && link->state == LINK_OPEN && !link->relay) link_relay(link);
-    if (link->relay && link->shared) return; /* until no process has it */
-    close_connection(link);
-    close_side(link);
-    free_if_unused(link);
+    link_leave(link);
+}
+
+void links_closed(struct link *closing) {
+    int error = errno;
+    while (closing) {
+        struct link *link = closing;
+        closing = link->next_closing;
+        engine_lock();
+        bool used = !link->inherited && link->side >= 0 && is_used_elsewhere(link);
+        if (used)
+            link_relay(link); /* side_ready() notices when nothing is left */
+        else if (!link->inherited) {
+            close_connection(link);
+            close_side(link);
+        }
+        link_leave(link);
+    }
+    errno = error;
 }
 
 void link_forget(struct link *link) {
@@ -622,6 +653,7 @@ static void side_ready(struct event_io *io, int mask) {
                 engine_wake(link);
             } else if (!link->no_write) { /* shut down by a process that uses plain system calls */
                 link->no_write = true;
+                link_relay(link);
                 await_end(link);
             }
         }
@@ -648,12 +680,10 @@ void links_await_decision(void) {
     if (--forks == 0) engine_wake(NULL);
 }
 
-void links_after_fork(bool child) {
-    if (child) forks = 0; /* of other threads */
+void links_after_fork(void) {
+    forks = 0; /* of other threads */
     list_each(&links, item) {
         struct link *link = container_of(item, struct link, link);
-        link->shared = true;
-        if (!child) continue;
         link->inherited = true;
         link->users = 0;
         link->conn = NULL;
@@ -662,10 +692,29 @@ void links_after_fork(bool child) {
     }
 }
 
+/* A link with bytes from plain system calls that are not read yet. */
+static struct link *find_unsent(void) {
+    list_each(&links, item) {
+        struct link *link = container_of(item, struct link, link);
+        if (link->conn && link->state == LINK_OPEN && link->side >= 0 && peek_side(link) > 0) return link;
+    }
+    return NULL;
+}
+
 void links_flush(void) {
     if (!links.len || !engine_usable() || engine_locked_here()) return;
     engine_lock();
     uint64_t until = clock_monotonic_us() + FLUSH_US;
+    for (struct link *link; clock_monotonic_us() < until && (link = find_unsent());) {
+        struct wait wait;
+        if (space(link)) {
+            side_ready(&link->side_io, EVENT_READ);
+            continue;
+        }
+        wait_begin(&wait, 1000);
+        wait_more(&wait, NULL, NULL, 0, NULL);
+        engine_turn();
+    }
     list_each(&links, item) {
         struct link *link = container_of(item, struct link, link);
         if (link->conn && link->state == LINK_OPEN) close_connection(link);

@@ -22,8 +22,8 @@
  *   relay, for good, when
  *     - bytes arrive at the side: something wrote without the library (a raw system call, io_uring, a program after
  *       exec, a process that got the descriptor in a message);
- *     - a forked child uses an inherited descriptor (the child asks for it through a socket), or the parent closes it
- *       while a child may still have it;
+ *     - a forked child uses an inherited descriptor (the child asks for it through a socket), or the program closes it
+ *       and another process still has it;
  *     - it is registered in an epoll instance that is itself polled or nested;
  *     - stdio (fdopen), splice or a message with descriptors (SCM_RIGHTS) needs it.
  *
@@ -143,7 +143,6 @@ struct link {
     bool tcp;               /* RDMA has failed, and the socket connects */
     bool told;              /* a program that calls connect() again was told that it is connected */
     bool relay;             /* the descriptor is used by plain system calls */
-    bool shared;            /* a forked child may have the descriptor */
     bool inherited;         /* in a forked child: the link is the parent's */
     bool was_full;          /* a write found no space: tell when there is some */
     bool side_full;         /* relay: bytes wait for space in the socket pair */
@@ -153,7 +152,8 @@ struct link {
     struct event_timer half_closed;
     int *fds; /* the descriptors of this process */
     unsigned fd_count, fd_space;
-    unsigned users; /* threads within a call: the struct stays */
+    unsigned users;            /* threads within a call: the struct stays */
+    struct link *next_closing; /* link_close_later() */
     struct sockaddr_storage peer, local;
     socklen_t peer_len, local_len;
     int64_t receive_timeout_us, send_timeout_us; /* SO_RCVTIMEO, SO_SNDTIMEO; -1: none */
@@ -200,13 +200,16 @@ int link_shutdown(struct link *link, int how);
 size_t link_readable(const struct link *link);
 int link_take_error(struct link *link);
 bool link_add_fd(struct link *link, int fd);
-void link_remove_fd(struct link *link, int fd); /* the last one closes the connection */
-void link_relay(struct link *link);             /* the descriptor is to be used by plain system calls */
-void links_flush(void);                         /* at the end of the process */
+/* The number is about to be closed by the kernel. If it is the last one of its link, the link joins the list.
+ * links_closed(), after that, ends the connections whose descriptor no other process has. Both without the lock. */
+void link_close_later(int fd, struct link **closing);
+void links_closed(struct link *closing);
+void link_relay(struct link *link); /* the descriptor is to be used by plain system calls */
+void links_flush(void);             /* at the end of the process */
 /* Before a fork: waits until no connection is being made, --timeout at most. The child could not share it: it would
  * keep the unconnected socket, which is the program's descriptor until then. */
 void links_await_decision(void);
-void links_after_fork(bool child);
+void links_after_fork(void); /* in the child */
 
 /* --- Epoll instances (set.c) --- */
 
