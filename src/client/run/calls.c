@@ -71,16 +71,28 @@ static void detect_uring(void) {
         say("this program uses liburing: connections that it serves by io_uring go through the slow relay");
 }
 
+/* The result of link_connect(). */
+static int finish_connect(int fd, const struct sockaddr *address, socklen_t len, int result) {
+    if (result <= 0) return result < 0 ? fail(-result) : 0;
+    int connected = real_connect(fd, address, len);
+    if (connected == 0 || result == 1) return connected;
+    if (errno == EISCONN) return 0;
+    return errno == EALREADY ? fail(EINPROGRESS) : -1; /* SO_SNDTIMEO */
+}
+
 EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
     real_ready();
     struct mapping *mapping = mapping_find(address, len);
     struct link *link = link_enter_any(fd);
+    if (link && link->state == LINK_CONNECTING) {
+        int result = link_connect_again(link, fd);
+        link_leave(link);
+        return finish_connect(fd, address, len, result);
+    }
     if (link) {
         int error = EISCONN;
         bool anew = false;
-        if (link->state == LINK_CONNECTING)
-            error = EALREADY;
-        else if (link->error)
+        if (link->error)
             error = link_take_error(link);
         else if (link->state == LINK_OVER && link->side < 0)
             anew = true; /* it has failed, and the program knows */
@@ -93,12 +105,7 @@ EXPORTED int connect(int fd, const struct sockaddr *address, socklen_t len) {
     }
     if (!mapping) return real_connect(fd, address, len);
     detect_uring();
-    int result = link_connect(fd, mapping, address, len);
-    if (result <= 0) return result < 0 ? fail(-result) : 0;
-    int connected = real_connect(fd, address, len);
-    if (connected == 0 || result == 1) return connected;
-    if (errno == EISCONN) return 0;
-    return errno == EALREADY ? fail(EINPROGRESS) : -1; /* SO_SNDTIMEO */
+    return finish_connect(fd, address, len, link_connect(fd, mapping, address, len));
 }
 EXPORTED int __connect(int fd, const struct sockaddr *address, socklen_t len) __attribute__((alias("connect")));
 
@@ -447,8 +454,14 @@ static bool is_other_process(void) {
     return getpid() != engine_process();
 }
 
+/* Whether copies of the descriptor are to be known, too. */
+static bool is_known(int fd) {
+    return fd_is_link(fd) || fd_is_set(fd) || sets_has_socket(fd);
+}
+
 static void duplicated(int fd, int copy) {
     if (copy < 0 || is_other_process()) return;
+    if (sets_has_socket(fd)) sets_note_copy(fd, copy);
     struct link *link = link_enter_any(fd);
     if (link) {
         if (!link_add_fd(link, copy)) link_relay(link);
@@ -460,7 +473,7 @@ static void duplicated(int fd, int copy) {
 static int control(int (*real)(int, int, ...), int fd, int command, void *argument) {
     int result = real(fd, command, argument);
     if (result < 0 || !fd_is_link(fd)) {
-        if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC) && fd_is_set(fd)) duplicated(fd, result);
+        if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC) && is_known(fd)) duplicated(fd, result);
         return result;
     }
     if (command == F_SETFL && !is_other_process())
@@ -526,7 +539,7 @@ EXPORTED int __close(int fd) __attribute__((alias("close")));
 EXPORTED int dup(int fd) {
     real_ready();
     int copy = real_dup(fd);
-    if (mappings_exist() && (fd_is_link(fd) || fd_is_set(fd))) duplicated(fd, copy);
+    if (mappings_exist() && is_known(fd)) duplicated(fd, copy);
     return copy;
 }
 
@@ -539,7 +552,7 @@ static int replace(int fd, int copy, int flags, bool with_flags) {
     }
     int result = with_flags ? real_dup3(fd, copy, flags) : real_dup2(fd, copy);
     links_closed(links_closing);
-    if (result >= 0 && fd != copy && mappings_exist() && (fd_is_link(fd) || fd_is_set(fd))) duplicated(fd, copy);
+    if (result >= 0 && fd != copy && mappings_exist() && is_known(fd)) duplicated(fd, copy);
     return result;
 }
 EXPORTED int dup2(int fd, int copy) {

@@ -377,6 +377,33 @@ static void wait_while(bool (*holds)(void)) {
     }
 }
 
+/* The result of connect(): waits if the socket blocks. */
+static int await_decision(struct link *link, int fd) {
+    bool blocking = !link->nonblocking;
+    struct wait wait;
+    wait_begin(&wait, blocking ? link->send_timeout_us : 0);
+    int result = 0;
+    engine_turn();
+    while (blocking && link->state == LINK_CONNECTING) {
+        result = wait_more(&wait, link, NULL, 0, NULL);
+        if (result == -ETIMEDOUT || (result == -EINTR && !signals_restart())) break;
+        result = 0;
+        engine_turn();
+    }
+    if (!link->fd_count || atomic_load(&link_table[fd]) != link) {
+        /* TCP is connecting, or the descriptor was closed. */
+        result = blocking && link->tcp ? 2 : -EINPROGRESS;
+    } else if (link->state == LINK_OVER) {
+        result = link->error ? -link_take_error(link) : -ECONNREFUSED;
+        link_forget(link);
+    } else if (result == -ETIMEDOUT || !blocking) {
+        result = -EINPROGRESS; /* also if it is open, as a socket would: the program expects to be told later */
+    } else if (link->state == LINK_OPEN) {
+        link->told = true;
+    }
+    return result;
+}
+
 int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address, socklen_t len) {
     char error[300];
     int kind;
@@ -408,8 +435,11 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
     memcpy(&link->peer, address, link->peer_len = len);
     list_init(&link->registrations);
     list_append(&links, &link->link);
-    link_add_fd(link, fd);
-    sets_adopt(fd, link);
+    for (int copy = fd, next; copy >= 0; copy = next) {
+        next = sets_next_copy(fd, copy == fd ? -1 : copy);
+        link_add_fd(link, copy);
+        sets_adopt(copy, link);
+    }
     link->users++;
     const char *host = mapping->host[0] ? mapping->host : to.host;
     if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.')) host += 7;
@@ -418,30 +448,13 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
         &(struct connect_options){
             .host = host, .port = mapping->port, .timeout_ms = mapping_timeout_ms(), .events = &events, .owner = link});
     link->conn->wants_drained = true;
-    bool blocking = !link->nonblocking;
-    struct wait wait;
-    wait_begin(&wait, blocking ? link->send_timeout_us : 0);
-    result = 0;
-    engine_turn();
-    while (blocking && link->state == LINK_CONNECTING) {
-        result = wait_more(&wait, link, NULL, 0, NULL);
-        if (result == -ETIMEDOUT || (result == -EINTR && !signals_restart())) break;
-        result = 0;
-        engine_turn();
-    }
-    if (!link->fd_count || atomic_load(&link_table[fd]) != link) {
-        /* TCP is connecting, or the descriptor was closed. */
-        result = blocking && link->tcp ? 2 : -EINPROGRESS;
-    } else if (link->state == LINK_OVER) {
-        result = link->error ? -link_take_error(link) : -ECONNREFUSED;
-        link_forget(link);
-    } else if (result == -ETIMEDOUT || !blocking) {
-        result = -EINPROGRESS; /* also if it is open, as a socket would: the program expects to be told later */
-    } else if (link->state == LINK_OPEN) {
-        link->told = true;
-    }
+    result = await_decision(link, fd);
     link_leave(link);
     return result;
+}
+
+int link_connect_again(struct link *link, int fd) {
+    return link->nonblocking ? -EALREADY : await_decision(link, fd);
 }
 
 /* --- Input --- */
@@ -452,7 +465,7 @@ static void after_input(struct link *link) {
 
 /* What there is, without waiting: a count, 0 at the end, or -errno. */
 static ssize_t take(struct link *link, const struct iovec *vector, int count, size_t skip, int flags) {
-    if (link->state == LINK_CONNECTING || link->state == LINK_FAILED) return -ENOTCONN;
+    if (link->state <= LINK_FAILED) return -EAGAIN;
     if (!link_readable(link)) {
         if (link->no_read) return 0;
         if (link->error) {
@@ -487,7 +500,11 @@ static size_t vector_size(const struct iovec *vector, int count) {
     return size;
 }
 
-/* The link became a relay while the call waited: -ENOLINK, and the caller starts again with the C library. */
+/* It became one while the call waited: -ENOLINK, and the caller starts again with the C library. */
+static bool is_for_kernel(const struct link *link) {
+    return link->relay || link->tcp;
+}
+
 ssize_t link_receive(struct link *link, const struct iovec *vector, int count, int flags) {
     size_t size = vector_size(vector, count), done = 0;
     if (flags & MSG_OOB) return -EINVAL;
@@ -508,13 +525,13 @@ ssize_t link_receive(struct link *link, const struct iovec *vector, int count, i
         if (!turned) {
             engine_turn();
             turned = true;
-            if (link->relay) return done ? (ssize_t)done : -ENOLINK;
+            if (is_for_kernel(link)) return done ? (ssize_t)done : -ENOLINK;
             continue;
         }
         if (flags & MSG_DONTWAIT || link->nonblocking) return done ? (ssize_t)done : -EAGAIN;
         if (!wait.began_us) wait_begin(&wait, link->receive_timeout_us);
         int result = wait_more(&wait, link, NULL, 0, NULL);
-        if (link->relay) return done ? (ssize_t)done : -ENOLINK;
+        if (is_for_kernel(link)) return done ? (ssize_t)done : -ENOLINK;
         if (!link->fd_count) return done ? (ssize_t)done : 0; /* closed by another thread */
         if (result == -ETIMEDOUT) return done ? (ssize_t)done : -EAGAIN;
         if (result == -EINTR && (done || link->receive_timeout_us >= 0 || !signals_restart()))
@@ -528,7 +545,7 @@ ssize_t link_receive(struct link *link, const struct iovec *vector, int count, i
 /* --- Output --- */
 
 static ssize_t put(struct link *link, const struct iovec *vector, int count, size_t skip) {
-    if (link->state == LINK_CONNECTING || link->state == LINK_FAILED) return -ENOTCONN;
+    if (link->state <= LINK_FAILED) return -EAGAIN;
     if (link->no_write) return -EPIPE;
     if (link->error) {
         link->ended = true;
@@ -573,11 +590,12 @@ ssize_t link_send(struct link *link, const struct iovec *vector, int count, int 
             return put_now;
         }
         engine_turn();
-        if (space(link)) continue;
+        if (is_for_kernel(link)) return done ? (ssize_t)done : -ENOLINK;
+        if (link->state > LINK_FAILED && space(link)) continue;
         if (flags & MSG_DONTWAIT || link->nonblocking) return done ? (ssize_t)done : -EAGAIN;
         if (!wait.began_us) wait_begin(&wait, link->send_timeout_us);
         int result = wait_more(&wait, link, NULL, 0, NULL);
-        if (link->relay) return done ? (ssize_t)done : -ENOLINK;
+        if (is_for_kernel(link)) return done ? (ssize_t)done : -ENOLINK;
         if (!link->fd_count) return done ? (ssize_t)done : -EPIPE;
         if (result == -ETIMEDOUT) return done ? (ssize_t)done : -EAGAIN;
         if (result == -EINTR && (done || link->send_timeout_us >= 0 || !signals_restart()))

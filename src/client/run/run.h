@@ -192,6 +192,8 @@ void link_leave(struct link *link); /* unlocks */
 
 /* connect() to a mapped address. 1: not over RDMA, connect the socket; 2: wait for the socket, which is connecting. */
 int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address, socklen_t len);
+/* connect() again while the first one has not been decided. The same results. */
+int link_connect_again(struct link *link, int fd);
 void link_forget(struct link *link);        /* the descriptor is its socket, and no link any more */
 short link_events(const struct link *link); /* POLLIN, POLLOUT, POLLERR, POLLHUP, POLLRDHUP: what is true now */
 ssize_t link_receive(struct link *link, const struct iovec *vector, int count, int flags);
@@ -245,7 +247,11 @@ void sets_link_native(struct link *link);   /* its registrations become the kern
 void sets_adopt(int fd, struct link *link); /* registrations of the socket before it was connected */
 void sets_forget(int fd);                   /* the socket was closed */
 void sets_note_socket(int fd);              /* a new TCP socket */
-void sets_after_fork(void);                 /* in the child */
+void sets_note_copy(int fd, int copy);      /* of a TCP socket that is not connected yet */
+bool sets_has_socket(int fd);               /* whether it is one of these */
+/* The next descriptor above `after` of the same TCP socket, which is not connected yet; -1: none. */
+int sets_next_copy(int fd, int after);
+void sets_after_fork(void); /* in the child */
 
 /* --- The engine (engine.c) --- */
 

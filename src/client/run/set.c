@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 
 enum { ASK_US = 50 };
 
@@ -38,8 +39,9 @@ struct early {
 };
 static struct list early = LIST_INIT(early);
 static struct fd_bits candidates;
+static _Atomic int copies_end; /* one more than the largest descriptor from dup() among them */
 
-static bool is_candidate(int fd) {
+bool sets_has_socket(int fd) {
     return fd_bits_has(&candidates, fd);
 }
 
@@ -177,8 +179,25 @@ void sets_note_socket(int fd) {
     if (mappings_exist()) fd_bits_set(&candidates, fd, true);
 }
 
+void sets_note_copy(int fd, int copy) {
+    int largest = (fd > copy ? fd : copy) + 1, end = copies_end;
+    sets_note_socket(copy);
+    while (largest > end && !atomic_compare_exchange_weak(&copies_end, &end, largest)) continue;
+}
+
+int sets_next_copy(int fd, int after) {
+    struct stat socket, other;
+    int end = copies_end;
+    if (!end || fstat(fd, &socket) < 0) return -1;
+    for (int copy = after + 1; copy < end; copy++)
+        if (copy != fd && sets_has_socket(copy) && fstat(copy, &other) == 0 && other.st_ino == socket.st_ino &&
+            other.st_dev == socket.st_dev)
+            return copy;
+    return -1;
+}
+
 void sets_forget(int fd) {
-    if (!is_candidate(fd)) return;
+    if (!sets_has_socket(fd)) return;
     fd_bits_set(&candidates, fd, false);
     if (engine_locked_here()) return;
     engine_lock();
@@ -247,7 +266,7 @@ EXPORTED int epoll_ctl(int set_fd, int operation, int fd, struct epoll_event *ev
     if (!link) {
         if (fd_is_set(fd)) set_make_native(fd);
         int result = real_epoll_ctl(set_fd, operation, fd, event);
-        if (result == 0 && is_candidate(fd) && !engine_locked_here()) note_early(set_fd, operation, fd, event);
+        if (result == 0 && sets_has_socket(fd) && !engine_locked_here()) note_early(set_fd, operation, fd, event);
         return result;
     }
     struct poll_set *set = set_of(set_fd);
