@@ -425,8 +425,7 @@ EXPORTED int setsockopt(int fd, int level, int name, const void *value, socklen_
         len >= sizeof(struct timeval)) {
         struct timeval time;
         memcpy(&time, value, sizeof time);
-        int64_t us = (int64_t)time.tv_sec * 1000000 + time.tv_usec;
-        *(name == SO_RCVTIMEO ? &link->receive_timeout_us : &link->send_timeout_us) = us > 0 ? us : -1;
+        *(name == SO_RCVTIMEO ? &link->receive_timeout_us : &link->send_timeout_us) = timeout_of_socket(&time);
         if (link->side >= 0) real_setsockopt(fd, level, name, value, len); /* for a relay */
     }
     link_leave(link);

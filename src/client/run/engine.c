@@ -262,6 +262,16 @@ static int sleep_now(uint64_t deadline_us, const struct link *only, struct pollf
     return 0;
 }
 
+/* Lets signals in that the mask unblocks and that are pending. True: there was one. */
+static bool takes_signal(const sigset_t *mask) {
+    if (!mask) return false;
+    struct timespec none = {0};
+    unlock();
+    bool taken = real_ppoll(NULL, 0, &none, mask) < 0 && errno == EINTR;
+    engine_lock();
+    return taken;
+}
+
 static bool spin_is_worthwhile(void) {
     return vain < VAIN || ++skipped % RETRY == 0;
 }
@@ -269,7 +279,7 @@ static bool spin_is_worthwhile(void) {
 int wait_more(struct wait *wait, const struct link *link, struct pollfd *fds, unsigned count, const sigset_t *mask) {
     uint64_t now = clock_monotonic_us();
     for (unsigned i = 0; i < count; i++) fds[i].revents = 0;
-    if (now >= wait->deadline_us) return -ETIMEDOUT;
+    if (now >= wait->deadline_us) return takes_signal(mask) ? -EINTR : -ETIMEDOUT;
     if (!wait->decided) {
         wait->decided = true;
         wait->spun = !spin_is_worthwhile();

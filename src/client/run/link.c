@@ -201,11 +201,23 @@ static void changed(struct link *link) {
 
 /* --- Connecting --- */
 
+static int64_t timeout_option(int fd, int name) {
+    struct timeval time = {0};
+    socklen_t len = sizeof time;
+    return real_getsockopt(fd, SOL_SOCKET, name, &time, &len) < 0 ? -1 : timeout_of_socket(&time);
+}
+static void set_timeout(int fd, int name, int64_t us) {
+    struct timeval time = {.tv_sec = us / 1000000, .tv_usec = us % 1000000};
+    if (us > 0) real_setsockopt(fd, SOL_SOCKET, name, &time, sizeof time);
+}
+
 /* One end of a socket pair takes the place of the TCP socket. On failure nothing has changed. */
 static int take_descriptor(struct link *link) {
     int pair[2], error = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return -errno;
     if (link->nonblocking) real_fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    set_timeout(pair[0], SO_RCVTIMEO, link->receive_timeout_us);
+    set_timeout(pair[0], SO_SNDTIMEO, link->send_timeout_us);
     real_fcntl(pair[1], F_SETFL, O_NONBLOCK);
     link->side = engine_high(pair[1]);
     link->socket = real_fcntl(link->fds[0], F_DUPFD_CLOEXEC, 3);
@@ -346,13 +358,6 @@ static void close_connection(struct link *link) {
     struct connection *conn = link->conn;
     link->conn = NULL;
     if (conn && !link->inherited) conn_close(conn);
-}
-
-static int64_t timeout_option(int fd, int name) {
-    struct timeval time = {0};
-    socklen_t len = sizeof time;
-    if (real_getsockopt(fd, SOL_SOCKET, name, &time, &len) < 0 || (!time.tv_sec && !time.tv_usec)) return -1;
-    return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
 }
 
 static unsigned forks; /* that wait: no connection begins meanwhile, or they might wait for ever */

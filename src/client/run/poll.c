@@ -83,7 +83,7 @@ static int poll_links(struct pollfd *fds, nfds_t count, int64_t timeout_us, cons
             if (!first) wait_succeeded(&wait);
             break;
         }
-        if (timeout_us == 0) break;
+        if (timeout_us == 0 && !mask) break;
         const struct link *only = count == 1 && fd_is_link(fds[0].fd)
                                       ? atomic_load_explicit(&link_table[fds[0].fd], memory_order_relaxed)
                                       : NULL;
@@ -119,14 +119,16 @@ EXPORTED int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t
     return poll(fds, count, timeout_ms);
 }
 
-static int64_t microseconds(const struct timespec *timeout) {
-    return timeout ? (int64_t)timeout->tv_sec * 1000000 + (timeout->tv_nsec + 999) / 1000 : -1;
+static int invalid(void) {
+    errno = EINVAL;
+    return -1;
 }
 
 EXPORTED int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask) {
     real_ready();
+    int64_t us;
     if (!has_links(fds, count)) return real_ppoll(fds, count, timeout, mask);
-    return poll_links(fds, count, microseconds(timeout), mask);
+    return timeout_of(timeout, &us) ? poll_links(fds, count, us, mask) : invalid();
 }
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t size);
 EXPORTED int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask,
@@ -197,14 +199,15 @@ static int select_links(int count, fd_set *in, fd_set *out, fd_set *odd, int64_t
 EXPORTED int select(int count, fd_set *in, fd_set *out, fd_set *odd, struct timeval *timeout) {
     real_ready();
     if (!select_has_links(count, in, out, odd)) return real_select(count, in, out, odd, timeout);
-    if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) return invalid();
     struct wait wait;
     wait_begin(&wait, 0);
     uint64_t began = wait.began_us;
-    int64_t us = timeout ? (int64_t)timeout->tv_sec * 1000000 + timeout->tv_usec : -1;
+    int64_t us = -1;
+    if (timeout) { /* more than a second of microseconds is valid */
+        int64_t seconds = timeout->tv_sec < TIMEOUT_SECONDS_MAX ? timeout->tv_sec : TIMEOUT_SECONDS_MAX;
+        us = seconds * 1000000 + timeout->tv_usec;
+    }
     int result = select_links(count, in, out, odd, us, NULL), error = errno;
     if (timeout) { /* Linux stores the time that is left */
         wait_begin(&wait, 0);
@@ -219,6 +222,7 @@ EXPORTED int select(int count, fd_set *in, fd_set *out, fd_set *odd, struct time
 EXPORTED int pselect(int count, fd_set *in, fd_set *out, fd_set *odd, const struct timespec *timeout,
                      const sigset_t *mask) {
     real_ready();
+    int64_t us;
     if (!select_has_links(count, in, out, odd)) return real_pselect(count, in, out, odd, timeout, mask);
-    return select_links(count, in, out, odd, microseconds(timeout), mask);
+    return timeout_of(timeout, &us) ? select_links(count, in, out, odd, us, mask) : invalid();
 }

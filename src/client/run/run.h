@@ -270,6 +270,22 @@ bool engine_is_own(int fd);                /* one of our descriptors, which the 
 void engine_own(int fd, bool own);
 int engine_high(int fd); /* moves a descriptor of ours out of the program's way */
 
+/* False: it is not valid. `us`: microseconds, rounded up, no more than a wait can have; -1: no limit. */
+enum { TIMEOUT_SECONDS_MAX = INT32_MAX };
+static inline bool timeout_of(const struct timespec *timeout, int64_t *us) {
+    *us = -1;
+    if (!timeout) return true;
+    if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000) return false;
+    int64_t seconds = timeout->tv_sec < TIMEOUT_SECONDS_MAX ? timeout->tv_sec : TIMEOUT_SECONDS_MAX;
+    *us = seconds * 1000000 + (timeout->tv_nsec + 999) / 1000;
+    return true;
+}
+static inline int64_t timeout_of_socket(const struct timeval *timeout) {
+    int64_t us = -1;
+    timeout_of(&(struct timespec){.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_usec * 1000}, &us);
+    return us > 0 ? us : -1;
+}
+
 /* A wait, from its beginning. */
 struct wait {
     uint64_t began_us, deadline_us; /* UINT64_MAX: none */

@@ -486,8 +486,10 @@ EXPORTED int epoll_pwait2(int fd, struct epoll_event *events, int most, const st
         errno = ENOSYS;
         return -1;
     }
-    int64_t us = timeout ? (int64_t)timeout->tv_sec * 1000000 + (timeout->tv_nsec + 999) / 1000 : -1;
-    return wait_for(fd, events, most, us, mask);
+    int64_t us;
+    if (timeout_of(timeout, &us)) return wait_for(fd, events, most, us, mask);
+    errno = EINVAL;
+    return -1;
 }
 
 EXPORTED int epoll_create(int size) {
