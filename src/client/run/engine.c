@@ -3,7 +3,8 @@
  * Who runs the loop
  *   Every call on a link may run a turn. A thread that has to wait spins a little, running turns, and then sleeps in
  *   ppoll(). One sleeping thread, the leader, includes the loop's descriptor; the others have an eventfd each, which is
- *   written when a link that they wait for has changed. A leader that leaves wakes one of them to lead.
+ *   written when a link that they wait for has changed. A leader that returns to the program wakes one of them to
+ *   lead.
  *   The service thread leads when no thread of the program does: keepalives, credits and closing are not left to a
  *   program that computes. It checks every TICK_MS whether somebody ran the loop, and takes part only if not, so it
  *   costs nothing on the fast path. While there are relays it runs the loop at once.
@@ -84,7 +85,9 @@ static void restore_signals(void) {
     signals_blocked = false;
     if (blocked) pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
 }
+static void find_leader(void);
 void engine_unlock(void) {
+    find_leader();
     unlock();
     restore_signals();
 }
@@ -149,6 +152,12 @@ static void kick(struct sleeper *sleeper) {
     }
 }
 
+/* A thread that leaves the loop lets another one that sleeps lead. So does one that was woken for this, and leaves
+ * because it has what it waited for. */
+static void find_leader(void) {
+    if (!leader && sleepers.len) kick(container_of(list_first(&sleepers), struct sleeper, link));
+}
+
 void engine_wake(const struct link *link) {
     list_each(&sleepers, item) {
         struct sleeper *sleeper = container_of(item, struct sleeper, link);
@@ -174,7 +183,6 @@ static void sleeper_leaves(struct sleeper *sleeper) {
     list_remove(&sleepers, &sleeper->link);
     if (leader == sleeper) {
         leader = NULL;
-        if (sleepers.len) kick(container_of(list_first(&sleepers), struct sleeper, link));
         if (service_parked) pthread_cond_signal(&service_wanted);
     }
     if (sleeper->kicked) {
@@ -333,6 +341,7 @@ static void *serve(void *unused) {
                 until.tv_nsec -= 1000000000;
                 until.tv_sec++;
             }
+            find_leader();
             locked_here = false;
             const struct sleeper *before = leader;
             if (before && turns == seen && service_parked) { /* a thread sleeps, and leads for long */
