@@ -348,6 +348,15 @@ EXPORTED ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset
     return real_splice(in, in_offset, out, out_offset, len, flags);
 }
 
+EXPORTED ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t offset, int flags) {
+    real_ready();
+    use_natively(fd);
+    if (real_preadv2) return real_preadv2(fd, vector, count, offset, flags);
+    return fail(ENOSYS);
+}
+EXPORTED ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
+    __attribute__((alias("preadv2")));
+
 EXPORTED FILE *fdopen(int fd, const char *mode) {
     real_ready();
     use_natively(fd); /* stdio does its I/O within libc */

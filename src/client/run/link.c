@@ -169,7 +169,7 @@ static size_t space(const struct link *link) {
 }
 
 size_t link_readable(const struct link *link) {
-    return link->conn && !link->no_read ? link->conn->in_len : 0;
+    return link->conn ? link->conn->in_len : 0; /* also after the input was shut down */
 }
 
 short link_events(const struct link *link) {

@@ -25,7 +25,7 @@
  *     - a forked child uses an inherited descriptor (the child asks for it through a socket), or the program closes it
  *       and another process still has it;
  *     - it is registered in an epoll instance that is itself polled or nested;
- *     - stdio (fdopen), splice or a message with descriptors (SCM_RIGHTS) needs it.
+ *     - stdio (fdopen), splice, preadv2 or a message with descriptors (SCM_RIGHTS) needs it.
  *
  * Locks
  *   engine_lock() protects everything but the two tables of descriptors, which are read without it to find out that a
@@ -64,6 +64,7 @@
     X(int, sendmmsg, (int, struct mmsghdr *, unsigned, int))                                                           \
     X(ssize_t, sendfile, (int, int, off_t *, size_t))                                                                  \
     X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned))                                             \
+    X(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int))                                                  \
     X(int, poll, (struct pollfd *, nfds_t, int))                                                                       \
     X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))                                \
     X(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *))                                              \
