@@ -1,4 +1,4 @@
-/* cases.h: what the files of socket-cases share: its helpers, and the cases of waiting.c. */
+/* cases.h: what the files of socket-cases share: its helpers, and the cases of waiting.c and states.c. */
 #ifndef TESTS_PROGRAMS_SOCKETS_CASES_H
 #define TESTS_PROGRAMS_SOCKETS_CASES_H
 #include <arpa/inet.h>
@@ -115,5 +115,20 @@ void add_while_waiting(void);
 void add_to_empty_while_waiting(void);
 void signals(void);
 void cancellation(void);
+
+/* --- states.c --- */
+
+void use_while_connecting(void);
+void block_while_connecting(void);
+void duplicate_before_connect(void);
+void timeout_of_relay(void);
+void plain_shutdown(void);
+void offset_of_none(void);
+void passed_by_sendmmsg(void);
+void passed_relay(void);
+void spawned_program_keeps(void);
+void shutdown_of_input(void);
+void mask_without_waiting(void);
+void invalid_times(void);
 #pragma GCC visibility pop
 #endif
