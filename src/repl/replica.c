@@ -300,6 +300,7 @@ static void follow_stream(struct connection *conn) {
     role_set_link(ROLE_LINK_CONNECTED);
     if (!repl_stream_has_backlog()) repl_stream_create_backlog();
     apply_start(conn);
+    sync_stream_joined();
 }
 
 const char *replica_continue_id(const char *line) {

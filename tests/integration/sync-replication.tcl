@@ -239,6 +239,22 @@ start_server {} {
     }
 }
 
+# Its vote in an election would otherwise offer data of another history as those of the primary.
+start_server [list overrides [dict replace $sync_options repl-diskless-sync-delay 60]] {
+    start_server [list overrides $sync_options] {
+        test "a replica with a higher offset has the data of its primary only after they are copied" -needs {ours 1} {
+            r publish channel [string repeat x 20000]
+            assert {[sync_field 0 master_repl_offset] > [sync_field -1 master_repl_offset]}
+            r replicaof [srv -1 host] [srv -1 port]
+            wait_for_condition 15000 {[string match "*state=wait_bgsave*" [r -1 info replication]]}
+            assert_equal 0 [sync_field 0 sync_data_is_current]
+            r -1 config set repl-diskless-sync-delay 0
+            wait_for_condition 15000 {[sync_field 0 sync_data_is_current] eq 1}
+            wait_writable -1
+        }
+    }
+}
+
 set patient_options [dict replace $sync_options repl-timeout 60]
 start_server [list overrides $patient_options] {
     start_server [list overrides $patient_options] {

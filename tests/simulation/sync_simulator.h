@@ -53,10 +53,10 @@ struct node {
     int64_t len;
     /* The link. */
     bool replica;
-    int follows;      /* index; -1: none */
-    bool link;        /* up, as this end sees it */
-    unsigned link_of; /* number of the link: what arrives from an older one is dropped */
-    int64_t retry, copy_until, copy_len;
+    int follows;                                   /* index; -1: none */
+    bool link;                                     /* up, as this end sees it */
+    unsigned link_of;                              /* number of the link: what arrives from an older one is dropped */
+    int64_t retry, psync_at, copy_until, copy_len; /* psync_at: the primary's answer to PSYNC arrives */
     struct entry *copy;
     int64_t lag; /* entries that it is behind */
     struct {
@@ -187,7 +187,7 @@ static void does_ask(void *context, const struct sync_member *member, const stru
 static void link_down(struct node *node) {
     if (!node->link) return;
     node->link = false;
-    node->copy_until = 0;
+    node->psync_at = node->copy_until = 0;
     sync_who_link_lost(&node->who);
     struct node *primary = &world.nodes[node->follows];
     if (primary->peers[node->index].up)
@@ -303,7 +303,7 @@ static void node_start(struct node *node) {
     node->ticket_count = 0;
     node->next_ticket = 0;
     node->link = false;
-    node->copy_until = 0;
+    node->psync_at = node->copy_until = 0;
     node->lease_until = 0;
     sync_when_reset(&node->when);
     sync_who_init(&node->who, &settings, &world_effects, node, node->has_file ? &node->durable : NULL, id, world.now);
@@ -354,21 +354,43 @@ static void try_link(struct node *node) {
     node->link = true;
     node->link_of = ++world.links;
     node->lag = (int64_t)below(3) ? 0 : (int64_t)below(40);
-    if (!is_prefix(node, primary)) {
-        note((int)node->index, "copies from %d", node->follows);
-        sync_who_data_lost(&node->who);
-        node->len = 0;
-        node->copy_until = world.now + 1 + (int64_t)below(500);
-        node->copy_len = primary->len;
-        memcpy(node->copy, primary->log, (size_t)primary->len * sizeof *node->copy);
-        if (world.copies) world.copies(node, primary);
-    }
+    node->psync_at = world.now + 1 + (int64_t)below(30);
     if (!welcome.leads) return;
     primary->peers[node->index].number = node->link_of;
     primary->peers[node->index].lost_at = 0;
-    if (node->copy_until) return;
+}
+
+static void come_online(struct node *node) {
+    struct node *primary = &world.nodes[node->follows];
+    struct sync_hello hello;
+    sync_who_joined(&node->who);
+    if (!node->who.link_leads || primary->who.status != SYNC_LEADING) return;
+    sync_who_hello(&node->who, &hello);
     primary->peers[node->index].up = true;
     sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
+}
+
+/* The replica keeps its old data until it has received the copy. */
+static void got_psync(struct node *node) {
+    const struct node *primary = &world.nodes[node->follows];
+    node->psync_at = 0;
+    if (is_prefix(node, primary)) {
+        come_online(node);
+        return;
+    }
+    note((int)node->index, "copies from %d", node->follows);
+    node->copy_until = world.now + 1 + (int64_t)below(500);
+    node->copy_len = primary->len;
+    memcpy(node->copy, primary->log, (size_t)primary->len * sizeof *node->copy);
+}
+
+static void got_copy(struct node *node) {
+    node->copy_until = 0;
+    sync_who_data_lost(&node->who);
+    node->len = node->copy_len;
+    memcpy(node->log, node->copy, (size_t)node->len * sizeof *node->copy);
+    if (world.copies) world.copies(node, &world.nodes[node->follows]);
+    come_online(node);
 }
 
 /* The primary does not know its own address; who follows it does (sync.c). */
@@ -387,18 +409,14 @@ static void replicate(struct node *node) {
     if (!node->link) return;
     struct node *primary = &world.nodes[node->follows];
     if (!runs(primary) || !reachable((int)node->index, node->follows)) return;
-    if (node->copy_until) {
-        if (world.now < node->copy_until) return;
-        node->copy_until = 0;
-        node->len = node->copy_len;
-        memcpy(node->log, node->copy, (size_t)node->len * sizeof *node->copy);
-        if (node->who.link_leads && primary->who.status == SYNC_LEADING) {
-            struct sync_hello hello;
-            sync_who_hello(&node->who, &hello);
-            primary->peers[node->index].up = true;
-            sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
-        }
-        sync_who_advanced(&node->who);
+    if (node->psync_at || node->copy_until) {
+        sync_who_advanced(&node->who); /* the server calls it whenever it waits */
+        if (world.now < node->psync_at || world.now < node->copy_until) return;
+        if (node->psync_at)
+            got_psync(node);
+        else
+            got_copy(node);
+        if (node->copy_until) return;
     }
     if (below(4) == 0) return;
     int64_t to = primary->len - (below(3) ? 0 : node->lag);

@@ -151,6 +151,59 @@ static void a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said(void **
     assert_false(voter->who.linked);
 }
 
+/* Until PSYNC is answered it is not known whether the primary's stream continues its data. */
+static void a_replica_has_the_data_of_the_primary_once_its_stream_continues_them(void **state) {
+    world_begin(15, 3, 1);
+    const struct node *primary = &world.nodes[0];
+    struct node *replica = &world.nodes[2];
+    struct sync_who *who = &replica->who;
+    struct sync_hello hello;
+    struct sync_welcome welcome;
+    node_crash(replica, true);
+    replica->len = primary->len + 100; /* of another history */
+    node_start(replica);
+    sync_who_hello(who, &hello);
+    assert_null(sync_who_hello_from(&world.nodes[0].who, &hello, world.now, &welcome));
+    assert_null(sync_who_welcomed(who, &welcome, world.now));
+    sync_who_advanced(who);
+    sync_who_tick(who, world.now);
+    assert_false(who->sure);
+    assert_false(sync_who_is_current(who));
+    sync_who_data_lost(who);
+    replica->len = primary->len;
+    sync_who_joined(who);
+    assert_true(sync_who_is_current(who));
+}
+
+static void a_candidate_learns_nothing_from_a_server_of_another_group(void **state) {
+    world_begin(16, 3, 1);
+    struct sync_who *who = &world.nodes[1].who;
+    struct sync_vote vote;
+    node_crash(&world.nodes[0], false);
+    promote(&world.nodes[1]);
+    struct sync_ask ask = {.kind = SYNC_STAND, .term = who->standing};
+    memcpy(ask.group, who->state.group, sizeof ask.group);
+    struct sync_who other = world.nodes[2].who; /* another server, at the address of a member */
+    other.state.group[0] ^= 1;
+    other.state.set.version += 1000;
+    other.state.set.now.count = 1;
+    uint64_t version = who->state.set.version;
+    for (int kind = 0; kind < 2; kind++) {
+        ask.kind = kind ? SYNC_STAND : SYNC_PROBE;
+        sync_who_asked(&other, &ask, world.now, &vote);
+        struct memory_output text;
+        memory_output_init(&text);
+        sync_vote_print(&text.out, &vote);
+        assert_true(sync_vote_parse(memory_output_slice(&text), &vote));
+        memory_output_free(&text);
+        assert_int_equal(vote.answer, SYNC_REFUSED);
+        assert_int_equal(vote.set.version, 0);
+    }
+    sync_who_voted(who, &vote, world.now);
+    assert_int_equal(who->state.set.version, version);
+    assert_int_equal(who->state.set.now.count, 3);
+}
+
 static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
     world_begin(10, 3, 1);
     node_crash(&world.nodes[0], true);
@@ -311,6 +364,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_dead_member_is_replaced_by_a_new_server),
         cmocka_unit_test(a_new_server_takes_the_place_of_an_absent_member_at_once),
         cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
+        cmocka_unit_test(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them),
+        cmocka_unit_test(a_candidate_learns_nothing_from_a_server_of_another_group),
         cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
         cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
         cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),

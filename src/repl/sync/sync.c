@@ -310,7 +310,10 @@ void sync_data_lost(void) {
 void sync_data_copied(void) {
     if (!sync_on) return;
     mark_data("the data were replaced"); /* the copy may contain writes that are not committed */
-    sync_who_advanced(&sync_who);
+}
+
+void sync_stream_joined(void) {
+    if (sync_on) sync_who_joined(&sync_who);
 }
 
 static void got_set(struct slice text) {

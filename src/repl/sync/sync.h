@@ -33,8 +33,9 @@ void sync_write_hello(struct output *out);
 /* The reply to SYNC-HELLO. NULL: go on; else why this server must not follow. */
 const char *sync_welcomed(const char *line);
 void sync_link_lost(void);
-void sync_data_lost(void);   /* the data are about to be replaced, or are no longer a copy of the primary's */
-void sync_data_copied(void); /* a full copy is loaded, and role->position is its position */
+void sync_data_lost(void);     /* the data are about to be replaced, or are no longer a copy of the primary's */
+void sync_data_copied(void);   /* a full copy is loaded, and role->position is its position */
+void sync_stream_joined(void); /* the primary's stream continues the data */
 bool sync_stream_request(const struct request_reader *request); /* true: it was one of its messages */
 void sync_acknowledges(void);                                   /* before an acknowledgement is sent */
 bool sync_acks_at_once(void);

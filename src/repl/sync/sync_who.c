@@ -46,7 +46,7 @@ static bool can_commit(const struct sync_members *members) {
 }
 
 void sync_who_advanced(struct sync_who *who) {
-    if (!who->linked || offset(who) < who->link_offset) return;
+    if (!who->linked || !who->joined || offset(who) < who->link_offset) return;
     who->data = who->link_term;
     who->sure = true;
     if (who->said || !who->link_leads || who->saved < who->set_ticket || who->saved < who->promise_ticket) return;
@@ -55,8 +55,13 @@ void sync_who_advanced(struct sync_who *who) {
     who->effects->say_stored(who->context, &who->state.set);
 }
 
+void sync_who_joined(struct sync_who *who) {
+    who->joined = true;
+    sync_who_advanced(who);
+}
+
 void sync_who_data_lost(struct sync_who *who) {
-    who->sure = false;
+    who->sure = who->joined = false;
     who->data = (struct sync_term){0};
     who->said = false;
 }
@@ -123,15 +128,18 @@ static bool has_primary(const struct sync_who *who) {
 
 void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t now_ms, struct sync_vote *vote) {
     *vote = (struct sync_vote){.answer = SYNC_REFUSED, .kind = ask->kind, .term = ask->term};
-    bool same_group = strcmp(ask->group, who->state.group) == 0;
+    if (strcmp(ask->group, who->state.group) != 0) { /* a candidate of another group must not learn this one's set */
+        memcpy(vote->id, who->state.id, sizeof vote->id);
+        return;
+    }
     if (ask->kind == SYNC_PROBE) {
-        bool grants = same_group && !has_primary(who) && now_ms >= who->polite_ms && !is_candidate(who);
+        bool grants = !has_primary(who) && now_ms >= who->polite_ms && !is_candidate(who);
         if (grants) vote->answer = SYNC_PROMISED;
         fill_vote(who, vote);
         return;
     }
     int order = sync_term_compare(&ask->term, &who->state.promised);
-    if (same_group && order >= 0 && !is_me(who, ask->term.id)) {
+    if (order >= 0 && !is_me(who, ask->term.id)) {
         if (order > 0) {
             promise(who, &ask->term);
             who->polite_ms = now_ms + POLITE_MS;
@@ -724,7 +732,7 @@ const char *sync_who_welcomed(struct sync_who *who, const struct sync_welcome *w
         return "this server has promised to follow a newer primary";
     }
     who->linked = true;
-    who->said = false;
+    who->joined = who->said = false;
     who->link_leads = welcome->leads;
     who->link_term = welcome->term;
     who->link_offset = welcome->offset;

@@ -120,6 +120,7 @@ struct sync_who {
     bool sure;
     struct sync_term data;
     bool linked;                /* follows a primary, or copies from a voter */
+    bool joined;                /* and the data are a prefix of its stream: PSYNC was answered, a copy is loaded */
     struct sync_term link_term; /* of the data at link_offset */
     int64_t link_offset;
     bool link_leads;
@@ -176,6 +177,7 @@ const char *sync_who_welcomed(struct sync_who *who, const struct sync_welcome *w
 void sync_who_link_lost(struct sync_who *who);
 void sync_who_data_lost(struct sync_who *who);
 void sync_who_got_set(struct sync_who *who, const struct sync_set *set, int64_t now_ms);
+void sync_who_joined(struct sync_who *who);   /* the stream continues its data, or a copy was loaded */
 void sync_who_advanced(struct sync_who *who); /* the offset has grown */
 void sync_who_acknowledges(struct sync_who *who, int64_t now_ms);
 static inline bool sync_who_is_current(const struct sync_who *who) { /* has said that it has the primary's data */
