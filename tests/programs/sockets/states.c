@@ -124,10 +124,8 @@ static int passed(int fd, bool many) {
     union one_descriptor part = {0};
     char byte = 'x';
     struct iovec vector = {&byte, 1};
-    struct mmsghdr message = {.msg_hdr = {.msg_iov = &vector,
-                                          .msg_iovlen = 1,
-                                          .msg_control = &part,
-                                          .msg_controllen = sizeof part.space}};
+    struct mmsghdr message = {
+        .msg_hdr = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &part, .msg_controllen = sizeof part.space}};
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     part.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(&part.head), &fd, sizeof fd);
