@@ -92,7 +92,8 @@ struct connection {
     const char *in;     /* received, not consumed */
     size_t in_len;
     size_t in_limit;
-    char *sink; /* conn_receive_into(): destination of the next bytes, or NULL */
+    size_t in_kept; /* with keeps_input: receive memory of this size stays when it is empty */
+    char *sink;     /* conn_receive_into(): destination of the next bytes, or NULL */
     size_t sink_len;
     size_t awaited; /* bytes of a large value that TLS waits for: this transport sizes its buffer for them */
     uint64_t bytes_in, bytes_out;
@@ -244,7 +245,8 @@ static inline void conn_flush(struct connection *conn) {
 static inline size_t conn_pending(const struct connection *conn) {
     return conn->transport->pending(conn);
 }
-/* Frees receive memory that holds no bytes. Moves the bytes in conn_peek(). Not while `readable` runs. */
+/* Frees receive memory beyond in_kept that holds no bytes. Moves the bytes in conn_peek(). Not while `readable` runs.
+ */
 static inline void conn_trim(struct connection *conn) {
     if (conn->transport->trim) conn->transport->trim(conn);
 }

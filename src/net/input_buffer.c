@@ -6,7 +6,7 @@
 enum {
     JOIN_MAX = 16 * 1024,  /* leftovers up to this size are copied in front of the next read */
     OWN_SPACE = 20 * 1024, /* minimum size of a read into private memory */
-    OWN_KEPT = 64 * 1024,  /* private memory up to this size may stay when it is empty */
+    OWN_KEPT = 64 * 1024,  /* private memory up to this size, or in_kept, may stay when it is empty */
 };
 
 /* Makes space behind the unconsumed bytes in private memory. */
@@ -57,13 +57,24 @@ void input_buffer_take(struct input_buffer *b, struct connection *conn, struct i
     conn->in_len += len;
 }
 
+/* Private memory of in_kept bytes without content. */
+static void keep_space(struct input_buffer *b, const struct connection *conn) {
+    char *kept = mem_try_alloc(conn->in_kept);
+    if (!kept) return;
+    mem_free(b->own);
+    b->own = kept;
+    b->own_size = mem_size(kept);
+}
+
 void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
                          const struct input_space *space) {
     if (space->shared) shared->lent = false;
     if (conn->state == CONN_CLOSED) return;
     if (conn->in_len == 0) {
         conn->in = NULL;
-        if (!conn->keeps_input || b->own_size > OWN_KEPT) input_buffer_free(b);
+        bool unusual = b->own_size > OWN_KEPT && b->own_size / 2 > conn->in_kept;
+        if (!conn->keeps_input || unusual) input_buffer_free(b);
+        if (conn->keeps_input && b->own_size < conn->in_kept && !conn->sink) keep_space(b, conn);
     } else if (space->shared) {
         if (b->own_size < conn->in_len) {
             mem_free(b->own);
@@ -78,7 +89,10 @@ void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct
 void input_buffer_trim(struct input_buffer *b, struct connection *conn) {
     if (!b->own) return;
     if (conn->in_len == 0) {
-        input_buffer_free(b);
+        if (!conn->in_kept)
+            input_buffer_free(b);
+        else if (b->own_size / 2 > conn->in_kept)
+            keep_space(b, conn);
     } else if (b->own_size / 2 > conn->in_len) {
         size_t size;
         char *trimmed = mem_alloc_usable(conn->in_len, &size);

@@ -2,9 +2,9 @@
  *
  * All connections of a loop read into one buffer, which a connection has while its `readable` runs. Bytes that the
  * owner leaves unconsumed then move to private memory, and the next read continues behind them: so a connection that
- * waits for nothing holds no memory, and a request that comes in one part is never copied. A few bytes are copied in
- * front of the next read instead of growing the private memory. While a handler on the stack has the loop's buffer,
- * other connections read into private memory.
+ * waits for nothing holds no memory, unless its owner sets conn->in_kept, and a request that comes in one part is never
+ * copied. A few bytes are copied in front of the next read instead of growing the private memory. While a handler on
+ * the stack has the loop's buffer, other connections read into private memory.
  *
  * A read is: input_buffer_space(); then the bytes; input_buffer_take(); `readable`; input_buffer_settle().
  *

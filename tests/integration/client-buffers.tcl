@@ -235,6 +235,25 @@ start_server {overrides {io-threads -} tags {limits}} {
         wait_for_condition 10000 {[field_of $id qbuf-free] == 0}
     }
 
+    test "a large request leaves a query buffer of its size until the cron finds it unused" -tags {tcp-only} {
+        set c [new_client]
+        set id [$c client id]
+        r debug pause-cron 1
+        foreach size {40000 100000} {
+            $c set large [string repeat x $size]
+            assert_range [field_of $id qbuf-free] $size [expr {2 * $size}]
+            $c ping
+            assert_range [field_of $id qbuf-free] $size [expr {2 * $size}]
+        }
+        r debug pause-cron 0
+        wait_for_condition 10000 {[$c ping] eq {PONG} && [set free [field_of $id qbuf-free]] <= 32768}
+        assert_morethan $free 0
+        wait_for_condition 10000 {[field_of $id qbuf-free] < 1024}
+        $c set large [string repeat x 10000000]
+        assert_lessthan [field_of $id qbuf-free] 20000000
+        wait_for_condition 10000 {[field_of $id qbuf-free] < 1024}
+    }
+
     test "an announced argument that does not arrive takes no memory after a while" -tags {tcp-only} {
         set c [new_client]
         set id [$c client id]

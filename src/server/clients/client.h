@@ -75,6 +75,7 @@ struct client {
     void (*resume)(struct client *client); /* called after the release, in place of the client's turn: the client's
                                               owner executes its requests. NULL: client_turn.c does */
     struct request_reader reader;
+    size_t input_peak;           /* of large requests since the cron saw the client */
     size_t used;                 /* bytes of the input executed in this turn and not consumed yet */
     struct list_link turn_link;  /* in the queue for its next turn */
     struct list_link pause_link; /* CLIENT_PAUSED: in the list of client_pause.c */

@@ -230,15 +230,21 @@ static void recent_turn(int second) {
 /* A client whose peer has closed the connection is freed after this time even if it has unsent replies. */
 enum { ENDED_MS = 2000 };
 
-/* Receive memory that a client has not used for more than this number of whole seconds is freed. */
-enum { INPUT_KEPT_SECONDS = 2 };
+/* Receive memory that a client has not used for more than this number of whole seconds is freed. What a large request
+ * has left behind shrinks to INPUT_KEPT_SIZE if the next ones are small. */
+enum { INPUT_KEPT_SECONDS = 2, INPUT_KEPT_SIZE = 20 * 1024 };
 
 /* Frees memory for input that has not come: free space, and the rest of an announced argument. A transport that
  * reserves input may have told the peer where to write. */
 static void input_trim(struct client *client) {
     struct connection *conn = client->conn;
-    if (client->held || clock_ms() / 1000 - client->active_ms / 1000 <= INPUT_KEPT_SECONDS) return;
+    bool idle = clock_ms() / 1000 - client->active_ms / 1000 > INPUT_KEPT_SECONDS;
+    bool smaller = conn->in_kept > INPUT_KEPT_SIZE && conn->in_kept / 2 > client->input_peak;
+    client->input_peak = 0;
+    if (client->held || (!idle && !smaller)) return;
+    conn->in_kept = idle ? 0 : INPUT_KEPT_SIZE;
     conn_trim(conn);
+    if (!idle) return;
     if (client->threaded || !conn->sink_len || conn_reserves_input(conn) || client_must_be_obeyed(client)) return;
     request_shrink_large(&client->reader, conn->sink_len);
     if (client->reader.large_missing) conn_receive_stop(conn);

@@ -26,7 +26,9 @@
 enum {
     TURN_US = 1000,
     INPUT_PIECE = 16 * 1024,
-    REQUEST_COPY_MIN = 1024 * 1024, /* smaller requests are not checked for memory for a copy */
+    REQUEST_COPY_MIN = 1024 * 1024,          /* smaller requests are not checked for memory for a copy */
+    REQUEST_KEPT_MIN = 20 * 1024,            /* larger requests leave receive memory of their size behind, */
+    REQUEST_KEPT_MAX = 2 * REQUEST_COPY_MIN, /* but not more than this */
     CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
 };
 
@@ -134,9 +136,13 @@ __attribute__((noinline)) void client_call_ends(struct client *client, const str
 }
 
 /* A command may copy its arguments into values, and those allocations cannot fail: a large request is refused if there
- * is not enough memory for one copy. */
+ * is not enough memory for one copy. As in Valkey, CLIENT LIST then shows a query buffer of the size of the request
+ * until the cron finds it unused. */
 static __attribute__((noinline)) bool request_affordable(struct client *client) {
-    if (mem_is_available(request_wire_size(&client->reader))) return true;
+    size_t size = request_wire_size(&client->reader), kept = size < REQUEST_KEPT_MAX ? size : REQUEST_KEPT_MAX;
+    if (client->input_peak < kept) client->input_peak = kept;
+    if (client->conn->in_kept < kept) client->conn->in_kept = kept;
+    if (size < REQUEST_COPY_MIN || mem_is_available(size)) return true;
     dispatch_refuse(client, "OOM the request is too large for the memory that is left");
     return false;
 }
@@ -157,7 +163,7 @@ static inline bool request_execute(struct client *client) {
             }
             skip_begin(client);
         }
-        if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
+        if (__builtin_expect(reader->size + reader->memory >= REQUEST_KEPT_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA), 0)) request_ended(client);
