@@ -418,8 +418,8 @@ static bool round_run(struct fuzz *fuzz, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         request_make(fuzz, &request);
         request_keep(&fuzz->clients[i], &request);
-        say(fuzz, FUZZ_DEBUG, "[client %lld] send Command: %s", (long long)i + 1,
-            memory_output_slice(&fuzz->clients[i].last).data);
+        const char *text = memory_output_slice(&fuzz->clients[i].last).data;
+        say(fuzz, FUZZ_DEBUG, "[client %lld] send Command: %s", (long long)i + 1, text ? text : "");
         session_send(&fuzz->clients[i].session, request.argc, request.argv);
         fuzz->sent++;
     }
