@@ -111,6 +111,13 @@ start_cluster {primaries 2 overrides {bind "127.0.0.1 -::1"}} {
         wait_for_moved 10.1.2.3:$port
     }
 
+    test "after cluster-announce-ip was emptied the address is that of the connections" {
+        wait_for_moved 10.1.2.3:$port
+        n 0 config set cluster-announce-ip ""
+        wait_for_moved 127.0.0.1:$port
+        wait_for_condition 10000 {[string match "127.0.0.1:*" [dict get [cluster_view 0] [node_id 0] address]]}
+    }
+
     test "each MOVED is counted as an error and as a rejected call" {
         n 1 config resetstat
         foreach command [list [list get $key] [list get $key] [list set $key 1] [list mget $key $key] readonly \

@@ -162,8 +162,9 @@ struct cluster {
     struct node_table nodes;
     struct slot_table slots;
     uint64_t current_epoch, last_vote_epoch;
-    bool ok;       /* state of the cluster */
-    unsigned size; /* primaries with slots: they vote */
+    bool address_announced; /* the own address is that of the option */
+    bool ok;                /* state of the cluster */
+    unsigned size;          /* primaries with slots: they vote */
     uint64_t view_version;
     struct cluster_link *links;
     struct hashtable *repeated_slots; /* of repeat.c; NULL: none yet */

@@ -95,7 +95,13 @@ static void announce(struct cluster *cluster) {
         changed = true;
     }
     if (changed) changed_table(cluster);
-    if (settings->address[0]) myself_take_address(cluster, settings->address);
+    if (settings->address[0]) {
+        myself_take_address(cluster, settings->address);
+    } else if (cluster->address_announced) { /* the next message of a peer tells which one it uses */
+        myself->address[0] = 0;
+        changed_table(cluster);
+    }
+    cluster->address_announced = settings->address[0];
 }
 
 struct cluster *cluster_new(const struct cluster_settings *settings, const struct cluster_effects *effects,
