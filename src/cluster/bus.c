@@ -98,7 +98,10 @@ static void take_message(struct bus_link *link, const uint8_t *bytes, size_t len
     if (verdict == BUS_IGNORED) return;
     if (is_dropped(&bus->debug, type)) {
         log_warning("Dropping packet of type %s that matches debug drop filter", bus_type_name(type));
-        if (!bus->debug.close_on_drop) return;
+        if (!bus->debug.close_on_drop) {
+            if (verdict == BUS_ACCEPTED) bus->events->dropped(link, &message);
+            return;
+        }
         log_warning("Closing link for matching packet type %s", bus_type_name(type));
         link_end(link, BUS_END_DROPPED);
         return;

@@ -47,6 +47,8 @@ struct bus_events {
     /* A message, accepted or of an unknown type; valid until the return. `bad_id`: bus_decode(). */
     void (*message)(struct bus_link *link, const struct bus_message *message, enum bus_verdict verdict,
                     const uint8_t *bad_id);
+    /* debug.drop concerns this message, and the link stays. */
+    void (*dropped)(struct bus_link *link, const struct bus_message *message);
     /* The link ends, and is closed after the return. A link that could not be opened ends, too. Not called for those
      * that bus_link_close() closes. */
     void (*ended)(struct bus_link *link, enum bus_end reason);

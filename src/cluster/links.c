@@ -163,6 +163,10 @@ static void message(struct bus_link *link, const struct bus_message *message, en
     if (!link->closed) link->known = cluster_link->node != NULL && !node_in_handshake(cluster_link->node);
 }
 
+static void dropped(struct bus_link *link, const struct bus_message *message) {
+    cluster_link_dropped(this_cluster, link->owner, message);
+}
+
 static void log_end(const struct bus_link *link, enum bus_end reason) {
     const struct cluster_link *cluster_link = link->owner;
     const struct cluster_node *node = cluster_link->node;
@@ -190,8 +194,12 @@ static void ended(struct bus_link *link, enum bus_end reason) {
     cluster_event_end();
 }
 
-static const struct bus_events events = {
-    .accepted = accepted, .opened = opened, .received = received, .message = message, .ended = ended};
+static const struct bus_events events = {.accepted = accepted,
+                                         .opened = opened,
+                                         .received = received,
+                                         .message = message,
+                                         .dropped = dropped,
+                                         .ended = ended};
 
 /* --- Life --- */
 

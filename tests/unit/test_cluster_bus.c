@@ -30,7 +30,7 @@ static int port;
 static struct node {
     struct bus bus;
     struct bus_link *in, *out;
-    int accepted, opened, received, messages, ended;
+    int accepted, opened, received, messages, dropped, ended;
     enum bus_end reason;
     char error[100]; /* of the link that has ended */
     unsigned types[100];
@@ -68,6 +68,10 @@ static void on_message(struct bus_link *link, const struct bus_message *message,
     }
     if (node->closes_in_message) bus_link_close(link);
 }
+static void on_dropped(struct bus_link *link, const struct bus_message *message) {
+    struct node *node = link->bus->owner;
+    node->dropped++;
+}
 static void on_ended(struct bus_link *link, enum bus_end reason) {
     struct node *node = link->bus->owner;
     node->ended++;
@@ -76,8 +80,12 @@ static void on_ended(struct bus_link *link, enum bus_end reason) {
     if (link == node->in) node->in = NULL;
     if (link == node->out) node->out = NULL;
 }
-static const struct bus_events events = {
-    .accepted = on_accepted, .opened = on_opened, .received = on_received, .message = on_message, .ended = on_ended};
+static const struct bus_events events = {.accepted = on_accepted,
+                                         .opened = on_opened,
+                                         .received = on_received,
+                                         .message = on_message,
+                                         .dropped = on_dropped,
+                                         .ended = on_ended};
 
 static int setup(void **state) {
     static const char *const hosts[] = {"127.0.0.1", "-192.0.2.1"};
@@ -304,6 +312,7 @@ static void the_debug_filter_drops_messages(void **state) {
     raw_message(BUS_PING, 0, 0);
     turn_until(two.messages == 1);
     assert_int_equal(two.types[0], BUS_PING);
+    assert_int_equal(two.dropped, 1);
     two.bus.debug.drop = BUS_DROP_ALL;
     two.bus.debug.close_on_drop = true;
     raw_message(BUS_PING, 0, 0);

@@ -215,6 +215,8 @@ void cluster_link_closed(struct cluster *cluster, struct cluster_link *link, boo
 void cluster_link_heard(struct cluster *cluster, struct cluster_link *link, int64_t now_ms);
 void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
                      int64_t now_ms);
+/* The host has dropped this message, but others of the link may repeat its header. */
+void cluster_link_dropped(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
 void cluster_mandated(struct cluster *cluster, int64_t now_ms); /* this replica's shard has elected it */
 void cluster_tick(struct cluster *cluster, int64_t now_ms);
 void cluster_flush(struct cluster *cluster, int64_t now_ms);

@@ -352,6 +352,11 @@ void cluster_receive(struct cluster *cluster, struct cluster_link *link, const s
     }
 }
 
+void cluster_link_dropped(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
+    const struct bus_header *header = &message->header;
+    if (!header->light && !header->brief && header->type <= BUS_MEET) repeat_received(cluster, link, header);
+}
+
 void cluster_tick(struct cluster *cluster, int64_t now_ms) {
     cluster->now_ms = now_ms;
     cluster->ticks++;
