@@ -96,6 +96,20 @@ static void forced_failover_and_takeover_need_no_primary(void **state) {
     sim_free(&sim);
 }
 
+/* A replica that has just started is connected to no voter yet. */
+static void votes_are_asked_for_on_links_that_open_late(void **state) {
+    build(6, 3);
+    sim_crash(&sim.machines[3]);
+    sim_run(&sim, 500);
+    sim_start(&sim.machines[3]);
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_FORCE, "test", time_at(3)));
+    cluster_flush(cluster_at(3), time_at(3));
+    assert_true(sim_said(&sim, 3, "Starting a failover election"));
+    wait_role(3, true, 1000); /* long before it could ask again */
+    assert_int_equal(sim_said_times(&sim, 3, "Starting a failover election"), 1);
+    sim_free(&sim);
+}
+
 static void each_second_of_an_election_tells_the_votes(void **state) {
     static const char reset[] = "received a new manual failover. Resetting the election.";
     build(6, 3);
@@ -631,6 +645,7 @@ int main(void) {
         cmocka_unit_test(manual_failover_waits_for_the_last_pause),
         cmocka_unit_test(manual_failover_gives_up),
         cmocka_unit_test(forced_failover_and_takeover_need_no_primary),
+        cmocka_unit_test(votes_are_asked_for_on_links_that_open_late),
         cmocka_unit_test(each_second_of_an_election_tells_the_votes),
         cmocka_unit_test(each_failure_of_the_cluster_is_logged_once),
         cmocka_unit_test(old_slots_of_a_replica_are_logged_but_by_its_primary),

@@ -165,6 +165,25 @@ static void refresh_ranks(struct cluster *cluster) {
     }
 }
 
+static void send_request(struct cluster *cluster, struct cluster_link *link) {
+    struct bus_message message;
+    message_begin(cluster, &message, BUS_AUTH_REQUEST);
+    if (cluster->election.force_ack) message.header.message_flags |= BUS_FORCE_ACK;
+    if (link)
+        send_message(cluster, link, &message);
+    else
+        send_to_all(cluster, &message);
+}
+
+void election_link_opened(struct cluster *cluster, struct cluster_node *node) {
+    const struct election *election = &cluster->election;
+    if (!election->sent || cluster->now_ms - election->start_ms > election_timeout(cluster) || !node_votes(node) ||
+        node->vote_epoch == election->epoch || !node->link || !node->link->connected)
+        return;
+    /* Of a larger epoch it may have a vote for another replica. */
+    if (cluster->current_epoch == election->epoch) send_request(cluster, node->link);
+}
+
 static void ask_for_votes(struct cluster *cluster) {
     struct election *election = &cluster->election;
     cluster->current_epoch++;
@@ -175,10 +194,7 @@ static void ask_for_votes(struct cluster *cluster) {
     const struct cluster_node *primary = cluster->myself->primary;
     say_notice(cluster, "Starting a failover election for epoch %llu, node config epoch is %llu",
                (unsigned long long)election->epoch, (unsigned long long)primary->config_epoch);
-    struct bus_message message;
-    message_begin(cluster, &message, BUS_AUTH_REQUEST);
-    if (election->force_ack) message.header.message_flags |= BUS_FORCE_ACK;
-    send_to_all(cluster, &message);
+    send_request(cluster, NULL);
 }
 
 void take_over_primary(struct cluster *cluster) {

@@ -77,6 +77,7 @@ void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, 
     send_ping(cluster, link, node->flags & NODE_MEET ? BUS_MEET : BUS_PING);
     node->ping_sent_ms = ping_sent_ms;
     if (node->flags & NODE_MEET) node->meet_sent_ms = now_ms;
+    election_link_opened(cluster, node);
     say_debug(cluster, "Connecting with Node %.40s at %s:%u", node->id.text, node->address, node->bus_port);
 }
 

@@ -219,6 +219,7 @@ static void bind_inbound(struct cluster *cluster, struct cluster_link *link, str
     link->node = node;
     node->inbound = link;
     say_bound(cluster, link);
+    election_link_opened(cluster, node);
 }
 
 static void receive_light(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {

@@ -112,6 +112,8 @@ void fast_failover_link_connected(struct cluster_node *node);
 bool election_is_without_mandate(struct cluster *cluster); /* its shard has to elect it, and has not */
 void election_handle(struct cluster *cluster);
 void election_reset(struct cluster *cluster);
+/* One of the two links with this node is new: while the other one was missing, a request or its vote got lost. */
+void election_link_opened(struct cluster *cluster, struct cluster_node *node);
 void election_receive_request(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
 void election_receive_vote(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message);
 void election_see_epoch(struct cluster *cluster, const struct cluster_node *claimant);
