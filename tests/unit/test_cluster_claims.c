@@ -167,6 +167,17 @@ static void an_older_claim_in_the_stream_is_not_spread(void **state) {
     sim_free(&sim);
 }
 
+/* A primary that has copied the data of another one of its shard. The epoch is that one's. */
+static void a_primary_takes_no_epoch_from_the_stream(void **state) {
+    build(3, 3);
+    struct slot_bitmap moved = one_slot(HASH_SLOTS - 1);
+    uint64_t epoch = cluster_at(0)->current_epoch + 1;
+    cluster_hear_claim(cluster_at(0), cluster_at(0)->myself, &moved, epoch, time_at(0));
+    assert_ptr_equal(sim_owner(&sim, 0, HASH_SLOTS - 1), &sim.machines[0]);
+    assert_int_equal(cluster_at(0)->myself->config_epoch, epoch + 1);
+    sim_free(&sim);
+}
+
 /* The owner may have replaced its primary, which this node has not heard either. */
 static void a_claim_in_the_stream_makes_a_replica_a_primary(void **state) {
     build(4, 3);
@@ -450,6 +461,7 @@ int main(void) {
         cmocka_unit_test(a_slot_moves_by_hand),
         cmocka_unit_test(a_replica_hears_a_claim_in_the_stream),
         cmocka_unit_test(an_epoch_stays_while_a_claim_is_awaited),
+        cmocka_unit_test(a_primary_takes_no_epoch_from_the_stream),
         cmocka_unit_test(a_claim_in_the_stream_makes_a_replica_a_primary),
         cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
         cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),

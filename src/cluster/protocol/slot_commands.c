@@ -171,14 +171,17 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
         changed = true;
     }
     if (!changed) return;
-    if (primary->config_epoch < epoch) {
+    bool later = primary->config_epoch < epoch;
+    if (cluster->current_epoch < epoch) cluster->current_epoch = epoch;
+    if (later && primary == cluster->myself) {
+        raise_epoch(cluster); /* its own claims are on its disk: another primary of this shard has that epoch */
+    } else if (later) {
         /* It had claimed its other slots with the smaller epoch, and may have lost some of them since. */
-        for (unsigned slot = 0; primary != cluster->myself && slot < HASH_SLOTS; slot++)
+        for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
             if (cluster->slots.owner[slot] == primary && !slot_bitmap_has(slots, slot))
                 slot_bitmap_set(&cluster->slots.unclaimed, slot);
         primary->config_epoch = epoch;
     }
-    if (cluster->current_epoch < epoch) cluster->current_epoch = epoch;
     state_update(cluster);
     save(cluster, true);
     if (primary == cluster->myself) todo(cluster, TODO_BROADCAST);
