@@ -108,6 +108,21 @@ start_server {overrides {io-threads -} tags {limits}} {
         r config set client-output-buffer-limit "pubsub 33554432 8388608 60"
     }
 
+    test "a subscriber above its soft limit is closed while large messages follow" -tags {tcp-only} {
+        r config set client-output-buffer-limit "pubsub 0 100000 1" min-string-size-avoid-copy-reply 16384
+        set c [new_client]
+        set id [$c client id]
+        $c subscribe channel
+        set message [string repeat m 30000]
+        for {set i 0} {$i < 5000} {incr i} {
+            r publish channel $message
+            if {[field_of $id omem] > 100000} break
+        }
+        wait_for_condition 20000 {[r publish channel $message] == 0}
+        assert_equal "" [r client list id $id]
+        r config set client-output-buffer-limit "pubsub 33554432 8388608 60" min-string-size-avoid-copy-reply 0
+    }
+
     test "a message that the subscriber takes at once passes the hard limit" -tags {tcp-only} {
         r config set client-output-buffer-limit "pubsub 50000 0 0" min-string-size-avoid-copy-reply 16384
         set c [new_client]

@@ -268,7 +268,7 @@ static bool limits_check_slowly(struct client *client, const struct client_limit
     if (waiting < report.output_least) pending = 0;
     if (limit->hard && pending >= limit->hard) return limit_passed(client, what);
     if (!limit->soft || pending < limit->soft) {
-        client->soft_limit_since_us = 0;
+        if (!before_flush) client->soft_limit_since_us = 0; /* before it, not all output is counted */
     } else if (client->soft_limit_since_us == 0) {
         client->soft_limit_since_us = clock_mono() ? clock_mono() : 1;
     } else if (soft_time_over(client, limit)) {
