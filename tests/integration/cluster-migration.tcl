@@ -256,6 +256,20 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 0 success
     }
 
+    test "DEBUG PAUSE-AFTER-FORK stops the source of a migration" {
+        n 0 set [slot_tag 100]a 1
+        n 0 debug pause-after-fork 1
+        migrate 0 1 100 100
+        wait_for_condition 10000 {[string match "*State:\tT*" [file_bytes /proc/[node 0 pid]/status]]}
+        exec kill -CONT [node 0 pid]
+        n 0 debug pause-after-fork 0
+        migration_is 0 success
+        assert_equal 1 [n 1 get [slot_tag 100]a]
+        migrate 1 0 100 100
+        migration_is 1 success
+        migration_is 0 success
+    }
+
     test "several jobs, one of them the way back" {
         fill_slot 0 20
         fill_slot 0 21

@@ -259,7 +259,8 @@ static bool start_child(struct snapshot *snapshot) {
 
 /* Between the commands of clients; see snapshot.h. */
 static bool copies_first(const struct job *job) {
-    return job->chunks && !persistence_settings.key_save_delay && (!job->pull || slot_offer_is_seen_by_child());
+    bool child_wanted = persistence_settings.key_save_delay || child_pauses_after_fork();
+    return job->chunks && !child_wanted && (!job->pull || slot_offer_is_seen_by_child());
 }
 
 bool snapshot_possible(const struct job *job) {

@@ -7,8 +7,8 @@
  * no fork, which takes longer the more memory the server has, and the kernel copies no page.
  *
  * A child process writes what would take this process too long: from the first slot on that has a large value or very
- * many keys, all that are left. It also writes everything for a target that takes no chunks, and if rdb-key-save-delay
- * is set. */
+ * many keys, all that are left. It also writes everything for a target that takes no chunks, and with
+ * rdb-key-save-delay or DEBUG PAUSE-AFTER-FORK, which are for children. */
 #ifndef CLUSTER_MIGRATION_SNAPSHOT_H
 #define CLUSTER_MIGRATION_SNAPSHOT_H
 #include "cluster/migration/pull.h"
@@ -30,11 +30,11 @@ struct snapshot {
     struct slot_offer *offer; /* NULL: the chunks go through the link */
     uint64_t frame;           /* bytes that are left of the frame in the pipe */
     bool runs, ended, good;
-    bool chunks, direct; /* the child writes chunks; and to the socket, and reports through the pipe */
-    bool copies;         /* this process writes, in turns; later a child may */
-    bool needs_child;    /* … as soon as one can be started */
-    unsigned next;       /* slot that this process writes next */
-    uint64_t keys;       /* that this process has written */
+    bool chunks, direct;          /* the child writes chunks; and to the socket, and reports through the pipe */
+    bool copies;                  /* this process writes, in turns; later a child may */
+    bool needs_child;             /* … as soon as one can be started */
+    unsigned next;                /* slot that this process writes next */
+    uint64_t keys;                /* that this process has written */
     struct rdb_fragment fragment; /* of this process; bytes == NULL: none is begun */
     char name[JOB_NAME_LEN];
     struct direct_writer writer;

@@ -287,6 +287,9 @@ static bool pause_after_fork;
 void child_set_pause_after_fork(bool enabled) {
     pause_after_fork = enabled;
 }
+bool child_pauses_after_fork(void) {
+    return pause_after_fork;
+}
 
 void child_pause_after_fork(void) {
     if (pause_after_fork) raise(SIGSTOP);

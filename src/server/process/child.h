@@ -113,5 +113,6 @@ extern struct child_stats child_stats;
 void child_set_resizing(bool enabled);
 /* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child continues. */
 void child_set_pause_after_fork(bool enabled);
+bool child_pauses_after_fork(void);
 void child_pause_after_fork(void); /* called after a fork of the server: stops it here if that is set */
 #endif
