@@ -324,7 +324,9 @@ static uint64_t rest_us(void) {
     return rest;
 }
 
-static void copy_ended(struct snapshot *snapshot) {
+/* The output limit of the link counts what the link has not sent, so the stream begins when that is nothing. */
+static void end_copy_later(struct snapshot *snapshot) {
+    if (!snapshot->offer && conn_pending(snapshot->job->client->conn)) return;
     log_notice("Slot migration %s: %llu keys were sent between commands", job_text(snapshot->job),
                (unsigned long long)snapshot->keys);
     snapshot->good = !snapshot->offer || slot_offer_finish(snapshot->offer) == 0;
@@ -347,8 +349,8 @@ static void start_child_later(struct snapshot *snapshot) {
 static bool copy_turn(struct snapshot *snapshot) {
     struct job *job = snapshot->job;
     if (!snapshot->copies || snapshot->ended || !job || !job->client || job->failing) return false;
-    if (snapshot->needs_child) {
-        start_child_later(snapshot);
+    if (snapshot->written || snapshot->needs_child) {
+        (snapshot->written ? end_copy_later : start_child_later)(snapshot);
         return false;
     }
     uint64_t before = snapshot->keys;
@@ -359,9 +361,9 @@ static bool copy_turn(struct snapshot *snapshot) {
     case COPY_GOES_ON: break;
     case COPY_NEEDS_CHILD: snapshot->needs_child = true; break;
     case COPY_FAILED: job_fail_later(job, "Failed to perform snapshot"); break;
-    case COPY_ENDED: copy_ended(snapshot); break;
+    case COPY_ENDED: snapshot->written = true; break;
     }
-    if (job->client) conn_flush(job->client->conn);
+    conn_flush(job->client->conn);
     return result != COPY_WAITS;
 }
 

@@ -31,8 +31,9 @@ struct snapshot {
     uint64_t frame;           /* bytes that are left of the frame in the pipe */
     bool runs, ended, good;
     bool chunks, direct;          /* the child writes chunks; and to the socket, and reports through the pipe */
-    bool copies;                  /* this process writes, in turns; later a child may */
-    bool needs_child;             /* … as soon as one can be started */
+    bool copies;                  /* this process writes, in turns */
+    bool needs_child;             /* … no more: a child is to write the other slots, as soon as it can be started */
+    bool written;                 /* … no more: all slots are written, and the link may still have to send some */
     unsigned next;                /* slot that this process writes next */
     uint64_t keys;                /* that this process has written */
     struct rdb_fragment fragment; /* of this process; bytes == NULL: none is begun */
