@@ -775,7 +775,7 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         n 0 bgsave
     }
 
-    test "a target that the bus does not reach claims the slots with an epoch above those its source knows" -needs {ours 1} {
+    test "a target that the bus does not reach claims slots with an epoch above those of its source" -needs {ours 1} {
         n 1 debug drop-cluster-packet-filter -2
         foreach {i other} {0 2 2 0 0 2 2 0} {
             n $i cluster bumpepoch

@@ -432,7 +432,7 @@ start_cluster [list primaries 3 replicas 2 overrides [concat $sync_migration_opt
     set shards {{0 3 6} {1 4 7} {2 5 8}}
     foreach shard $shards {wait_shard_ready $shard}
 
-    test "a replica that the bus does not reach learns from the stream to which shards slots have gone" -needs {ours 1} {
+    test "a replica that the bus does not reach learns from the stream where slots have gone" -needs {ours 1} {
         n 3 debug drop-cluster-packet-filter -2
         foreach {from slot to} {0 101 1 1 6000 0} { ;# the second claim has the larger epoch
             assert_equal OK [n $from cluster migrateslots slotsrange $slot $slot node [node_id $to]]
