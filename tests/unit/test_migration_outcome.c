@@ -149,6 +149,9 @@ static void a_forgotten_job_has_failed_if_the_source_has_the_slots(void **state)
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .committed = false), OUTCOME_LATER);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .owns = true), OUTCOME_TAKEN);
     assert_int_equal(DECIDE(.job = OUTCOME_JOB_UNKNOWN, .certain = true), OUTCOME_TAKEN);
+    assert_int_equal(DECIDE(.job = OUTCOME_JOB_UNKNOWN, .certain = true, .committed = true, .unclaimed = true),
+                     OUTCOME_REFUSED);
+    assert_int_equal(DECIDE(.job = OUTCOME_JOB_SUCCESS, .certain = true, .unclaimed = true), OUTCOME_TAKEN);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .committed = true, .unheard = true), OUTCOME_LATER);
     assert_int_equal(ANSWER(OUTCOME_JOB_UNKNOWN, .owns = true, .unheard = true), OUTCOME_TAKEN);
 }

@@ -42,10 +42,11 @@ void outcome_facts_of_slots(struct outcome_facts *facts, const struct cluster *c
                             const struct cluster_node *source) {
     const struct cluster_node *myself = cluster->myself;
     facts->owns = true;
-    facts->with_source = false;
+    facts->with_source = facts->unclaimed = false;
     for (unsigned slot = 0; (slot = slot_bitmap_next(slots, slot, true)) < HASH_SLOTS; slot++) {
         const struct cluster_node *owner = cluster->slots.owner[slot];
         facts->owns &= owner == myself;
+        facts->unclaimed |= owner && owner != myself && slot_bitmap_has(&cluster->slots.unclaimed, slot);
         facts->with_source |= !owner || (source && owner != myself && nodes_share_shard(owner, source));
     }
 }
@@ -60,8 +61,9 @@ enum outcome_answer outcome_decide(const struct outcome_facts *facts) {
     case OUTCOME_JOB_FAILED:
     case OUTCOME_JOB_UNKNOWN: break;
     }
-    /* The files of a job that has failed may be those of a time before it succeeded. */
-    if (facts->owns || !facts->with_source) return OUTCOME_TAKEN;
+    /* The files of a job that has failed may be those of a time before it succeeded. But an older owner of the slots,
+     * which has come back with a claim from that time, does not keep them from the source. */
+    if (facts->owns || !(facts->with_source || facts->unclaimed)) return OUTCOME_TAKEN;
     if (facts->unheard) return OUTCOME_LATER; /* the bus brings it */
     return facts->committed ? OUTCOME_REFUSED : OUTCOME_LATER;
 }

@@ -95,6 +95,7 @@ struct outcome_facts {
     bool held;        /* DEBUG SLOTMIGRATION PREVENT-FAILOVER */
     bool owns;        /* all of the slots */
     bool with_source; /* any slot has no owner, or one in the shard that asks */
+    bool unclaimed;   /* any slot is bound to a node that does not claim it */
     bool unheard;     /* the primary that this server has copied knew a later owner of any slot (copied_owners.h) */
 };
 enum outcome_answer {
@@ -104,7 +105,7 @@ enum outcome_answer {
     OUTCOME_TAKEN,
     OUTCOME_REFUSED
 };
-/* Sets `owns` and `with_source`. `source`: the node that asks; NULL: it is not known. */
+/* Sets `owns`, `with_source` and `unclaimed`. `source`: the node that asks; NULL: it is not known. */
 void outcome_facts_of_slots(struct outcome_facts *facts, const struct cluster *cluster, const struct slot_bitmap *slots,
                             const struct cluster_node *source);
 enum outcome_answer outcome_decide(const struct outcome_facts *facts);
