@@ -25,6 +25,7 @@ struct session {
     SSL *ssl;
     bool more;          /* read() has input, or an end to report, without the socket */
     bool broken;        /* a write has failed */
+    size_t fed;         /* bytes that the current call of OpenSSL has read */
     _Atomic bool given; /* a child process sends, and this one does not */
     int failure;        /* to report by the next read: -errno */
     char *names;        /* conn_peer_names() */
@@ -34,11 +35,16 @@ struct session {
 
 static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
     const struct socket_connection *s = BIO_get_data(bio);
+    struct session *session = s->session;
     BIO_clear_retry_flags(bio);
-    ssize_t n;
-    do n = read(s->fd, data, size);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = -1;
+    errno = EAGAIN;
+    if (session->fed < TLS_CALL_MAX) { /* else the socket stays readable, and the loop comes again */
+        do n = read(s->fd, data, size);
+        while (n < 0 && errno == EINTR);
+    }
     *len = n > 0 ? (size_t)n : 0;
+    session->fed += *len;
     if (n < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
     if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     return n > 0;
@@ -114,6 +120,7 @@ static int tls_handshake(struct socket_connection *s, int *wants) {
     struct session *session = s->session;
     tls_errors_clear();
     errno = 0;
+    session->fed = 0;
     int result = SSL_do_handshake(session->ssl);
     if (result == 1) {
         session->more = SSL_has_pending(session->ssl);      /* requests may have come in the same packet */
@@ -139,6 +146,7 @@ static size_t read_part(struct socket_connection *s, char *data, size_t size) {
     while (have < size) {
         size_t n;
         errno = 0;
+        session->fed = 0;
         int result = SSL_read_ex(session->ssl, data + have, size - have, &n);
         if (result <= 0) {
             int error = errno;
@@ -222,6 +230,7 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
         struct slice bytes = position_bytes(&at, buffer);
         size_t n;
         errno = 0;
+        session->fed = 0;
         int result = SSL_write_ex(session->ssl, bytes.data, bytes.len, &n);
         if (result <= 0) {
             int error = errno, meaning = call_failed(s, session, result, error);

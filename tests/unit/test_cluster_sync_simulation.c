@@ -20,7 +20,7 @@ static void acknowledged_writes_survive_elections_of_shards(void **state) {
 }
 
 static void acknowledged_writes_survive_slot_migrations(void **state) {
-    static const char *const ranges[] = {"1-3", "236", "256", "293", "707"};
+    static const char *const ranges[] = {"1-3", "236", "256", "293", "707", "977", "1032"};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations");
 }
 

@@ -15,6 +15,7 @@ enum {
     CHUNK_SIZE = TLS_RECORD_MAX,    /* plain text in a chunk: one record */
     CHUNKS_KEPT = 64,               /* free chunks of a loop */
     SEALED_MAX = 64 * 1024,         /* bytes of records that the carrier holds, at most */
+    ANSWERS_MAX = 4 * SEALED_MAX,   /* with OpenSSL's answers to requests for new keys (KeyUpdate) */
     CLOSING_MAX = 16 * 1024 * 1024, /* bytes that conn_close() still encrypts */
 };
 
@@ -36,13 +37,14 @@ static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
     struct rdma_tls *t = BIO_get_data(bio);
     struct connection *raw = t->raw;
     BIO_clear_retry_flags(bio);
-    *len = raw->in_len < size ? raw->in_len : size;
+    *len = t->fed >= TLS_CALL_MAX ? 0 : raw->in_len < size ? raw->in_len : size;
     if (*len) {
+        t->fed += *len;
         memcpy(data, raw->in, *len);
         conn_consume(raw, *len);
         return 1;
     }
-    if (t->raw_ended)
+    if (t->raw_ended && !raw->in_len)
         BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
     else
         BIO_set_retry_read(bio);
@@ -288,6 +290,7 @@ static void output_run(struct rdma_tls *t, size_t most) {
             if (conn_pending(raw) >= most) break;
         }
         size_t n;
+        t->fed = 0;
         int result = SSL_write_ex(t->ssl, bytes.data, bytes.len, &n);
         if (result > 0) {
             output_advance(t, n);
@@ -320,6 +323,10 @@ static void rdma_tls_flush(struct connection *conn) {
 
 void rdma_tls_output_continue(struct rdma_tls *t) {
     if (!takes_output(t)) return;
+    if (t->answers_wait) {
+        t->answers_wait = false;
+        update_reading(t);
+    }
     output_run(t, SEALED_MAX);
     if (!t->waiting || !takes_output(t) || rdma_tls_pending(&t->conn)) return;
     t->waiting = false;
@@ -354,7 +361,7 @@ static void end_later(struct rdma_tls *t, int error) {
 
 static bool wants_input(const struct rdma_tls *t) {
     const struct connection *conn = &t->conn;
-    return conn->state == CONN_OPEN && !conn->error && !conn->reading_paused &&
+    return conn->state == CONN_OPEN && !conn->error && !conn->reading_paused && !t->answers_wait &&
            (conn->sink || conn->in_len < conn->in_limit);
 }
 
@@ -390,6 +397,7 @@ static size_t read_part(struct rdma_tls *t, char *data, size_t size, int *failur
     size_t have = 0;
     while (have < size) {
         size_t n;
+        t->fed = 0;
         int result = SSL_read_ex(t->ssl, data + have, size - have, &n);
         if (result <= 0) {
             *failure = rdma_tls_call_failed(t, result);
@@ -421,6 +429,7 @@ static bool read_once(struct rdma_tls *t) {
         space = input_buffer_space(&t->input, conn, shared);
         n = read_part(t, space.at, space.size, &failure);
     }
+    t->answers_wait = conn_pending(t->raw) >= ANSWERS_MAX;
     conn->bytes_in += part + n;
     input_buffer_take(&t->input, conn, shared, &space, n);
     t->more = failure != -EAGAIN;

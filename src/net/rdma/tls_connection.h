@@ -44,7 +44,9 @@ struct rdma_tls {
     bool waiting;                             /* a flush left output behind; `drained` is due */
     bool write_waits;                         /* OpenSSL must read before it can write */
     bool more;                                /* the last read stopped before OpenSSL's input was used up */
+    bool answers_wait;                        /* reading stopped, because the peer does not take OpenSSL's answers */
     bool keeps_buffers, buffers_used;         /* tls.c, Buffers; used: since the last round of their timer */
+    size_t fed;                               /* bytes that the current call of OpenSSL has read */
     struct tls_listener *listener;            /* that accepted it, or NULL: placed on this loop */
     void (*arrived)(struct connection *conn); /* when placed */
     uint64_t began_us;

@@ -110,6 +110,7 @@ static void handshake_failed(struct rdma_tls *t, int error) {
 
 static void handshake_step(struct rdma_tls *t) {
     tls_errors_clear();
+    t->fed = 0;
     int result = SSL_do_handshake(t->ssl);
     if (result == 1) {
         tls_errors_clear(); /* for the calls that follow */
