@@ -146,8 +146,10 @@ static void monitor_run(struct call *call) {
         reply_error(call->reply, "ERR Quorum must be 1 or greater.");
         return;
     }
+    sentinel_waits_for_names = true; /* the reply says whether the name resolves */
     const char *reason =
         sentinel_monitor(this_sentinel, call->argv[2], call->argv[3], port, quorum, &group, sentinel_now());
+    sentinel_waits_for_names = false;
     if (reason) {
         snprintf(text, sizeof text, "ERR %s",
                  strstr(reason, "resolve") ? "Invalid IP address or hostname specified" : reason);

@@ -5,6 +5,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "net/connection.h"
+#include "net/resolver.h"
 #include "pubsub/pubsub.h"
 #include "sentinel/links.h"
 #include "sentinel/scripts.h"
@@ -40,18 +41,28 @@ int64_t sentinel_now(void) {
 static uint64_t random_number(void *context) {
     return random_u64();
 }
+
+bool sentinel_waits_for_names = true; /* the file is read first */
+
+/* A name server that does not answer must not stop the failure detection. */
 static bool resolve(void *context, const char *host, bool names, char ip[static SENTINEL_IP_MAX]) {
     struct addrinfo *found;
     struct address address;
-    if (address_resolve(host, 0, names ? 0 : AI_NUMERICHOST, &found)) {
+    bool ok, waits = !names || sentinel_waits_for_names;
+    int failed = address_resolve(host, 0, waits && names ? 0 : AI_NUMERICHOST, &found);
+    if (!failed) {
+        ok = address_from(found->ai_addr, &address);
+        freeaddrinfo(found);
+    } else if (waits) {
         /* INFO and hello messages may have thousands of names, each time. */
         static struct log_limit limit = {.interval_us = 1000000};
         log_limited(&limit, LOG_LEVEL_WARNING, "Failed to resolve hostname '%s'", host);
         return false;
+    } else {
+        ok = resolver_find(host, &address) == 0;
     }
-    bool ok = address_from(found->ai_addr, &address) && strlen(address.host) < SENTINEL_IP_MAX;
+    ok = ok && strlen(address.host) < SENTINEL_IP_MAX;
     if (ok) snprintf(ip, SENTINEL_IP_MAX, "%.45s", address.host);
-    freeaddrinfo(found);
     return ok;
 }
 static void save(void *context, bool durable) {
@@ -205,6 +216,7 @@ static void configured(void) {
 }
 static void start(void) {
     log_set_role('X');
+    sentinel_waits_for_names = false;
     sentinel_file_start();
     each_group(group) sentinel_monitored(this_sentinel, group);
     event_timer_set(server.loop, &timer, 1000000 / (uint64_t)random_hz(), tick);

@@ -30,7 +30,8 @@ struct sentinel_options {
 extern struct sentinel_options sentinel_options;
 void sentinel_set_text(char **text, struct slice value);
 
-int64_t sentinel_now(void); /* ms of the machine's clock */
+extern bool sentinel_waits_for_names; /* for host names to be resolved, instead of failing and trying again */
+int64_t sentinel_now(void);           /* ms of the machine's clock */
 /* Is this process a Sentinel, by the name of its program or --sentinel? */
 bool sentinel_mode_wanted(int argc, char **argv);
 int sentinel_arguments(int argc, char **argv); /* removes --sentinel that is no directive; the new count */

@@ -11,6 +11,8 @@
 #
 # With `faults 1` the disk of each Sentinel can fail: sentinel_faults 0 "sync *.conf.tmp* fail EIO" sets the rules of
 # Sentinel 0 (programs/preload/disk-faults.c), sentinel_faults 0 ends them.
+#
+# `env {NAME=VALUE ...}` is the environment of the Sentinels, which may preload another library.
 
 set ::sentinel_ids {}
 set ::sentinel_group {}
@@ -125,10 +127,11 @@ proc start_sentinels {options body} {
         count_unwanted $body
         return
     }
-    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tls 0 faults 0 tags {}} $options]
+    set o [dict merge {servers 3 sentinels 3 quorum 2 config {} overrides {} tls 0 faults 0 env {} tags {}} $options]
     set saved [list $::servers $::sentinel_ids $::sentinel_group $::tags $::opt(tls)]
     if {[dict get $o tls]} {set ::opt(tls) 1}
-    if {[dict get $o faults]} {set ::opt(tls) 0} ;# a Sentinel with the library of disk faults has only a plain port
+    # A Sentinel with a preloaded library has only a plain port.
+    if {[dict get $o faults] || [dict get $o env] ne ""} {set ::opt(tls) 0}
     lappend ::tags sentinel {*}[dict get $o tags]
     set ids {}
     set ::sentinel_ids {}
@@ -154,6 +157,9 @@ proc start_sentinels {options body} {
                 sentinel_faults $i
                 lappend how no_rdma 1 env [list LD_PRELOAD=[tool preload/disk-faults.so] \
                     DISK_FAULTS=[file join $::unit_dir faults$i] ASAN_OPTIONS=verify_asan_link_order=0]
+            }
+            if {[dict get $o env] ne ""} {
+                lappend how no_rdma 1 env [list {*}[dict get $o env] ASAN_OPTIONS=verify_asan_link_order=0]
             }
             lappend ids [server_start $how]
             lappend ::servers [lindex $ids end]

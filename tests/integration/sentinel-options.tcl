@@ -153,3 +153,36 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         assert_equal 1000000000000000 [dict get [s 0 sentinel debug] ASK-PERIOD]
     }
 }
+
+set names [file join $::unit_dir names]
+start_sentinels [list servers 2 sentinels 1 quorum 1 config {"sentinel resolve-hostnames yes"} \
+    env [list LD_PRELOAD=[tool preload/slow-names.so] SLOW_NAMES=$names] \
+] {
+    test "a name server that does not answer does not stop the failure detection" -needs {ours 1} {
+        s 0 sentinel set group quorum 2 ;# no failover
+        set message "peer.slow,26379,[string repeat c 40],1,group,127.0.0.1,[g_srv 0 port],0"
+        s 0 publish __sentinel__:hello $message
+        s 0 publish __sentinel__:hello [string map {peer other} $message]
+        assert_equal {} [s 0 sentinel sentinels group]
+        exec kill -STOP [g_srv 0 pid]
+        wait_for_condition 20000 {[string match *s_down* [sentinel_field 0 flags]]} "the primary does not look down"
+        exec kill -CONT [g_srv 0 pid]
+        wait_for_condition 20000 {[sentinel_field 0 flags] eq "master"} "the primary looks down for ever"
+        write_file $names 127.0.0.1
+        wait_for_condition 20000 {
+            [s 0 publish __sentinel__:hello $message] ne "" && [llength [s 0 sentinel sentinels group]] == 1
+        } "the Sentinel does not use the address"
+        assert_equal 127.0.0.1 [dict get [lindex [s 0 sentinel sentinels group] 0] ip]
+        # The name has another address now, and then none.
+        write_file $names 127.0.0.2
+        wait_for_condition 20000 {
+            [s 0 publish __sentinel__:hello $message] ne "" &&
+            [dict get [lindex [s 0 sentinel sentinels group] 0] ip] eq "127.0.0.2"
+        } "the Sentinel keeps the old address"
+        set level [sentinel_level [lindex $::sentinel_ids 0]]
+        write_file $names ""
+        wait_for_condition 20000 {
+            [s 0 publish __sentinel__:hello $message] ne "" && [log_has "*Failed to resolve hostname 'peer.slow'*" 0 $level]
+        } "the failure is not logged"
+    }
+}

@@ -212,7 +212,7 @@ struct sentinel_answer {
 struct sentinel;
 struct sentinel_effects {
     uint64_t (*random)(void *context);
-    /* False: it does not resolve. With `names` off only addresses do. */
+    /* False: it does not resolve, or it is not known yet whether it does. With `names` off only addresses do. */
     bool (*resolve)(void *context, const char *host, bool names, char ip[static SENTINEL_IP_MAX]);
     /* The address that a peer of this link should use for this Sentinel. False: not known. */
     bool (*own_address)(void *context, const struct sentinel_link *link, char host[static SENTINEL_HOST_MAX],
