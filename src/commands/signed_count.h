@@ -13,11 +13,12 @@ static inline bool signed_count_read(struct call *call, int index, int64_t *coun
                 "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
     return false;
 }
-/* True: a long reply continues after element `at`. False: the client was closed, perhaps because the reply exceeded its
- * output buffer limit. */
+/* True: a long reply continues after element `at`. False: its memory has run out, or the client was closed, perhaps
+ * because the reply exceeded its output buffer limit. */
 static inline bool reply_continues(const struct call *call, int64_t at) {
     enum { BETWEEN_CHECKS = 256 };
     if (call->client->flags & CLIENT_CLOSING) return false;
-    return at % BETWEEN_CHECKS || !call->client->conn || client_check_replies(call->client);
+    if (at % BETWEEN_CHECKS) return true;
+    return !call->reply->out->failed && (!call->client->conn || client_check_replies(call->client));
 }
 #endif

@@ -9,21 +9,24 @@ enum {
     OWN_KEPT = 64 * 1024,  /* private memory up to this size, or in_kept, may stay when it is empty */
 };
 
-/* Makes space behind the unconsumed bytes in private memory. */
-static void make_space(struct input_buffer *b, struct connection *conn) {
+/* Makes space behind the unconsumed bytes in private memory. False: there is no memory. */
+static bool make_space(struct input_buffer *b, struct connection *conn) {
     size_t at = b->own && conn->in_len ? (size_t)(conn->in - b->own) : 0;
     size_t space = conn->in_len > OWN_SPACE ? conn->in_len : OWN_SPACE;
-    if (b->own && b->own_size - at - conn->in_len >= OWN_SPACE) return;
+    if (b->own && b->own_size - at - conn->in_len >= OWN_SPACE) return true;
     if (b->own && at && b->own_size - conn->in_len >= space) {
         memmove(b->own, conn->in, conn->in_len);
         conn->in = b->own;
-        return;
+        return true;
     }
-    char *grown = mem_alloc_usable(conn->in_len + space, &b->own_size);
+    char *grown = mem_try_alloc(conn->in_len + space);
+    if (!grown) return false;
+    b->own_size = mem_size(grown);
     if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
     mem_free(b->own);
     b->own = grown;
     conn->in = grown;
+    return true;
 }
 
 struct input_space input_buffer_space(struct input_buffer *b, struct connection *conn,
@@ -33,7 +36,7 @@ struct input_space input_buffer_space(struct input_buffer *b, struct connection 
         space.at = shared->data + conn->in_len;
         space.size = INPUT_SHARED_SIZE - conn->in_len;
     } else {
-        make_space(b, conn);
+        if (!make_space(b, conn)) return space;
         space.at = b->own + (conn->in_len ? (size_t)(conn->in - b->own) : 0) + conn->in_len;
         space.size = b->own_size - (size_t)(space.at - b->own);
     }

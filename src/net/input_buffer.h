@@ -34,7 +34,7 @@ struct input_space {
     bool shared; /* in the loop's buffer */
 };
 
-/* Where the next bytes go. */
+/* Where the next bytes go. `at` NULL: there is no memory for them. */
 struct input_space input_buffer_space(struct input_buffer *b, struct connection *conn,
                                       const struct input_shared *shared);
 /* `len` bytes were read to `space`: they follow conn->in. If they are in the loop's buffer it is lent from now on. */

@@ -92,6 +92,7 @@ static void drop_output(struct remote *r) {
 static void fail(struct remote *r) {
     if (!remote_takes_output(r)) return;
     r->conn.error = ENOMEM;
+    r->conn.out.failed = true;
     drop_output(r);
     event_timer_set(r->conn.loop, &r->resume, 0, show_resume);
 }

@@ -165,6 +165,7 @@ static void fail_later(struct socket_connection *s, int error) {
 static void socket_fail(struct output *out) {
     struct socket_connection *s = socket_of((struct connection *)out);
     if (takes_output(s)) fail_later(s, ENOMEM);
+    out->failed = true;
     output_discard(out);
 }
 
@@ -361,6 +362,10 @@ static void read_input(struct socket_connection *s) {
     struct connection *conn = &s->conn;
     struct input_shared *shared = &s->pool->input;
     struct input_space space = input_buffer_space(&s->input, conn, shared);
+    if (!space.at) {
+        end_now(s, ENOMEM);
+        return;
+    }
     struct iovec parts[2] = {{conn->sink, conn->sink_len}, {space.at, space.size}};
     ssize_t n = conn->sink ? io_read(s, parts, 2) : io_read(s, parts + 1, 1);
     if (n <= 0) {

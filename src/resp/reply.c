@@ -270,6 +270,6 @@ void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum r
     case REPLY_PUSH: reply_push(r, len); break;
     }
     output_write(r->out, memory_output_slice(&deferred->memory));
-    if (deferred->memory.failed) output_fail(r->out);
+    if (deferred->memory.out.failed) output_fail(r->out);
     memory_output_free(&deferred->memory);
 }

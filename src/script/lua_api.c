@@ -95,6 +95,7 @@ static size_t format_number(char text[static NUMBER_TEXT], lua_Number number) {
 
 /* Returns NULL, or the error. */
 static const char *arguments_read(lua_State *lua, int *argc) {
+    enum { LARGE = 64 * 1024 };
     static const char wrong[] = "ERR Command arguments must be strings or integers";
     int count = lua_gettop(lua);
     if (!count) return "ERR Please specify at least one argument for this call";
@@ -104,6 +105,7 @@ static const char *arguments_read(lua_State *lua, int *argc) {
         arguments.texts = mem_realloc(arguments.texts, (size_t)capacity * sizeof *arguments.texts);
         arguments.capacity = capacity;
     }
+    size_t bytes = 0;
     for (int i = 0; i < count; i++) {
         struct slice *item = &arguments.items[i];
         switch (lua_type(lua, i + 1)) {
@@ -114,7 +116,10 @@ static const char *arguments_read(lua_State *lua, int *argc) {
             break;
         default: return wrong;
         }
+        bytes += item->len;
     }
+    /* As for a client's request: a command may copy its arguments, and that cannot fail. */
+    if (bytes > LARGE && !mem_is_available(bytes)) return "OOM the request is too large for the memory that is left";
     *argc = count;
     return NULL;
 }

@@ -82,7 +82,7 @@ static void caller_prepare(const struct client *client) {
     };
     if (!caller) {
         caller = client_new(NULL);
-        memory_output_init(&replies);
+        memory_output_init_try(&replies);
         caller->reply.out = &replies.out;
     }
     caller->flags = CLIENT_INTERNAL | CLIENT_DENY_BLOCKING | (client->flags & TAKEN);
@@ -204,10 +204,7 @@ void script_kill(struct call *call, bool function) {
 void script_end(struct script_run *run) {
     if (run->busy) busy_end(run);
     if (run->redirected) propagation_set_targets(run->targets);
-    if (__builtin_expect(replies.capacity > REPLY_KEPT_MAX, 0)) {
-        memory_output_free(&replies);
-        memory_output_init(&replies);
-    }
+    if (__builtin_expect(replies.capacity > REPLY_KEPT_MAX, 0)) memory_output_free(&replies);
     /* The effects have been propagated instead of the call. */
     call_propagate_nothing(run->call);
     script_running = NULL;
@@ -310,6 +307,7 @@ const char *script_call(int argc, const struct slice *argv, struct slice *reply)
     if (command->spec->flags & CMD_WRITE) script_running->wrote = true;
     memory_output_clear(&replies);
     dispatch_call(caller, command, argc, argv, caller->slot);
+    if (__builtin_expect(replies.out.failed, 0)) return "OOM the reply is too large for the memory that is left";
     *reply = memory_output_slice(&replies);
     return NULL;
 }

@@ -114,7 +114,7 @@ foreach threads {1 3} {
                 $c -send {*}$command
                 wait_for_condition 30000 {[catch {r exists s h z} found] == 0 && $found == 3}
                 assert_closed $c 30000
-                wait_for_log "*No memory is left for the replies to a client*cmd=[lindex $command 0]*"
+                wait_for_log "*No memory is left for the requests or replies of a client*cmd=[lindex $command 0]*"
                 assert_equal PONG [r ping]
                 assert_equal PONG [$idle ping]
             }
@@ -123,6 +123,83 @@ foreach threads {1 3} {
             wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
             unlimit_memory
         }
+    }
+}
+
+start_server {overrides {appendonly yes appendfsync always} tags {limits}} {
+    test "a reply that waits for an fsync, and for which there is no memory, closes its connection" \
+        -needs {ours 1 true {[limits_work]}} {
+        r sadd s [string repeat m 100]
+        limit_memory 100
+        set c [new_client]
+        $c -write [resp_command SET k v][resp_command SRANDMEMBER s -4000000000]
+        wait_for_log "*No memory is left for the requests or replies of a client*cmd=srandmember*" 0 30000
+        assert_closed $c 30000
+        assert_equal v [r get k]
+        unlimit_memory
+    }
+}
+
+start_server {tags {limits}} {
+    test "a reply to a script for which there is no memory is an error" -needs {ours 1 true {[limits_work]}} {
+        r sadd s [string repeat m 100]
+        r rpush l a b
+        limit_memory 100
+        foreach call {call pcall} {
+            set script "local r = server.${call}('srandmember', 's', -4000000000) return r.err and server.error_reply(r.err)"
+            assert_match "-OOM the reply is too large for the memory that is left*" [r -typed eval $script 0]
+        }
+        assert_equal {a b} [r eval "return server.call('lrange', 'l', 0, -1)" 0]
+        unlimit_memory
+    }
+
+    test "a request of a script for which there is no memory is refused" -needs {ours 1 true {[limits_work]}} {
+        limit_memory 150
+        set script "local s = string.rep('x', 10485760) server.call('rpush', 'large', [string repeat s, 15]s)"
+        assert_match "-OOM the request is too large for the memory that is left*" [r -typed eval $script 0]
+        assert_typed :0 exists large
+        unlimit_memory
+    }
+
+    test "a MONITOR whose line exceeds the memory is closed" -needs {ours 1 true {[limits_work]}} {
+        set monitor [new_client]
+        $monitor monitor
+        limit_memory 150
+        assert_equal OK [r set k [string repeat \0 40000000]]
+        assert_closed $monitor
+        unlimit_memory
+        r del k
+    }
+}
+
+proc bulk {text} {return "\$[string length $text]\r\n$text\r\n"}
+
+foreach threads {1 3} {
+    start_server [list overrides [list io-threads $threads] tags {limits}] {
+        test "arguments for which there is no memory close their connection, with io-threads $threads" \
+            -needs {ours 1 true {[limits_work]}} {
+            limit_memory 60
+            foreach {count len} {1000000 100 10000 20000} {
+                set c [new_client]
+                $c -write "*[expr {$count + 1}]\r\n[bulk DEL]"
+                set argument [bulk [string repeat x $len]]
+                set part [string repeat $argument [expr {2000000 / $len}]]
+                for {set sent 0} {$sent < $count * $len} {incr sent 2000000} {
+                    if {[catch {$c -write $part}]} break
+                }
+                assert_closed $c 30000
+                assert_equal PONG [r ping]
+            }
+            unlimit_memory
+        }
+    }
+}
+
+start_server {tags {limits}} {
+    test "COMMAND GETKEYS is refused where memory is too short" -needs {ours 1 true {[limits_work]}} {
+        limit_memory 60
+        assert_equal "-ERR Insufficient memory for the keys" [r -typed command getkeys del {*}[lrepeat 600000 a]]
+        unlimit_memory
     }
 }
 

@@ -54,14 +54,14 @@ static void memory_fail(struct output *out) {
     mem_free(m->data);
     m->data = NULL;
     m->capacity = 0;
-    m->failed = true;
+    m->out.failed = true;
     output_discard(out);
 }
 
 static void memory_try_space(struct output *out, size_t len) {
     struct memory_output *m = (struct memory_output *)out;
     size_t used = (size_t)(out->pos - m->data);
-    char *data = m->failed ? NULL : mem_try_realloc(m->data, memory_wanted(m, used, len));
+    char *data = m->out.failed ? NULL : mem_try_realloc(m->data, memory_wanted(m, used, len));
     if (!data) {
         memory_fail(out);
         return;
@@ -84,7 +84,7 @@ void memory_output_free(struct memory_output *m) {
 }
 void memory_output_clear(struct memory_output *m) {
     memory_set(m, 0);
-    m->failed = false;
+    m->out.failed = false;
 }
 
 static void null_make_space(struct output *out, size_t len) {

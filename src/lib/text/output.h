@@ -19,6 +19,7 @@ struct output {
     char *pos; /* next byte to write */
     char *end; /* end of the space */
     const struct output_ops *ops;
+    bool failed; /* its memory has run out */
 };
 
 struct output_ops {
@@ -71,14 +72,13 @@ struct memory_output {
     struct output out; /* must be first */
     char *data;
     size_t capacity;
-    bool failed;
 };
 void memory_output_init(struct memory_output *m); /* for content of bounded size: without memory the program aborts */
-void memory_output_init_try(struct memory_output *m); /* for any content: the caller looks at `failed` */
+void memory_output_init_try(struct memory_output *m); /* for any content: the caller looks at out.failed */
 void memory_output_free(struct memory_output *m);
 void memory_output_clear(struct memory_output *m); /* keeps the memory */
 static inline struct slice memory_output_slice(const struct memory_output *m) {
-    return m->failed ? (struct slice){0} : (struct slice){m->data, (size_t)(m->out.pos - m->data)};
+    return m->out.failed ? (struct slice){0} : (struct slice){m->data, (size_t)(m->out.pos - m->data)};
 }
 /* An implementation of make_space for owners that accept no more bytes: provides scratch memory of the thread. */
 void output_discard(struct output *out);

@@ -4,6 +4,7 @@
 #include "net/rdma/send.h"
 #include "net/rdma/size.h"
 #include <endian.h>
+#include <errno.h>
 #include <string.h>
 
 enum { BOUNCE_STEP = 4 * 1024 };
@@ -66,20 +67,23 @@ void rdma_receive_announce(struct rdma_connection *c) {
 
 /* --- Exposing bytes --- */
 
-/* Makes space for `more` bytes behind those exposed from the bounce buffer. */
-static void bounce_reserve(struct rdma_connection *c, size_t more) {
+/* Makes space for `more` bytes behind those exposed from the bounce buffer. False: there is no memory. */
+static bool bounce_reserve(struct rdma_connection *c, size_t more) {
     struct connection *conn = &c->conn;
     size_t at = (size_t)(conn->in - c->receive.bounce);
-    if (c->receive.bounce_size - at - conn->in_len >= more) return;
+    if (c->receive.bounce_size - at - conn->in_len >= more) return true;
     if (c->receive.bounce_size >= conn->in_len + more && at >= conn->in_len) {
         memcpy(c->receive.bounce, conn->in, conn->in_len);
         conn->in = c->receive.bounce;
-        return;
+        return true;
     }
-    char *grown = mem_alloc_usable((conn->in_len + more) * 2, &c->receive.bounce_size);
+    char *grown = mem_try_alloc((conn->in_len + more) * 2);
+    if (!grown) return false;
+    c->receive.bounce_size = mem_size(grown);
     if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
     mem_free(c->receive.bounce);
     conn->in = c->receive.bounce = grown;
+    return true;
 }
 
 void rdma_receive_show(struct rdma_connection *c) {
@@ -96,7 +100,10 @@ void rdma_receive_show(struct rdma_connection *c) {
     if (c->receive.in_bounce) {
         size_t part = conn->in_len > BOUNCE_STEP ? conn->in_len : BOUNCE_STEP;
         if (part > there || !rdma_uses(RDMA_ZERO_COPY_IN)) part = there;
-        bounce_reserve(c, part);
+        if (!bounce_reserve(c, part)) {
+            c->callbacks->failed(c, ENOMEM, "no memory for its input");
+            return;
+        }
         memcpy(c->receive.bounce + (conn->in - c->receive.bounce) + conn->in_len,
                c->receive.rx->data + c->receive.taken, part);
         c->receive.bounce_from_rx += part;

@@ -55,9 +55,10 @@ static uint64_t connecting_failed(struct event_timer *timer) {
 }
 
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note) {
-    if (error != EPROTO) rdma_polled_take(c); /* report the bytes that arrived before the failure first */
+    bool at_once = error == EPROTO || error == ENOMEM;
+    if (!at_once) rdma_polled_take(c); /* report the bytes that arrived before the failure first */
     if (c->end_pending || c->finished) return;
-    if (error == EPROTO) { /* discard the bytes that were not exposed yet */
+    if (at_once) { /* discard the bytes that were not exposed yet */
         c->receive.received = c->receive.taken;
         c->receive.wrapped = c->receive.next_received = 0;
     }

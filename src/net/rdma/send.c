@@ -151,6 +151,7 @@ static void rdma_fail(struct output *out) {
         c->callbacks->failed(c, ENOMEM, "no memory for its output");
         c->conn.error = ENOMEM;
     }
+    out->failed = true;
     output_discard(out);
 }
 

@@ -206,6 +206,7 @@ static void end_later(struct rdma_tls *t, int error);
 static void tls_fail(struct output *out) {
     struct rdma_tls *t = tls_of((struct connection *)out);
     if (takes_output(t)) end_later(t, ENOMEM);
+    out->failed = true;
     output_discard(out);
 }
 
@@ -427,6 +428,10 @@ static bool read_once(struct rdma_tls *t) {
     }
     if (failure > 0) {
         space = input_buffer_space(&t->input, conn, shared);
+        if (!space.at) {
+            rdma_tls_end(t, ENOMEM);
+            return false;
+        }
         n = read_part(t, space.at, space.size, &failure);
     }
     t->answers_wait = conn_pending(t->raw) >= ANSWERS_MAX;

@@ -157,7 +157,8 @@ void client_closed_by_peer(struct client *client) {
     bool late = !conn->error && !client_waits(client) &&
                 (reply_barrier_replies(client) || conn_pending(conn) || client_has_turn(client));
     if (conn->error == ENOMEM)
-        log_warning("No memory is left for the replies to a client: closing it. %s", client_log_text(client));
+        log_warning("No memory is left for the requests or replies of a client: closing it. %s",
+                    client_log_text(client));
     else if (conn->error)
         log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
     else

@@ -136,8 +136,8 @@ static void tables_shrink(struct io_thread *thread) {
 static void batch_fail(struct io_batch *batch, const struct request_reader *reader) {
     batch->failed = true;
     memcpy(batch->error, reader->error, sizeof batch->error);
-    if (reader->unread.len)
-        batch->unread = slice_make(mem_strndup(reader->unread.data, reader->unread.len), reader->unread.len);
+    char *copy = reader->unread.len ? mem_try_alloc(reader->unread.len) : NULL;
+    if (copy) batch->unread = slice_make(memcpy(copy, reader->unread.data, reader->unread.len), reader->unread.len);
 }
 
 static void request_add(struct io_thread *thread, const struct request_reader *reader) {

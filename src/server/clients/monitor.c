@@ -52,9 +52,12 @@ static void write_line(const struct call *call, struct output *out) {
 void monitor_show(const struct call *call) {
     if (!monitors.count) return;
     struct memory_output line;
-    memory_output_init(&line);
+    memory_output_init_try(&line); /* up to four times as long as the request */
     write_line(call, &line.out);
-    subscribers_send(&monitors, memory_output_slice(&line));
+    if (line.out.failed)
+        subscribers_fail(&monitors);
+    else
+        subscribers_send(&monitors, memory_output_slice(&line));
     memory_output_free(&line);
 }
 

@@ -55,7 +55,7 @@ size_t reply_barrier_clients(void) {
 /* --- Held replies --- */
 
 static bool is_writing(const struct held_replies *held) {
-    return held->out.pos != NULL;
+    return held->out.pos != NULL && !held->out.failed;
 }
 
 /* Closes the piece that is being written. */
@@ -75,12 +75,29 @@ static void piece_append(struct held_replies *held, struct piece *piece) {
     held->last = piece;
 }
 
+/* The client is closed soon, and its pieces are freed then. */
+static void held_fail(struct output *out) {
+    struct held_replies *held = (struct held_replies *)out;
+    piece_end(held);
+    if (held->client->conn) output_fail(&held->client->conn->out);
+    out->failed = true;
+    output_discard(out);
+}
+
 static void held_make_space(struct output *out, size_t len) {
     struct held_replies *held = (struct held_replies *)out;
+    if (out->failed) {
+        output_discard(out);
+        return;
+    }
     size_t size = held->first ? PIECE_NEXT : PIECE_FIRST;
     if (size < sizeof(struct piece) + len) size = sizeof(struct piece) + len;
     piece_end(held);
-    struct piece *piece = mem_alloc(size);
+    struct piece *piece = conn_output_alloc(size, held->size);
+    if (!piece) {
+        held_fail(out);
+        return;
+    }
     *piece = (struct piece){.size = size};
     piece_append(held, piece);
     out->pos = piece->data;
@@ -89,6 +106,10 @@ static void held_make_space(struct output *out, size_t len) {
 
 static void held_share(struct output *out, struct blob *blob) {
     struct held_replies *held = (struct held_replies *)out;
+    if (out->failed) {
+        blob_release(blob);
+        return;
+    }
     piece_end(held);
     struct piece *piece = mem_alloc(sizeof *piece);
     *piece = (struct piece){.blob = blob, .len = blob->len, .size = sizeof *piece};
@@ -96,7 +117,7 @@ static void held_share(struct output *out, struct blob *blob) {
     held->size += blob->len;
 }
 static const struct output_ops held_ops = {
-    .make_space = held_make_space, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
+    .make_space = held_make_space, .give_up = held_fail, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
 
 struct output *held_replies_output(struct held_replies *held) {
     return &held->out;

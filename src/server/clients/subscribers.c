@@ -26,6 +26,13 @@ bool subscribers_leave(struct subscribers *set, const struct client *client) {
     return true;
 }
 
+void subscribers_fail(const struct subscribers *set) {
+    for (size_t i = 0; i < set->count; i++) {
+        const struct client *client = client_by_id(set->ids[i]);
+        if (client && client->conn) output_fail(&client->conn->out);
+    }
+}
+
 void subscribers_send(const struct subscribers *set, struct slice bytes) {
     for (size_t i = set->count;
          i-- > 0;) { /* backwards: a client that is closed for reading too slowly leaves the list */

@@ -128,7 +128,11 @@ static int find_keys(struct call *call, struct key_position **positions) {
         reply_error(call->reply, "ERR Invalid number of arguments specified for command");
         return -1;
     }
-    *positions = mem_alloc((size_t)argc * COMMAND_KEY_SPECS_MAX * sizeof **positions);
+    *positions = mem_try_alloc((size_t)argc * COMMAND_KEY_SPECS_MAX * sizeof **positions);
+    if (!*positions) {
+        reply_error(call->reply, "ERR Insufficient memory for the keys");
+        return -1;
+    }
     int count = command_find_keys(command, argc, argv, *positions, argc * COMMAND_KEY_SPECS_MAX);
     if (count > 0) return count;
     mem_free(*positions);
