@@ -7,7 +7,7 @@
 #include <openssl/ssl.h>
 
 enum {
-    TLS_RECORD_MAX = 16 * 1024,     /* bytes of plain text in a record */
+    TLS_RECORD_MAX = 16 * 1024, /* bytes of plain text in a record */
     /* When one call of OpenSSL has read this much, its BIO has no more until the next call. A peer may send messages
      * without data, such as KeyUpdate, faster than they are handled: OpenSSL would not return. */
     TLS_CALL_MAX = TLS_RECORD_MAX,
