@@ -318,7 +318,7 @@ static void set_config_epoch_run(struct call *call) {
 
 static void saveconfig_run(struct call *call) {
     if (cluster_is_disabled(call)) return;
-    int status = nodes_conf_save_now(this_cluster);
+    int status = nodes_conf_save_on_request(this_cluster);
     if (status < 0)
         reply_error_format(call->reply, "ERR error saving the cluster node config: %s", strerror(-status));
     else

@@ -26,6 +26,7 @@ static struct file_writer *writer;
 static struct event_post post;
 static uint64_t unsafe_ticket;
 static int last_error; /* of the last content that was written */
+static bool tolerant;  /* a failure concerns nothing but the command that asked for the file */
 
 /* --- The writer --- */
 
@@ -54,6 +55,7 @@ static void log_failure(const struct file_written *written) {
     nodes_file_failure_text(written, reason);
     if (cluster_options.save_behavior == SAVE_SYNC) {
         log_warning("%s", reason);
+        if (tolerant) return;
         log_warning("Fatal: can't update cluster config file.");
         exit(1);
     }
@@ -87,6 +89,13 @@ int nodes_conf_save_now(const struct cluster *cluster) {
     nodes_conf_save(cluster, true);
     file_writer_wait(writer, unsafe_ticket);
     return last_error;
+}
+
+int nodes_conf_save_on_request(const struct cluster *cluster) {
+    tolerant = !unsafe_ticket;
+    int status = nodes_conf_save_now(cluster);
+    tolerant = false;
+    return status;
 }
 
 /* --- Start --- */

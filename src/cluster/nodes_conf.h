@@ -18,5 +18,7 @@ void nodes_conf_save(const struct cluster *cluster, bool durable);
 uint64_t nodes_conf_unsafe_ticket(void);
 /* Saves and waits. 0, or -errno: the file is not on disk. */
 int nodes_conf_save_now(const struct cluster *cluster);
+/* The same for a command: a failure does not end the server, unless messages wait for the file. */
+int nodes_conf_save_on_request(const struct cluster *cluster);
 void nodes_conf_stop(void); /* ends the thread and releases the lock */
 #endif

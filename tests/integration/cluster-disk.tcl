@@ -53,13 +53,23 @@ start_cluster {primaries 2 faults 1} {
         n 0 config set cluster-config-save-behavior sync
     }
 
+    test "CLUSTER SAVECONFIG that fails does not end the node" {
+        set from [node_log_size 0]
+        node_faults 0 "rename */nodes.conf fail EACCES"
+        assert_equal "-ERR error saving the cluster node config: Permission denied" [n 0 -typed cluster saveconfig]
+        assert_equal PONG [n 0 ping]
+        assert [log_has "Could not rename tmp cluster config file: Permission denied" $from [node_level 0]]
+        node_faults 0
+        assert_equal OK [n 0 cluster saveconfig]
+    }
+
     test "by default a node whose file cannot be written ends" {
         set before [conf_of 0]
         set id [node 0 id]
         set from [node_log_size 0]
         node_faults 0 "sync $temporary fail EIO"
         set ::server($id,expect_exit) 1
-        catch {n 0 cluster saveconfig}
+        catch {n 0 cluster setslot 0 migrating [node_id 1]}
         assert_equal 1 [server_reap $id]
         assert [log_has "Could not sync tmp cluster config file: Input/output error" $from [node_level 0]]
         assert [log_has "Fatal: can't update cluster config file." $from [node_level 0]]
