@@ -91,6 +91,28 @@ test "a node does not start with a damaged nodes.conf, and leaves it as it is" {
     }
 }
 
+test "a replica whose shard id differs from that of its primary gets the primary's" {
+    set replica [string repeat a 40]
+    set primary [string repeat b 40]
+    set lines {}
+    set number 0
+    foreach {id port flags rest} [list \
+        $replica 7001 myself,slave "$primary 0 0 1 connected" $primary 7002 master "- 0 0 1 connected 0-16383" \
+    ] shard [list [string repeat 1 40] [string repeat 2 40]] {
+        lappend lines "$id 127.0.0.1:$port@1$port,,tls-port=0,shard-id=$shard $flags $rest"
+    }
+    foreach text [list [join $lines \n] [join [lreverse $lines] \n]] of {"'s shard id" ""} {
+        set dir [file join $::unit_dir shard[incr number]]
+        file mkdir $dir
+        write_file [file join $dir nodes.conf] "$text\nvars currentEpoch 1 lastVoteEpoch 0\n"
+        start_server [list keep_dir $dir overrides {cluster-enabled yes}] {
+            assert_equal [string repeat 2 40] [r cluster myshardid]
+            assert [log_has "Node $replica has a different shard id ([string repeat 1 40]) than its primary$of $primary\
+                ([string repeat 2 40]). Updating replica's shard id to match primary's shard id."]
+        }
+    }
+}
+
 test "nodes.conf that is a directory" {
     set dir [file join $::unit_dir directory]
     file mkdir [file join $dir nodes.conf]

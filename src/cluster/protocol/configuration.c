@@ -115,7 +115,14 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
     return NULL;
 }
 
-static const char *load_primary(struct cluster *cluster, const struct node_line *line) {
+static bool is_before(const struct nodes_file *file, const struct node_id *id, size_t line) {
+    for (size_t i = 0; i < line; i++)
+        if (node_id_equal(&file->lines[i].id, id)) return true;
+    return false;
+}
+
+static const char *load_primary(struct cluster *cluster, const struct nodes_file *file, size_t index) {
+    const struct node_line *line = &file->lines[index];
     struct cluster_node *node = nodes_find(&cluster->nodes, &line->id);
     if (!node_is_replica(node) || node_id_is_zero(&line->primary)) return NULL;
     struct cluster_node *primary = nodes_find(&cluster->nodes, &line->primary);
@@ -123,11 +130,12 @@ static const char *load_primary(struct cluster *cluster, const struct node_line 
     node_set_primary(node, primary);
     primary->flags |= NODE_MIGRATE_TO;
     if (nodes_share_shard(node, primary)) return NULL;
-    if (!node_id_is_zero(&line->shard))
+    if (!node_id_is_zero(&line->shard)) /* Valkey has two texts for it */
         say_notice(cluster,
-                   "Node %.40s has a different shard id (%.40s) than its primary's shard id %.40s (%.40s). Updating "
-                   "replica's shard id to match primary's shard id.",
-                   node->id.text, SHARD_TEXT(node), primary->id.text, SHARD_TEXT(primary));
+                   "Node %.40s has a different shard id (%.40s) than its primary%s %.40s (%.40s). Updating replica's "
+                   "shard id to match primary's shard id.",
+                   node->id.text, SHARD_TEXT(node), is_before(file, &primary->id, index) ? "" : "'s shard id",
+                   primary->id.text, SHARD_TEXT(primary));
     node->shard = primary->shard;
     return NULL;
 }
@@ -154,7 +162,7 @@ struct cluster *cluster_new_from(const struct nodes_file *file, const struct clu
     if (!*error) *error = load_node(cluster, &file->lines[file->myself]);
     for (size_t i = 0; i < file->count && !*error; i++)
         if (i != file->myself) *error = load_node(cluster, &file->lines[i]);
-    for (size_t i = 0; i < file->count && !*error; i++) *error = load_primary(cluster, &file->lines[i]);
+    for (size_t i = 0; i < file->count && !*error; i++) *error = load_primary(cluster, file, i);
     if (!*error) *error = load_open_slots(cluster, &file->lines[file->myself]);
     if (*error) {
         cluster_free(cluster);
