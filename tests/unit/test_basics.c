@@ -212,6 +212,30 @@ static void jobs_of_a_kind_run_in_order_elsewhere(void **state) {
         assert_false(pthread_equal(runner, pthread_self()));
     }
 }
+static void allocate_and_free(void *arg) {
+    enum { BLOCKS = 2000 };
+    void *blocks[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++) blocks[i] = mem_alloc(16 + i * 7);
+    for (size_t i = 0; i < BLOCKS; i++) mem_free(blocks[i]);
+}
+
+/* A child of a build with AddressSanitizer waited for ever for a lock of its allocator. */
+static void a_forked_child_can_allocate(void **state) {
+    assert_int_equal(background_start(NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        for (int j = 0; j < 20; j++) background_submit(BACKGROUND_LAZY_FREE, allocate_and_free, NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            allocate_and_free(NULL);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+    background_stop();
+}
+
 static void a_forked_child_runs_jobs_itself(void **state) {
     assert_int_equal(background_start(NULL), 0);
     pid_t pid = fork();
@@ -412,6 +436,7 @@ int main(void) {
         cmocka_unit_test(a_frozen_clock_does_not_stop_the_monotonic_one),
         cmocka_unit_test(jobs_run_at_once_before_the_start),
         cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
+        cmocka_unit_test(a_forked_child_can_allocate),
         cmocka_unit_test(a_forked_child_runs_jobs_itself),
         cmocka_unit_test(log_lines_look_as_valkeys),
         cmocka_unit_test(a_limited_line_counts_those_that_were_left_out),
