@@ -5,6 +5,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "server/notify.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "store/keyspace.h"
@@ -206,6 +207,7 @@ static void run_populate(struct call *call) {
         int len = snprintf(value, 64, "value:%lld", (long long)i);
         if (size > len) memset(value + len, 0, (size_t)(size - len));
         db_set_string(call->db, name, (struct slice){value, size > 0 ? (size_t)size : (size_t)len}, NULL, false);
+        notify(call->db, NOTIFY_NEW, "new", name);
     }
     if (count) role_note_local_change();
     mem_free(key);
