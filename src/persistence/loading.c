@@ -23,6 +23,7 @@
 #include "server/repl_hooks.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
+#include "store/hash.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -226,6 +227,7 @@ void loading_delete_expired(void) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         if (db_expires(db)) loading_state.last_expired += delete_expired(db);
+        db_expire_fields(db);
     }
 }
 

@@ -38,7 +38,7 @@ int loading_read_base(struct source *source, const char *name);
  * failures. 0 or a negative errno: -ENOENT if there is no file, else those of rdb_load(). */
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
 
-/* Deletes the keys that were loaded although they had expired, and propagates that. */
+/* Deletes the keys and the fields that were loaded although they had expired, and propagates that. */
 void loading_delete_expired(void);
 
 enum copy_check {

@@ -99,6 +99,13 @@ static bool fields_db(struct db *db, const struct cycle *cycle) {
     }
     return true;
 }
+void db_expire_fields(struct db *db) {
+    const struct expiring_value *value;
+    if (store_settings.keep_expired || store_settings.show_expired) return;
+    while ((value = heap_first(&db->expiring_values)) && time_is_over(value->next_at))
+        if (!hash_expire_due(db, value->entry)) return;
+}
+
 static void cycle_fields(struct keyspace *k, const struct cycle *cycle) {
     k->field_expire_behind = false;
     for (int i = 0; i < k->databases && !k->field_expire_behind; i++) {

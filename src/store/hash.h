@@ -75,6 +75,7 @@ typedef void hash_dropping(void *context, const struct slice *names, size_t coun
 void hash_drop_all_expired(struct db *db, struct entry *entry, hash_dropping *dropping, void *context);
 /* Deletes some of the expired fields and returns their number. If no field is left, it also deletes the key. */
 size_t hash_expire_due(struct db *db, struct entry *entry);
+void db_expire_fields(struct db *db); /* deletes all expired fields of a database */
 
 /* Iteration: the hash must not change meanwhile. */
 struct hash_iterator {

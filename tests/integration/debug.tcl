@@ -130,6 +130,17 @@ start_server {tags {debug}} {
         assert_error "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options." {r debug reload foo}
     }
 
+    test "DEBUG POPULATE notifies of new keys" {
+        r flushall
+        r config set notify-keyspace-events En
+        set c [new_client]
+        $c psubscribe __keyevent@*__:new
+        r debug populate 2 kind 3
+        r debug populate 3 kind 3
+        foreach i {0 1 2} {assert_equal kind:$i [lindex [$c -read] 3]}
+        r config set notify-keyspace-events ""
+    }
+
     test "DEBUG RELOAD leaves out what has expired" {
         r flushall
         with_debug_active_expire_off {
@@ -140,10 +151,19 @@ start_server {tags {debug}} {
             r debug reload
             assert_equal 1 [r dbsize]
             assert_equal v [r get stays]
+            if {[unmet_need {command hsetex}] eq ""} {
+                r hset h f v
+                r hsetex h px 1 fields 2 g v i v
+                r hsetex all px 1 fields 2 g v i v
+                r debug sleep 0.01
+                assert_equal {3 2} [list [r hlen h] [r hlen all]]
+                r debug reload
+                assert_equal {1 0} [list [r hlen h] [r exists all]]
+            }
         }
     }
 
-    test "DEBUG RELOAD propagates that expired keys are gone: replicas and the append-only file have them" \
+    test "DEBUG RELOAD propagates that expired keys and fields are gone: replicas and the append-only file have them" \
         -needs {ours 1} {
         r flushall
         set follower [new_follower]
@@ -155,13 +175,10 @@ start_server {tags {debug}} {
             r debug sleep 0.01
             heard $follower
             r debug reload
-            assert_equal {{UNLINK gone}} [heard $follower]
+            assert_equal {MULTI {UNLINK gone} {HDEL h f} EXEC} [heard $follower]
             assert_equal {{} 1} [list [r get gone] [info_field persistence rdb_last_load_keys_expired]]
-            assert_equal 2 [r hlen h] "the field remains until its deletion is propagated"
-            assert_equal {g 2} [r hgetall h]
+            assert_equal 1 [r hlen h]
         }
-        wait_for_condition 5000 {[r hlen h] == 1}
-        assert_equal {{HDEL h f}} [heard $follower]
         $follower -close
     }
 
