@@ -51,7 +51,8 @@ static void batch_see(void *context, void *entry) {
 
 struct cycle {
     uint64_t start, limit_us, keys_per_round, tolerated_percent;
-    uint64_t sampled, expired; /* in all databases */
+    uint64_t sampled, expired;   /* in all databases */
+    uint64_t hashes, hashes_due; /* with field expiration; with expired fields */
     bool timed_out;
 };
 
@@ -91,10 +92,12 @@ static void cycle_db(struct db *db, struct cycle *cycle) {
 }
 
 /* True: all expired fields of the database are deleted. */
-static bool fields_db(struct db *db, const struct cycle *cycle) {
+static bool fields_db(struct db *db, struct cycle *cycle) {
     const struct expiring_value *value;
+    cycle->hashes += db->expiring_values.len;
     while ((value = heap_first(&db->expiring_values)) && time_is_over(value->next_at)) {
         hash_expire_due(db, value->entry);
+        cycle->hashes_due++;
         if (clock_monotonic_us() - cycle->start > cycle->limit_us / FIELDS_SHARE) return false;
     }
     return true;
@@ -106,7 +109,7 @@ void db_expire_fields(struct db *db) {
         if (!hash_expire_due(db, value->entry)) return;
 }
 
-static void cycle_fields(struct keyspace *k, const struct cycle *cycle) {
+static void cycle_fields(struct keyspace *k, struct cycle *cycle) {
     k->field_expire_behind = false;
     for (int i = 0; i < k->databases && !k->field_expire_behind; i++) {
         k->field_expire_behind = !fields_db(&k->db[k->field_expire_db], cycle);
@@ -114,11 +117,17 @@ static void cycle_fields(struct keyspace *k, const struct cycle *cycle) {
     }
 }
 
+static void average_add(double *percent, uint64_t expired, uint64_t all) {
+    if (expired > all) expired = all; /* a hash with many expired fields counts several times */
+    double stale = all ? (double)expired * 100 / (double)all : 0;
+    *percent = stale * 0.05 + *percent * 0.95;
+}
+
 static void cycle_finish(const struct cycle *cycle, bool fields_late) {
     if (cycle->timed_out || fields_late) store_stats.expired_time_cap_reached++;
     store_stats.expire_cycle_us += clock_monotonic_us() - cycle->start;
-    double stale = cycle->sampled ? (double)cycle->expired * 100 / (double)cycle->sampled : 0;
-    store_stats.expired_stale_percent = stale * 0.05 + store_stats.expired_stale_percent * 0.95;
+    average_add(&store_stats.expired_stale_percent, cycle->expired, cycle->sampled);
+    average_add(&store_stats.expired_hashes_stale_percent, cycle->hashes_due, cycle->hashes);
 }
 
 void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {

@@ -55,7 +55,7 @@ extern struct store_settings store_settings;
 /* Counters for INFO; CONFIG RESETSTAT resets them. */
 struct store_stats {
     uint64_t hits, misses, expired_keys, expired_fields, expired_time_cap_reached, evicted_keys;
-    double expired_stale_percent;
+    double expired_stale_percent, expired_hashes_stale_percent;
     uint64_t expire_cycle_us;
 };
 extern struct store_stats store_stats;

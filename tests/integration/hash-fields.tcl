@@ -534,7 +534,7 @@ start_server {tags {hash hash-fields}} {
             r copy only c replace
             r copy h c db 9 replace
             assert_equal {{copy only c replace} MULTI {copy h c db 9 replace} {HDEL c a} EXEC} [heard $follower]
-            r del h only
+            r del h only c
         }
         r hset plain f v
         heard $follower
@@ -993,6 +993,18 @@ start_server {tags {hash hash-fields}} {
             assert_typed :1 hsetex h fields 1 c 4
             assert_encoding hashtable h
         }
+    }
+}
+
+start_server {tags {hash hash-fields}} {
+    if {[unmet_need {command hexpire}] ne ""} return
+
+    test "INFO shows the share of hashes in which the cycle found expired fields" {
+        proc share {} {return [info_field stats expired_keys_with_volatile_items_stale_perc]}
+        assert_equal 0.00 [share]
+        for {set i 0} {$i < 50} {incr i} {r hsetex h:$i px 1 fields 2 f v g w}
+        wait_for_condition 10000 {[r dbsize] == 0 && [share] > 0}
+        assert_lessthan [share] 100.01
     }
 }
 

@@ -223,7 +223,7 @@ static void stats_write_store(struct output *out) {
     line(out, "expired_fields:%llu", ull(store_stats.expired_fields));
     line(out, "expired_stale_perc:%.2f", store_stats.expired_stale_percent);
     /* Fields are found by their expiration times, so a search never visits a field that has not expired. */
-    line(out, "expired_keys_with_volatile_items_stale_perc:0.00");
+    line(out, "expired_keys_with_volatile_items_stale_perc:%.2f", store_stats.expired_hashes_stale_percent);
     line(out, "expired_time_cap_reached_count:%llu", ull(store_stats.expired_time_cap_reached));
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));
     line(out, "evicted_keys:%llu", ull(store_stats.evicted_keys));
