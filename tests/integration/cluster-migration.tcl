@@ -237,6 +237,25 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_match "*: 1500 keys were sent between commands. A child process sends the others*" $log
     }
 
+    test "a child sends a slot with a list that has a large element behind small ones" {
+        set small [lrepeat 20 [string repeat s 500]]
+        foreach slot {100 101 102} {
+            for {set i 0} {$i < 10} {incr i} {n 0 rpush [key_in $slot list] {*}$small}
+        }
+        n 0 rpush [key_in 101 list] [string repeat x 2000000]
+        set from [node_log_size 0]
+        migrate 0 1 100 102
+        migration_is 1 success
+        migration_is 0 success
+        assert_match "*: 1 keys were sent between commands. A child process sends the others*"\
+            [log_text $from [node_level 0]]
+        assert_equal {200 201 200} [lmap slot {100 101 102} {n 1 llen [key_in $slot list]}]
+        foreach slot {100 101 102} {n 1 del [key_in $slot list]}
+        migrate 1 0 100 102
+        migration_is 1 success
+        migration_is 0 success
+    }
+
     test "with a child of another kind a large value waits, and small ones do not" {
         n 0 config set rdb-key-save-delay 100000
         n 0 bgsave

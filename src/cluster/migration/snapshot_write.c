@@ -24,8 +24,7 @@ enum {
     CHILD_NICE = 5,     /* added to its niceness: clients wait for this process, not for the child */
     /* This process */
     COPY_KEYS_MAX = 4096,           /* of a slot, and … */
-    COPY_BYTES_MAX = 1024 * 1024,   /* … about the bytes of its values: they take about a millisecond */
-    COPY_SAMPLES = 5,               /* elements of a value whose size is looked at */
+    COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its values: they take about a millisecond */
     COPY_PENDING_MAX = 1024 * 1024, /* bytes that may wait for the target */
     COPY_OFFERS = 3,                /* chunks that a slot may need */
     EMPTY_SLOTS = 64                /* the clock is read once for this many */
@@ -221,8 +220,9 @@ static size_t collect(unsigned slot, struct copied_key keys[static COPY_KEYS_MAX
     return count;
 }
 
+/* Looks at each element: few large ones among many small ones count, too. */
 static size_t value_bytes(const struct entry *entry) {
-    return entry_type(entry) == TYPE_STRING ? entry_string_len(entry) : entry_memory(entry, COPY_SAMPLES);
+    return entry_type(entry) == TYPE_STRING ? entry_string_len(entry) : entry_memory(entry, RDB_FRAGMENT_ITEMS);
 }
 
 static bool are_small(const struct copied_key *keys, size_t count) {
@@ -231,8 +231,9 @@ static bool are_small(const struct copied_key *keys, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (!rdb_fragment_takes(keys[i].entry)) return false;
         bytes += value_bytes(keys[i].entry);
+        if (bytes > COPY_BYTES_MAX) return false;
     }
-    return bytes <= COPY_BYTES_MAX;
+    return true;
 }
 
 /* Sends or offers what the fragment has. False: the offer failed. */
@@ -274,7 +275,7 @@ static bool copy_key(struct snapshot *snapshot, struct copied_key key, unsigned 
         if (!rdb_fragment_len(fragment)) break;
         if (!copy_send(snapshot)) return false;
     }
-    /* It is larger than its samples have let expect. */
+    /* No fragment is large enough for it, or the target must fetch older ones first. */
     struct output *out = &snapshot->job->client->conn->out;
     write_select(out, key.db);
     aof_write_entry(out, key.entry);
