@@ -218,6 +218,10 @@ static enum cluster_mandate mandate(struct cluster *cluster) {
     return cluster->effects->mandate ? cluster->effects->mandate(cluster->context) : MANDATE_NOT_NEEDED;
 }
 
+bool election_is_of_shard(struct cluster *cluster) {
+    return mandate(cluster) != MANDATE_NOT_NEEDED;
+}
+
 bool election_is_without_mandate(struct cluster *cluster) {
     enum cluster_mandate held = mandate(cluster);
     return held == MANDATE_NONE || held == MANDATE_ASKED;

@@ -109,6 +109,7 @@ void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *nod
 void fast_failover_link_connected(struct cluster_node *node);
 
 /* election.c */
+bool election_is_of_shard(struct cluster *cluster); /* the servers of a shard elect, too: synchronous replication */
 bool election_is_without_mandate(struct cluster *cluster); /* its shard has to elect it, and has not */
 void election_handle(struct cluster *cluster);
 void election_reset(struct cluster *cluster);

@@ -395,9 +395,12 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
         /* Its own message is still on the way. The role counts: primaries with slots make the quorum. */
         node_set_role_primary(cluster, primary);
         unsigned moved = 0;
+        /* What a shard that elects has claimed, this node knows from its stream: the sender's claim is an older one. */
+        bool older_claims = primary == cluster->myself && election_is_of_shard(cluster);
         for (unsigned slot = 0; slot < HASH_SLOTS && sender->slot_count > 0; slot++) {
             if (cluster->slots.owner[slot] != sender) continue;
-            slot_assign(cluster, slot, primary == cluster->myself && slot_leaves(cluster, slot) ? NULL : primary);
+            bool leaves = primary == cluster->myself && slot_leaves(cluster, slot);
+            slot_assign(cluster, slot, leaves || older_claims ? NULL : primary);
             /* Some of them may have moved to another shard before: it claims them with a smaller epoch. */
             if (primary != cluster->myself) slot_bitmap_set(&cluster->slots.unclaimed, slot);
             moved++;
