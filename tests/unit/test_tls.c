@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 static char folder[] = "/tmp/test-tls-XXXXXX";
@@ -495,6 +496,32 @@ static void renegotiation_is_refused(void **state) {
     close(raw);
 }
 
+/* A peer can send messages without data faster than they are handled. Other connections are served in between. */
+static void a_peer_that_sends_key_updates_without_end_holds_up_nobody(void **state) {
+    enum { UPDATES = 5000 };
+    SSL_CTX *context;
+    int raw = raw_dial(), unread = 0;
+    SSL *ssl = plain_client(&context, raw);
+    plain_handshake(ssl);
+    turn_until(server.conn != NULL);
+    for (int i = 0; i < UPDATES; i++) {
+        assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(ssl), 1); /* the socket takes all of them */
+    }
+    turn_until(ioctl(conn_fd(server.conn), FIONREAD, &unread) == 0 && unread > 22 * UPDATES * 3 / 4);
+    event_loop_turn(loop, 0);
+    assert_int_equal(ioctl(conn_fd(server.conn), FIONREAD, &unread), 0);
+    assert_true(unread > 22 * UPDATES / 2);
+    char byte = (char)stream_byte(78, 0);
+    server.expect_seed = 78;
+    assert_int_equal(SSL_write(ssl, &byte, 1), 1);
+    turn_until(server.consumed == 1);
+    assert_false(server.corrupt);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    close(raw);
+}
+
 static void a_peer_that_sends_byte_by_byte_is_served(void **state) {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(context);
@@ -594,6 +621,7 @@ int main(void) {
         TLS_TEST(a_servers_handshake_cut_at_every_byte_ends_the_connection),
         TLS_TEST(changed_bytes_in_the_handshake_and_after_it_end_the_connection),
         TLS_TEST(renegotiation_is_refused),
+        TLS_TEST(a_peer_that_sends_key_updates_without_end_holds_up_nobody),
         TLS_TEST(a_peer_that_sends_byte_by_byte_is_served),
         TLS_TEST(a_stream_that_ends_without_a_notice_has_ended),
         TLS_TEST(input_that_openssl_holds_is_read_when_reading_goes_on),
