@@ -178,9 +178,11 @@ foreach threads {1 3} {
     start_server [list overrides [list io-threads $threads] tags {limits}] {
         test "arguments for which there is no memory close their connection, with io-threads $threads" \
             -needs {ours 1 true {[limits_work]}} {
+            # An RDMA connection needs memory before it can be accepted.
+            set clients [list [new_client] [new_client]]
+            foreach c [list {*}$clients r] {assert_equal PONG [$c ping]}
             limit_memory 60
-            foreach {count len} {1000000 100 10000 20000} {
-                set c [new_client]
+            foreach {count len} {1000000 100 10000 20000} c $clients {
                 $c -write "*[expr {$count + 1}]\r\n[bulk DEL]"
                 set argument [bulk [string repeat x $len]]
                 set part [string repeat $argument [expr {2000000 / $len}]]
@@ -197,6 +199,7 @@ foreach threads {1 3} {
 
 start_server {tags {limits}} {
     test "COMMAND GETKEYS is refused where memory is too short" -needs {ours 1 true {[limits_work]}} {
+        r ping
         limit_memory 60
         assert_equal "-ERR Insufficient memory for the keys" [r -typed command getkeys del {*}[lrepeat 600000 a]]
         unlimit_memory

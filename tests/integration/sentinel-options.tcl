@@ -182,7 +182,8 @@ start_sentinels [list servers 2 sentinels 1 quorum 1 config {"sentinel resolve-h
         set level [sentinel_level [lindex $::sentinel_ids 0]]
         write_file $names ""
         wait_for_condition 20000 {
-            [s 0 publish __sentinel__:hello $message] ne "" && [log_has "*Failed to resolve hostname 'peer.slow'*" 0 $level]
+            [s 0 publish __sentinel__:hello $message] ne "" &&
+            [log_has "*Failed to resolve hostname 'peer.slow'*" 0 $level]
         } "the failure is not logged"
     }
 }
