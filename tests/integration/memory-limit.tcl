@@ -146,7 +146,8 @@ start_server {tags {limits}} {
         r rpush l a b
         limit_memory 100
         foreach call {call pcall} {
-            set script "local r = server.${call}('srandmember', 's', -4000000000) return r.err and server.error_reply(r.err)"
+            set script "local r = server.${call}('srandmember', 's', -4000000000)
+                return r.err and server.error_reply(r.err)"
             assert_match "-OOM the reply is too large for the memory that is left*" [r -typed eval $script 0]
         }
         assert_equal {a b} [r eval "return server.call('lrange', 'l', 0, -1)" 0]
@@ -198,7 +199,8 @@ foreach threads {1 3} {
 }
 
 start_server {tags {limits}} {
-    test "COMMAND GETKEYS is refused where memory is too short" -needs {ours 1 true {[limits_work]}} {
+    test "COMMAND GETKEYS is refused where memory is too short" -needs {ours 1 true {[limits_work]}} \
+        -tags {tcp-only} {
         r ping
         limit_memory 60
         assert_equal "-ERR Insufficient memory for the keys" [r -typed command getkeys del {*}[lrepeat 600000 a]]
