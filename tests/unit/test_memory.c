@@ -176,7 +176,7 @@ static void no_space(struct output *out, size_t len) {
 static void large_blobs_are_shared_and_small_ones_copied(void **state) {
     static const struct output_ops ops = {.make_space = no_space, .share = take, .share_min = OUTPUT_SHARE_MIN};
     char buffer[100];
-    struct output out = {buffer, buffer + sizeof(buffer), &ops};
+    struct output out = {.pos = buffer, .end = buffer + sizeof(buffer), .ops = &ops};
     struct blob *small = blob_copy(SLICE("small")), *large = blob_new(OUTPUT_SHARE_MIN, OUTPUT_SHARE_MIN);
     output_write_blob(&out, small);
     assert_null(taken);
