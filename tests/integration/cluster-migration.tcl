@@ -371,6 +371,23 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 1 success
     }
 
+    test "a target refuses a second job with the name of one that is in progress" -needs {ours 1} {
+        set job [string repeat c 40]
+        set c [new_client -level [node_level 1] -deferring 1]
+        $c cluster syncslots establish source [node_id 0] name $job slotsrange 40 40
+        assert_equal OK [$c -read]
+        assert_error "ERR A slot migration with this name is in progress" {
+            n 1 cluster syncslots establish source [node_id 0] name $job slotsrange 41 41
+        }
+        $c -close
+        migration_is 1 failed
+        set c [new_client -level [node_level 1] -deferring 1]
+        $c cluster syncslots establish source [node_id 0] name $job slotsrange 41 41
+        assert_equal OK [$c -read]
+        $c -close
+        migration_is 1 failed
+    }
+
     test "a target refuses chunks that are damaged, or of other slots" {
         foreach {reason bytes} [list "a fragment of 3 bytes" abc\
             "a fragment with a wrong checksum" abcdefgh\

@@ -342,6 +342,8 @@ static const char *establish_refusal(const struct establish *request, const stru
     if (!source) return "ERR Target node does not know the source node";
     if (source == this_cluster->myself) return "ERR Source node is target node itself";
     if (request->owner != source) return "ERR Target node does not agree about current slot ownership";
+    const struct job *known = job_find(request->name); /* replicas tell jobs apart by their names */
+    if (known && !job_is_over(known)) return "ERR A slot migration with this name is in progress";
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
         if (!slot_bitmap_has(&ranges->slots, slot)) continue;
         if (job_with_slot(slot, true))
