@@ -110,7 +110,7 @@ static void check_nodes(void) {
         FUZZ_CHECK(node->primary != node, "a node that follows itself");
         FUZZ_CHECK(!node->link || node->link->node == node, "a link of another node");
         FUZZ_CHECK(!node->inbound || node->inbound->node == node, "an inbound link of another node");
-        FUZZ_CHECK(node->report_count <= nodes->count, "%zu reports", node->report_count);
+        FUZZ_CHECK(node->report_count <= nodes->count, "%u reports", node->report_count);
         for (size_t r = 0; r < node->replica_count; r++)
             FUZZ_CHECK(node->replicas[r]->primary == node, "a replica of another node");
     }

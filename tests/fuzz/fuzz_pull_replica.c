@@ -17,6 +17,7 @@
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 
 enum {
