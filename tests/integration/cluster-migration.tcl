@@ -569,6 +569,21 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 set [key_in 5 string] hello
     }
 
+    test "writes wait for the outcome of a granted migration also if the source loads its data again" {
+        n 1 debug slotmigration prevent-failover 1
+        migrate 0 1 5 6
+        migration_is 0 failover-granted
+        n 0 debug drop-cluster-packet-filter -2 ;# or the source hears at once that the target has refused
+        assert_equal OK [n 0 debug reload]
+        assert_equal slot_migration_in_progress [dict get [node_info 0 clients] paused_reason]
+        n 0 debug drop-cluster-packet-filter -1
+        n 0 set [key_in 5 string] written
+        migration_is 1 failed
+        n 1 debug slotmigration prevent-failover 0
+        assert_equal written [n 0 get [key_in 5 string]]
+        n 0 set [key_in 5 string] hello
+    }
+
     test "a migration that is granted goes on when the target may take the slots again" {
         n 1 debug slotmigration prevent-failover 1
         migrate 0 1 62 62

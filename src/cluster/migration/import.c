@@ -470,13 +470,15 @@ void migration_load_begins(void) {
             job_detach(job);
             slots_forget(job);
             log_warning("Slot migration %s finished. State: failed, Message: A new RDB is being loaded", job_text(job));
+        } else if (job->state == JOB_EXPORT_GRANTED && !job->is_recorded && !role_is_replica()) {
+            export_cancel(job); /* DEBUG RELOAD: the target may have taken the slots, so writes still wait */
         } else {
             job_end(job, JOB_FAILED, "A new RDB is being loaded");
             job_detach(job); /* a job that job_end() keeps: the new data set has it, if it is still to be known */
         }
     }
     log_notice("Cleaning slot migration log in anticipation of a load operation.");
-    jobs_forget_all();
+    jobs_forget();
 }
 
 void migration_loaded(void) {

@@ -120,8 +120,11 @@ static void jobs_trim(void) {
     }
 }
 
-void jobs_forget_all(void) {
-    while (jobs.len) job_free(job_of(list_first(&jobs)));
+void jobs_forget(void) {
+    list_each(&jobs, link) {
+        struct job *job = job_of(link);
+        if (job_is_over(job) || !job->cancelled || job->is_recorded) job_free(job);
+    }
 }
 
 /* --- Texts --- */
@@ -388,7 +391,7 @@ static void flushed(struct db *db, size_t keys) {
     if (server_is_loading()) return;
     list_each(&jobs_in_progress, link) {
         struct job *job = job_in_progress(link);
-        if (job->is_import || !job->is_tracked) job_fail_later(job, was_flushed);
+        if (job->is_import || (!job->is_tracked && !job->cancelled)) job_fail_later(job, was_flushed);
     }
 }
 static struct store_listener store_listener = {.hooks = {.flushed = flushed}};

@@ -113,7 +113,8 @@ void job_fail_later(struct job *job, const char *message);
 void job_unexpected(struct job *job, struct slice subcommand);
 void job_out_of_memory(struct job *job); /* fails an import */
 void jobs_settle(void);                  /* ends those that are to fail */
-void jobs_forget_all(void);
+/* All but those that hold the clients' writes until their outcome is known (struct job: cancelled). */
+void jobs_forget(void);
 void job_describe(const struct job *job, struct reply *reply);
 
 /* The link. It belongs to the job from job_attach() on: when its client is freed, the job fails. */
