@@ -725,7 +725,7 @@ static struct link *find_unsent(void) {
 }
 
 void links_flush(void) {
-    if (!links.len || !engine_usable() || engine_locked_here()) return;
+    if (!engine_loop() || !engine_usable() || engine_locked_here()) return;
     engine_lock();
     uint64_t until = clock_monotonic_us() + FLUSH_US;
     for (struct link *link; clock_monotonic_us() < until && (link = find_unsent());) {

@@ -208,7 +208,8 @@ bool link_add_fd(struct link *link, int fd);
 void link_close_later(int fd, struct link **closing);
 void links_closed(struct link *closing);
 void link_relay(struct link *link); /* the descriptor is to be used by plain system calls */
-void links_flush(void);             /* at the end of the process */
+/* At the end of the process: waits for output on its way, also that of connections which were closed before. */
+void links_flush(void);
 /* Before a fork: waits until no connection is being made, --timeout at most. The child could not share it: it would
  * keep the unconnected socket, which is the program's descriptor until then. */
 void links_await_decision(void);
