@@ -13,6 +13,6 @@ void subscribers_join(struct subscribers *set, const struct client *client);
 bool subscribers_leave(struct subscribers *set, const struct client *client); /* false: was not a member */
 bool subscribers_has(const struct subscribers *set, const struct client *client);
 void subscribers_send(const struct subscribers *set, struct slice bytes);
-void subscribers_fail(
-    const struct subscribers *set); /* there is no memory for what they were to receive: closes them */
+/* Closes them: there is no memory for what they were to receive. */
+void subscribers_fail(const struct subscribers *set);
 #endif
