@@ -31,7 +31,9 @@ class Group:
             self.servers.append(Server(ours(), configuration=lines, rdma=bool(rdma_device())))
         primary = self.servers[0]
         wait_for("both replicas follow", lambda: primary.call("WAIT", 2, 100) == 2, PATIENCE)
-        lines = ["sentinel monitor group 127.0.0.1 %d 2" % primary.port, "sentinel down-after-milliseconds group 1000",
+        # A Sentinel sends its first PING to a new primary after a second: with a smaller limit than this it may call that
+        # primary down at once and fail over again.
+        lines = ["sentinel monitor group 127.0.0.1 %d 2" % primary.port, "sentinel down-after-milliseconds group 3000",
                  "sentinel failover-timeout group 6000", "sentinel parallel-syncs group 2"]
         for i in range(3):
             self.sentinels.append(Server(sentinel, *arguments, configuration=lines))
@@ -81,6 +83,13 @@ def fails_over(group, name, stop, resume):
     return acknowledged == 2 and value == b"acknowledged" and written == "OK", (acknowledged, value, written)
 
 
+def state(server):
+    try:
+        return "\n".join("%s:%s" % field for field in server.info("replication").items())
+    except Exception as error:
+        return repr(error)
+
+
 def watch(name, sentinel, arguments, results):
     group = None
     try:
@@ -92,7 +101,7 @@ def watch(name, sentinel, arguments, results):
     except Exception as error:  # a thread's exception would go unnoticed
         results.append(["%s watches a group" % name, False, repr(error)])
         for server in group.servers if group else []:
-            results[-1][2] += "\n--- port %d\n%s" % (server.port, server.output(1500))
+            results[-1][2] += "\n--- port %d\n%s\n%s" % (server.port, state(server), server.output(1500))
     finally:
         if group:
             group.end()

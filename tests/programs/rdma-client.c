@@ -388,6 +388,14 @@ static void check_signals(void) {
 
 /* --- Fork --- */
 
+/* The allocator of GCC 12's AddressSanitizer takes no lock at fork: a child hangs in it if another thread of the parent
+ * allocated at that moment. */
+#ifdef __SANITIZE_ADDRESS__
+static const bool allocator_knows_fork = false;
+#else
+static const bool allocator_knows_fork = true;
+#endif
+
 static void wait_for_child(pid_t pid) {
     int status;
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -399,8 +407,8 @@ static void check_fork(void) {
     struct valkeyrdma *c = open_in(context), *own = open_in(NULL);
     send_all(c, "SET forked 1\r\n");
     expect(c, "+OK\r\n");
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, ping_thread, context) == 0); /* holds the lock now and then */
+    pthread_t thread; /* holds the lock now and then */
+    if (allocator_knows_fork) CHECK(pthread_create(&thread, NULL, ping_thread, context) == 0);
     for (int i = 0; i < 5; i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -422,7 +430,7 @@ static void check_fork(void) {
         send_all(own, "PING\r\n");
         expect(own, "+PONG\r\n");
     }
-    pthread_join(thread, NULL);
+    if (allocator_knows_fork) pthread_join(thread, NULL);
     valkeyrdma_close(own);
     valkeyrdma_close(c);
     valkeyrdma_context_free(context);
