@@ -224,7 +224,9 @@ start_tls_server {tls-auth-clients no} {
                 set in {}
                 if {[file exists $file]} {set in [list -sess_in $file]}
                 assert_match "*$word, TLSv*" [s_client "" $version {*}$in]
-                assert_equal [expr {$resumed + ($caching eq "yes")}] [info_field tls tls_handshakes_resumed]
+                # The server ends the handshake after the client does.
+                if {$caching eq "yes"} {incr resumed}
+                wait_for_condition 5000 {[info_field tls tls_handshakes_resumed] == $resumed}
                 file delete $file
             }
         }
