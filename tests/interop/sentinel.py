@@ -31,8 +31,8 @@ class Group:
             self.servers.append(Server(ours(), configuration=lines, rdma=bool(rdma_device())))
         primary = self.servers[0]
         wait_for("both replicas follow", lambda: primary.call("WAIT", 2, 100) == 2, PATIENCE)
-        # A Sentinel sends its first PING to a new primary after a second: with a smaller limit than this it may call that
-        # primary down at once and fail over again.
+        # A Sentinel sends its first PING to a new primary after a second: with a limit of 1000 it may call that primary
+        # down at once and fail over again.
         lines = ["sentinel monitor group 127.0.0.1 %d 2" % primary.port, "sentinel down-after-milliseconds group 3000",
                  "sentinel failover-timeout group 6000", "sentinel parallel-syncs group 2"]
         for i in range(3):
