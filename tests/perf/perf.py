@@ -59,6 +59,9 @@ class Server(servers.Server):
     def __init__(self, name, command, core=None, arguments=()):
         self.name = name
         super().__init__(pinned(core, command), "--appendonly", "no", *arguments)
+        self.connect()
+
+    def connect(self):
         self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         self.file = self.socket.makefile("rb")
 
