@@ -30,8 +30,9 @@ enum {
     PENDING_MAX = 4 * 1024 * 1024, /* bytes that may wait for the target */
     PIECES_A_TURN = 4,
     PIPE_SIZE = 1024 * 1024,
-    COMMAND_US = 50, /* see rest_us() */
+    COMMAND_US = 100, /* see rest_us() */
     OWED_MAX_US = 2000,
+    REST_MAX_US = 600,
     SNAPSHOTS_MAX = 8 /* children at a time: each may make the kernel copy what this process writes */
 };
 
@@ -313,13 +314,13 @@ static uint64_t turn_is_due(struct event_timer *timer) {
 }
 
 /* Clients come first, and on a busy machine their CPU time, too: each command that was executed makes the next turn
- * later, up to a turn's own length. */
+ * later, up to three times a turn's length. */
 static uint64_t rest_us(void) {
     static uint64_t commands, owed;
     owed += (dispatch_commands - commands) * COMMAND_US;
     commands = dispatch_commands;
     if (owed > OWED_MAX_US) owed = OWED_MAX_US;
-    uint64_t rest = owed < COPY_TURN_US ? owed : COPY_TURN_US;
+    uint64_t rest = owed < REST_MAX_US ? owed : REST_MAX_US;
     owed -= rest;
     return rest;
 }
