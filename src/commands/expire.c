@@ -7,6 +7,7 @@
 #include "commands/lookup.h"
 #include "commands/spec.h"
 #include "lib/system/memory.h"
+#include "server/clients/blocking.h"
 
 static void propagate_pexpireat(struct call *call, int64_t at) {
     enum { WORDS_FEW = 8 };
@@ -39,7 +40,7 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
         return;
     }
     if (at < 0) at = 0; /* also in the past; -1 would mean no expiry */
-    db_set_expire(call->db, entry, at);
+    blocking_set_expire_quietly(call->db, entry, at);
     notify(call->db, NOTIFY_GENERIC, "expire", key);
     call->dirty++;
     if (seconds || relative) propagate_pexpireat(call, at);
@@ -62,7 +63,7 @@ static void persist_run(struct call *call) {
     struct entry *entry = find_write(call, key);
     bool had = entry && entry_expire_at(entry) != -1;
     if (had) {
-        db_set_expire(call->db, entry, -1);
+        blocking_set_expire_quietly(call->db, entry, -1);
         notify(call->db, NOTIFY_GENERIC, "persist", key);
         call->dirty++;
     }

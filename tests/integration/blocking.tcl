@@ -225,6 +225,25 @@ start_server {tags {blocking}} {
         r del l
     }
 
+    test "another expiration time does not wake a client that waits for a stream" {
+        r del s text
+        r xadd s 1-1 f v
+        set c [new_client]
+        $c -send xread block 0 streams text s \$ \$
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        r set text x
+        set hits [info_field stats keyspace_hits]
+        r expire s 1000
+        r persist s
+        r pexpireat s 99999999999999
+        assert_equal 1 [info_field clients blocked_clients]
+        assert_equal $hits [info_field stats keyspace_hits]
+        r del text
+        r xadd s 2-1 f v
+        assert_equal {{s {{2-1 {f v}}}}} [$c -read]
+        $c -close
+    }
+
     test "BLMOVE to a key of another type fails and takes nothing" {
         r flushall
         r set str x

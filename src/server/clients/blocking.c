@@ -128,6 +128,11 @@ void blocking_changed_quietly(struct db *db, struct slice key) {
     db_changed(db, key);
     quiet = false;
 }
+void blocking_set_expire_quietly(struct db *db, struct entry *entry, int64_t at_ms) {
+    quiet = true;
+    db_set_expire(db, entry, at_ms);
+    quiet = false;
+}
 void blocking_wake(struct db *db, struct slice key) {
     if (keys && hashtable_size(keys)) key_changed(db, key);
 }

@@ -62,6 +62,8 @@ uint64_t blocking_visited(void); /* waits visited to serve keys since the start:
 /* db_changed() for a change that cannot serve any client that waits for the key (entries were removed): no command is
  * called again for it. */
 void blocking_changed_quietly(struct db *db, struct slice key);
+/* db_set_expire(), which serves no client that waits, either. */
+void blocking_set_expire_quietly(struct db *db, struct entry *entry, int64_t at_ms);
 /* The value stays, but the commands that wait for the key are called again (XREADGROUP after its group was destroyed).
  */
 void blocking_wake(struct db *db, struct slice key);
