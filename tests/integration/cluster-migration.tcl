@@ -256,6 +256,23 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         migration_is 0 success
     }
 
+    test "a child sends a slot whose keys have long names" {
+        set long [string repeat n 20000]
+        foreach slot {500 501 502} {n 0 set [key_in $slot short] v}
+        for {set i 0} {$i < 100} {incr i} {n 0 set [key_in 501 $long]$i $i}
+        set from [node_log_size 0]
+        migrate 0 1 500 502
+        migration_is 1 success
+        migration_is 0 success
+        assert_match "*: 1 keys were sent between commands. A child process sends the others*"\
+            [log_text $from [node_level 0]]
+        assert_equal {1 101 1} [lmap slot {500 501 502} {n 1 cluster countkeysinslot $slot}]
+        migrate 1 0 500 502
+        migration_is 1 success
+        migration_is 0 success
+        foreach slot {500 501 502} {n 0 cluster flushslot $slot}
+    }
+
     test "with a child of another kind a large value waits, and small ones do not" {
         n 0 config set rdb-key-save-delay 100000
         n 0 bgsave

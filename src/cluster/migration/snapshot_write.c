@@ -24,7 +24,7 @@ enum {
     CHILD_NICE = 5,     /* added to its niceness: clients wait for this process, not for the child */
     /* This process */
     COPY_KEYS_MAX = 4096,           /* of a slot, and … */
-    COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its values: they take about a millisecond */
+    COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its keys and values: they take about a millisecond */
     COPY_PENDING_MAX = 1024 * 1024, /* bytes that may wait for the target */
     COPY_OFFERS = 3,                /* chunks that a slot may need */
     EMPTY_SLOTS = 64                /* the clock is read once for this many */
@@ -220,9 +220,10 @@ static size_t collect(unsigned slot, struct copied_key keys[static COPY_KEYS_MAX
     return count;
 }
 
-/* Looks at each element: few large ones among many small ones count, too. */
-static size_t value_bytes(const struct entry *entry) {
-    return entry_type(entry) == TYPE_STRING ? entry_string_len(entry) : entry_memory(entry, RDB_FRAGMENT_ITEMS);
+/* Looks at each element: few large ones among many small ones count, too. So does the name of the key. */
+static size_t key_bytes(const struct entry *entry) {
+    if (entry_type(entry) != TYPE_STRING) return entry_memory(entry, RDB_FRAGMENT_ITEMS);
+    return entry_key(entry).len + entry_string_len(entry);
 }
 
 static bool are_small(const struct copied_key *keys, size_t count) {
@@ -230,7 +231,7 @@ static bool are_small(const struct copied_key *keys, size_t count) {
     for (size_t i = 0; i < count; i++) entry_prefetch_value(keys[i].entry);
     for (size_t i = 0; i < count; i++) {
         if (!rdb_fragment_takes(keys[i].entry)) return false;
-        bytes += value_bytes(keys[i].entry);
+        bytes += key_bytes(keys[i].entry);
         if (bytes > COPY_BYTES_MAX) return false;
     }
     return true;
