@@ -902,6 +902,19 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         set pauses [string first "waiting-to-pause -> failover-paused" $text]
         assert {[lindex $ends 0 0] >= 0 && $pauses > [lindex $ends 0 0]} "pause at $pauses, end at $ends"
     }
+
+    test "a granted migration that is about to fail ends when the source loads its data again" -needs {ours 1} {
+        n 1 debug slotmigration prevent-failover 1
+        migrate 0 1 300 300
+        migration_is 1 failover-granted
+        n 0 multi
+        n 0 flushall
+        n 0 debug reload
+        assert_equal {OK OK} [n 0 exec] ;# when the source waits no more
+        migration_is 1 failed
+        n 1 debug slotmigration prevent-failover 0
+        assert_equal 1 [n 0 incr [key_in 300 number]]
+    }
 }
 
 start_cluster {primaries 2 replicas 1 overrides {appendonly yes aof-use-rdb-preamble no cluster-node-timeout 10000

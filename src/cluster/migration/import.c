@@ -470,7 +470,7 @@ void migration_load_begins(void) {
             job_detach(job);
             slots_forget(job);
             log_warning("Slot migration %s finished. State: failed, Message: A new RDB is being loaded", job_text(job));
-        } else if (job->state == JOB_EXPORT_GRANTED && !job->is_recorded && !role_is_replica()) {
+        } else if (job->state == JOB_EXPORT_GRANTED && !job->is_recorded && !job->failing && !role_is_replica()) {
             export_cancel(job); /* DEBUG RELOAD: the target may have taken the slots, so writes still wait */
         } else {
             job_end(job, JOB_FAILED, "A new RDB is being loaded");
