@@ -1,10 +1,13 @@
 /* resolver.c: see resolver.h.
  *
- * Peers may send any number of names, so only the NAMES_MAX that were used last are kept.
+ * Peers may send any number of names, so only the NAMES_MAX that were used last are kept. A caller with more names than
+ * that, which asks for one after the other, gets no answer: each name is forgotten before it is asked for again. So
+ * there is space for all servers and Sentinels of some large groups.
  *
  * Rejected: getaddrinfo_a() (it is glibc's alone); a queue of results to the event loop (the callers ask again
  * anyway). */
 #include "net/resolver.h"
+#include "lib/structures/hashtable.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -15,7 +18,7 @@
 #include <signal.h>
 #include <string.h>
 
-enum { NAMES_MAX = 256, FRESH_US = 1000 * 1000 };
+enum { NAMES_MAX = 8192, FRESH_US = 1000 * 1000 };
 
 struct name {
     struct list_link link, wanted_link;
@@ -28,8 +31,14 @@ struct name {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
 static struct list names = LIST_INIT(names);             /* the one that was used last is at the end */
+static struct hashtable *by_host;                        /* the same; NULL: none was asked for yet */
 static struct list wanted = LIST_INIT(wanted);           /* to be looked up */
 static bool running;                                     /* there is a thread */
+
+static struct slice name_key(const void *entry) {
+    return slice_of(((const struct name *)entry)->host);
+}
+static const struct hashtable_type by_host_type = {.key = name_key};
 
 static int look_up(const char *host, struct address *address) {
     static struct log_limit limit = {.interval_us = 1000000}; /* one thread at a time */
@@ -79,25 +88,26 @@ static void forget_oldest(void) {
     struct name *oldest = container_of(list_first(&names), struct name, link);
     if (oldest->running) oldest = container_of(oldest->link.next, struct name, link);
     list_remove(&names, &oldest->link);
+    hashtable_pop(by_host, name_key(oldest));
     if (list_is_linked(&oldest->wanted_link)) list_remove(&wanted, &oldest->wanted_link);
     mem_free(oldest->host);
     mem_free(oldest);
 }
 
 static struct name *name_of(const char *host) {
-    list_each(&names, link) {
-        struct name *name = container_of(link, struct name, link);
-        if (strcmp(name->host, host) == 0) {
-            list_remove(&names, link);
-            list_append(&names, link);
-            return name;
-        }
+    if (!by_host) by_host = hashtable_new(&by_host_type);
+    struct name *name = hashtable_find(by_host, slice_of(host));
+    if (name) {
+        list_remove(&names, &name->link);
+        list_append(&names, &name->link);
+        return name;
     }
     if (names.len == NAMES_MAX) forget_oldest();
-    struct name *name = mem_calloc(1, sizeof *name);
+    name = mem_calloc(1, sizeof *name);
     name->host = mem_strdup(host);
     name->result = -EAGAIN;
     list_append(&names, &name->link);
+    hashtable_add(by_host, name);
     return name;
 }
 

@@ -1,0 +1,42 @@
+/* Host names that a thread looks up. */
+#include "lib/system/clock.h"
+#include "net/resolver.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { IN_USE = 3000, WAIT_US = 60 * 1000 * 1000, PAUSE_US = 1000 };
+
+/* Addresses are names that need no name server. */
+static void name_write(char name[static 16], int i) {
+    snprintf(name, 16, "127.1.%d.%d", i / 256, i % 256);
+}
+
+/* A Sentinel asks for the names of all its instances, one after the other, and tries again later. */
+static void thousands_of_names_that_are_in_use_resolve(void **state) {
+    uint64_t end = clock_monotonic_us() + WAIT_US;
+    for (int known = 0; known < IN_USE; usleep(PAUSE_US)) {
+        assert_true(clock_monotonic_us() < end);
+        known = 0;
+        for (int i = 0; i < IN_USE; i++) {
+            char name[16];
+            struct address address;
+            name_write(name, i);
+            int result = resolver_find(name, &address);
+            if (result == -EAGAIN) continue;
+            assert_int_equal(result, 0);
+            assert_string_equal(address.host, name);
+            known++;
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(thousands_of_names_that_are_in_use_resolve)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
