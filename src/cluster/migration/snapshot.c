@@ -11,8 +11,8 @@
  * For a target that fetches them, the child writes the chunks to the offer, and only commands to the pipe. Offers of
  * chunks must not stand within a command, so the pipe has frames then, and an empty one follows each value.
  *
- * Each job has a child of its own. Children for different targets run side by side. A job whose target is already
- * getting a snapshot waits for its turn, and so does a child while one of another kind is running. */
+ * Each job that needs a child has one of its own. Children for different targets run side by side. A job whose target
+ * is already getting a snapshot waits for its turn, and so does a child while one of another kind is running. */
 #include "cluster/migration/snapshot.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
@@ -33,7 +33,7 @@ enum {
     COMMAND_US = 100, /* see rest_us() */
     OWED_MAX_US = 2000,
     REST_MAX_US = 600,
-    SNAPSHOTS_MAX = 8 /* children at a time: each may make the kernel copy what this process writes */
+    SNAPSHOTS_MAX = 8 /* at a time: each may have a child, which makes the kernel copy what this process writes */
 };
 
 static struct list snapshots = LIST_INIT(snapshots);
