@@ -550,6 +550,11 @@ static void the_log_says_what_is_wrong(void **state) {
         {BUS_PING, 12, 2215, 1, "Received invalid ping packet of length 2268 but expected length 2256"},
         {BUS_PING, 0, 12, 0x80,
          "Packet of type 'ping' (0) does not support light cluster header. Marking packet as invalid."},
+        {BUS_PONG, 0, 16, 0x40, "Received invalid pong packet of length 2256 with an epoch above 4611686018427387903"},
+        {BUS_AUTH_ACK, 0, 24, 0x80,
+         "Received invalid auth-ack packet of length 2256 with an epoch above 4611686018427387903"},
+        {BUS_UPDATE, 2096, 2256, 0x40,
+         "Received invalid update packet of length 4352 with an epoch above 4611686018427387903"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         message.header.type = BUS_MFSTART; /* a header alone */

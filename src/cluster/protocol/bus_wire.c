@@ -2,6 +2,7 @@
 #include "cluster/protocol/bus_wire.h"
 #include "lib/hash/siphash.h"
 #include <endian.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 enum {
@@ -308,6 +309,14 @@ static bool decode_module(const uint8_t *body, size_t len, struct bus_message *m
     return true;
 }
 
+/* The stream of a replica and the commands of a migration carry epochs as signed integers, and elections raise them. */
+static const uint64_t EPOCH_MAX = INT64_MAX / 2;
+
+static bool epochs_are_valid(const struct bus_message *message) {
+    const struct bus_header *header = &message->header;
+    return header->current_epoch <= EPOCH_MAX && header->config_epoch <= EPOCH_MAX && message->node_epoch <= EPOCH_MAX;
+}
+
 enum bus_verdict bus_decode(const uint8_t *bytes, size_t len, struct bus_message *message, const uint8_t **bad_id) {
     uint32_t announced;
     *bad_id = NULL;
@@ -352,7 +361,13 @@ enum bus_verdict bus_decode(const uint8_t *bytes, size_t len, struct bus_message
     case BUS_MFSTART: valid = body_len == 0; break;
     default: return BUS_UNKNOWN_TYPE;
     }
-    return valid ? BUS_ACCEPTED : BUS_INVALID;
+    return valid && epochs_are_valid(message) ? BUS_ACCEPTED : BUS_INVALID;
+}
+
+/* Of a message whose lengths fit. */
+static void invalid_epoch_text(size_t len, const char *name, char text[static BUS_TEXT_MAX]) {
+    snprintf(text, BUS_TEXT_MAX, "Received invalid %s packet of length %zu with an epoch above %" PRIu64, name, len,
+             EPOCH_MAX);
 }
 
 static void invalid_gossip_text(const uint8_t *bytes, size_t len, const char *name, char text[static BUS_TEXT_MAX]) {
@@ -376,6 +391,10 @@ static void invalid_gossip_text(const uint8_t *bytes, size_t len, const char *na
             return;
         }
         at += size;
+    }
+    if (at == len) {
+        invalid_epoch_text(len, name, text);
+        return;
     }
     snprintf(text, BUS_TEXT_MAX, "Received invalid %s packet of length %zu but expected length %zu", name, len, at);
 }
@@ -422,6 +441,8 @@ void bus_invalid_text(const uint8_t *bytes, size_t len, char text[static BUS_TEX
     if (exceeds)
         snprintf(text, BUS_TEXT_MAX, "Received invalid %s packet with %s length that exceeds total packet length (%zu)",
                  name, exceeds, len);
+    else if (len == expected)
+        invalid_epoch_text(len, name, text);
     else
         snprintf(text, BUS_TEXT_MAX, "Received invalid %s packet of length %zu but expected length %zu", name, len,
                  expected);
