@@ -36,7 +36,8 @@ void aof_opened(int fd) {
     aof.state = AOF_ON;
     aof_append_start();
     aof_sync_start();
-    aof.size = aof.base_size = aof_files_size();
+    aof.size = aof_files_size();
+    aof.base_size = aof_base_file_size(); /* else a server that restarts often would never rewrite the file */
 }
 
 /* In the background, because closing the last descriptor of a large deleted file takes long. */

@@ -145,8 +145,12 @@ int aof_files_sync(int fd) {
     return error;
 }
 
+uint64_t aof_base_file_size(void) {
+    return aof.manifest->base ? file_size(aof.manifest->base->name) : 0;
+}
+
 uint64_t aof_files_size(void) {
-    uint64_t size = aof.manifest->base ? file_size(aof.manifest->base->name) : 0;
+    uint64_t size = aof_base_file_size();
     list_each(&aof.manifest->incremental, link) size += file_size(aof_file_of(link)->name);
     return size;
 }

@@ -30,7 +30,7 @@ struct aof {
     int fd;             /* the incremental file; -1: none */
     uint64_t fd_size;   /* its bytes, without a partial write */
     uint64_t size;      /* of all files in the manifest, including later writes */
-    uint64_t base_size; /* `size` after the last rewrite, or at start */
+    uint64_t base_size; /* `size` after the last rewrite; before the first one, of the base file */
     struct aof_manifest *manifest;
     /* Rewriting. */
     bool rewrite_scheduled, rewrite_failed;
@@ -127,7 +127,8 @@ int aof_files_sync(int fd); /* syncs the file, the directory and its parent. 0 o
 int aof_manifest_save(struct aof_manifest *manifest); /* 0 or a negative errno, which was logged */
 void aof_history_delete(void);                        /* deletes the manifest's history files in the background */
 void aof_delete_temporary_files(void);                /* of a killed process, or of a cancelled first rewrite */
-uint64_t aof_files_size(void);                        /* bytes of the manifest's base and incremental files */
+uint64_t aof_base_file_size(void);
+uint64_t aof_files_size(void); /* bytes of the manifest's base and incremental files */
 /* Creates an incremental file and saves a manifest with it. Returns its descriptor, or a negative errno, which was
  * logged; nothing has changed then. */
 int aof_incremental_create(const char *reason);

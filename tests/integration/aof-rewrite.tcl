@@ -199,6 +199,22 @@ start_server {overrides {appendonly yes}} {
         assert_equal [expr {$rewrites + 1}] [info_field persistence aof_rewrites]
     }
 
+    test "after a restart the file is rewritten by what it has grown since its base, too" {
+        r flushall
+        r bgrewriteaof
+        aof_wait_rewritten
+        for {set i 0} {$i < 150} {incr i} {r set k [string repeat x 1000]}
+        restart_server
+        assert_equal [file size [aof_file b]] [info_field persistence aof_base_size]
+        set from [log_size]
+        r config set auto-aof-rewrite-percentage 100 auto-aof-rewrite-min-size 100kb
+        wait_for_log "Starting automatic rewriting of AOF on" $from
+        aof_wait_rewritten
+        assert_equal 1 [info_field persistence aof_rewrites]
+        assert_lessthan [info_field persistence aof_current_size] 100000
+        r config set auto-aof-rewrite-percentage 0
+    }
+
     test "automatic rewrites that fail are tried again after a pause; BGREWRITEAOF is not bound by it" {
         r bgrewriteaof
         aof_wait_rewritten
