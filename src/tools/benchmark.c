@@ -57,7 +57,7 @@ static void command_run(struct bench *bench) {
     const struct bench_options *o = &bench->options;
     struct memory_output title;
     memory_output_init(&title);
-    for (int i = 0; i < o->command_argc; i++) {
+    for (int i = 0; i < o->command_argc - o->stdin_argument; i++) {
         if (i) output_write(&title.out, SLICE(" "));
         output_write(&title.out, o->command_argv[i]);
     }

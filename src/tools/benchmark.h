@@ -134,6 +134,9 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
 
 /* --- The standard tests --- */
 
+/* Prints a warning for each name of -t that no test has. Unknown names are no error, because scripts name tests that
+ * only some versions have. */
+void tests_warn_unknown(const struct bench_options *o);
 /* Calls `run` for each selected test, until it returns false. */
 void tests_run(const struct bench_options *o,
                bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);

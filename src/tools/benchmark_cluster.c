@@ -134,8 +134,8 @@ void cluster_discover(struct bench_cluster *cluster, const struct bench_options 
         cluster->tags = tags_make();
         const struct resp_value *reply = SESSION_CALL(&s, "CLUSTER", "SLOTS");
         if (!slots_read(cluster, o, reply)) {
-            fail("ERROR: failed to fetch the cluster's slots",
-                 reply && reply->type == RESP_ERROR ? reply->text.data : "");
+            fail("ERROR: failed to fetch the cluster's slots: ",
+                 reply && reply->type == RESP_ERROR ? reply->text.data : "the reply is not a list of slots");
         }
         if (o->output != OUTPUT_CSV) show_nodes(cluster, o);
         if (o->clients < cluster->count) fail("ERROR: there are fewer clients (-c) than nodes", "");

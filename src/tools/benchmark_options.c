@@ -66,7 +66,7 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            " -t <tests>         Run only these tests, separated by commas: ping (ping_inline,\n"
                            "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
                            "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
-                           "                    _600), mset, xadd, function_load, fcall\n"
+                           "                    _600), mset, mget, xadd, function_load, fcall\n"
                            " --num-functions <num>      Number of functions for function_load (default 10)\n"
                            " --num-keys-in-fcall <num>  Number of keys for fcall (default 1)\n"
                            " --fuzz             Send random commands, generated from COMMAND DOCS, to find those\n"
@@ -359,6 +359,8 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
         i += used;
     }
     command_take(o, argc - i, argv + i);
+    if (o->tests && o->command_argc) fputs("WARNING: Option -t is ignored, because a command is given.\n", stderr);
+    if (o->tests && !o->command_argc) tests_warn_unknown(o);
     if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
     if (o->fuzz && (o->cluster || o->report_file || o->command_argc || o->loop || o->idle))

@@ -258,9 +258,9 @@ static void on_closed(struct connection *conn) {
     if (!conn->error)
         snprintf(text, sizeof text, "Error: Server closed the connection");
     else if (w->running || conn->error == ECONNRESET) /* the server has accepted the connection: maxclients with TLS */
-        snprintf(text, sizeof text, "Error: %s", conn_error_text(conn));
+        snprintf(text, sizeof text, "Error: %s", endpoint_error_text(conn, false));
     else
-        snprintf(text, sizeof text, "Could not connect to server at %s: %s", where, conn_error_text(conn));
+        snprintf(text, sizeof text, "Could not connect to server at %s: %s", where, endpoint_error_text(conn, true));
     run_fail(w, BENCH_FAILED, text);
 }
 

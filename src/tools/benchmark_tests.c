@@ -56,6 +56,17 @@ static bool is_selected(const struct bench_options *o, const char *names) {
     return false;
 }
 
+void tests_warn_unknown(const struct bench_options *o) {
+    for (const char *at = o->tests; *at; at += strcspn(at, ",")) {
+        size_t len = strcspn(++at, ",");
+        char name[40];
+        snprintf(name, sizeof name, ",%.*s,", (int)len, at);
+        bool known = len == 0;
+        for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) known |= strstr(tests[i].names, name) != NULL;
+        if (!known) fprintf(stderr, "WARNING: -t: no test is named \"%.*s\"; --help lists them.\n", (int)len, at);
+    }
+}
+
 /* Copies an argument to `buffer` with {tag} and __score__ replaced. */
 static struct slice word_prepare(const struct bench_options *o, struct slice word, char *buffer, size_t size) {
     if (slice_equal(word, SLICE("__score__"))) return o->random_keys ? SLICE("__rand_int__") : SLICE("0");

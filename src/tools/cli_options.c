@@ -3,6 +3,7 @@
 #include "lib/system/version.h"
 #include "lib/text/number.h"
 #include "tools/cli.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -274,6 +275,13 @@ static double seconds_parse(const char *text, const char *message) {
     return value;
 }
 
+/* A mistyped number must not become 0: -n would select another database than the one that was meant. */
+static int64_t integer_parse(const char *option, const char *text, int64_t max) {
+    int64_t value;
+    if (!parse_int64(slice_of(text), &value) || value < -max || value > max) fail("Invalid number for %s.", option);
+    return value;
+}
+
 static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
     if (output_option(o, name)) return 1;
@@ -292,12 +300,12 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     if (k == count) return 0;
     if (!value) return -1;
     switch (k) {
-    case 0: o->repeat = strtoll(value, NULL, 10); break;
+    case 0: o->repeat = integer_parse(name, value, INT64_MAX); break;
     case 1:
         o->interval_us = (int64_t)(seconds_parse(value, "Invalid interval for -i.") * 1e6);
         o->interval_given = true;
         break;
-    case 2: o->db = atoi(value); break;
+    case 2: o->db = (int)integer_parse(name, value, INT_MAX); break;
     case 3: o->timeout_ms = (uint32_t)(seconds_parse(value, "Invalid connection timeout for -t.") * 1000); break;
     case 4: {
         struct slice *words;
@@ -321,7 +329,7 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
 /* Options that print something and exit. */
 static void final_option(int argc, char **argv, int i) {
     if (strcmp(argv[i], "--help") == 0 || (strcmp(argv[i], "-h") == 0 && i + 1 == argc)) {
-        cli_help_print(strcmp(argv[i], "-h") == 0 ? stderr : stdout);
+        cli_help_print(stdout);
         exit(0);
     }
     if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-v") == 0) {

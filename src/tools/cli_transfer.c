@@ -85,7 +85,8 @@ static bool pipe_replies(struct pipe_run *p) {
         if (p->done) return true;
     }
     if (conn_is_open(s->conn)) return true;
-    fprintf(stderr, "Error: %s\n", s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
+    fprintf(stderr, "Error: %s\n",
+            s->conn->error ? endpoint_error_text(s->conn, false) : "Server closed the connection");
     return false;
 }
 
@@ -129,7 +130,7 @@ enum { EOF_MARK = 40 };
 static void stream_fail(struct cli *cli, const char *what) {
     struct session *s = &cli->session;
     fprintf(stderr, "%s: %s\n", what,
-            s->conn && s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
+            s->conn && s->conn->error ? endpoint_error_text(s->conn, false) : "Server closed the connection");
     exit(1);
 }
 

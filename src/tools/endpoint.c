@@ -272,6 +272,15 @@ void endpoint_format(const struct endpoint *e, char *text, size_t size) {
         snprintf(text, size, strchr(e->host, ':') ? "[%s]:%d" : "%s:%d", e->host, e->port);
 }
 
+const char *endpoint_error_text(const struct connection *conn, bool connecting) {
+    static _Thread_local char described[320];
+    const char *text = conn_error_text(conn), *reason = text;
+    if (!text || strncmp(text, "error:", 6) != 0) return text;
+    for (int i = 0; i < 4 && reason; i++) reason = strchr(reason, ':') ? strchr(reason, ':') + 1 : NULL;
+    if (!reason) return text;
+    snprintf(described, sizeof described, "%s: %s", connecting ? "SSL_connect failed" : "TLS", reason);
+    return described;
+}
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size) {
 #ifdef USE_RDMA
     if (e->rdma) {

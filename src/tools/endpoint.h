@@ -30,6 +30,10 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
 void endpoint_format(const struct endpoint *e, char *text, size_t size);
 /* "tcp", "tls", "unix", "rdma (softrdma0)", "rdma-tls (softrdma0)" */
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size);
+/* Why a connection could not be made, or ended. OpenSSL's "error:0A00010B:SSL routines::wrong version number" becomes
+ * "SSL_connect failed: wrong version number", as Valkey's tools print it, and "TLS: ..." if it was made. Valid until
+ * the thread's next call. */
+const char *endpoint_error_text(const struct connection *conn, bool connecting);
 /* Replaces an owned string by a copy of `value`. */
 void text_set(char **field, const char *value);
 #endif

@@ -41,7 +41,7 @@ int session_connect(struct session *s, const struct endpoint *e, uint32_t timeou
         conn_set_in_limit(s->conn, IN_LIMIT);
         return 0;
     }
-    const char *text = result == -ETIMEDOUT ? strerror(ETIMEDOUT) : conn_error_text(s->conn);
+    const char *text = result == -ETIMEDOUT ? strerror(ETIMEDOUT) : endpoint_error_text(s->conn, true);
     snprintf(s->error, sizeof s->error, "%s", text && *text ? text : strerror(-result));
     session_close(s);
     return result;
@@ -88,7 +88,7 @@ struct resp_value *session_read(struct session *s, int64_t timeout_ms) {
         if (result == -ETIMEDOUT || result == -EINTR)
             snprintf(s->error, sizeof s->error, "%s", strerror(-result));
         else if (s->conn->error)
-            snprintf(s->error, sizeof s->error, "%s", conn_error_text(s->conn));
+            snprintf(s->error, sizeof s->error, "%s", endpoint_error_text(s->conn, false));
         else
             snprintf(s->error, sizeof s->error, "Server closed the connection");
         return NULL;

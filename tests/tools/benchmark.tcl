@@ -255,6 +255,7 @@ start_server {} {
         set got [run -stdin "from stdin" $::bench -h [srv host] -p [srv port] -q -n 10 -x set stdin:k]
         assert_equal 0 [dict get $got code]
         assert_equal "from stdin" [r get stdin:k]
+        assert_match "*set stdin:k: *" [dict get $got out] ;# without the text
     }
 
     test "an error of the server ends an own command" {
@@ -280,6 +281,38 @@ start_server {} {
             assert_match "Invalid option \"$option\" or option argument missing*" $err$out
         }
         foreach args {{-n x} {-c 0} {-P -1} {-d 99999999999}} {assert_equal 1 [lindex [bench {*}$args] 0] $args}
+    }
+
+    test "a test that does not exist is named" -needs {ours 1} {
+        assert_equal [list 0 {} "WARNING: -t: no test is named \"png\"; --help lists them.\n"] [bench -q -n 10 -t png]
+        lassign [bench -q -n 10 -t ,lrange_100,PING_MBULK,gt,] code out err
+        assert_equal [list 0 "WARNING: -t: no test is named \"gt\"; --help lists them.\n"] [list $code $err]
+        assert_match "*PING_MBULK: *" $out
+    }
+
+    test "the help lists every standard test" -needs {ours 1} {
+        set help [bench_out --help]
+        foreach name {ping set get incr lpush rpush lpop rpop sadd hset spop zadd zpopmin lrange mset mget xadd\
+            function_load fcall} {
+            assert_regexp "-t <tests>.*\\m$name\\M.*--num-functions" $help
+        }
+    }
+
+    test "-t with a command is ignored with a warning" {
+        lassign [bench -q -n 10 -t set ping] code out err
+        assert_equal 0 $code
+        assert_match "WARNING: Option -t is ignored*" $err
+    }
+
+    test "--cluster on a server without cluster mode fails with the server's reason" -needs {ours 1} {
+        assert_equal [list 1 {} "ERROR: failed to fetch the cluster's slots: ERR This instance has cluster support\
+            disabled\n"] [bench -q -n 10 --cluster -t set]
+    }
+
+    test "TLS to a port without TLS fails with the reason" -needs {ours 1} {
+        lassign [bench -q -n 10 --tls --insecure -t set] code out err
+        assert_equal {1 {}} [list $code $out]
+        assert_match "Could not connect to server at *: SSL_connect failed: wrong version number\n" $err
     }
 
     test "--help and --version" {

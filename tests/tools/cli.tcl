@@ -319,6 +319,19 @@ start_server {} {
         assert_match "valkey-cli \[0-9\]*" [cli_out --version]
         assert_match "*Usage: valkey-cli*" [cli_out --help]
         assert_match "*--rdma*" [cli_out --help]
+        set got [run $::cli -h]
+        assert_equal {0 {}} [list [dict get $got code] [dict get $got err]]
+        assert_match "*Usage: valkey-cli*" [dict get $got out]
+    }
+
+    test "a mistyped number of -n or -r is refused and sends nothing" -needs {ours 1} {
+        r set mistyped 1
+        foreach option {-n -r} {
+            foreach value {x 1x {} 1.5 99999999999999999999} {
+                assert_equal [list 1 {} "Invalid number for $option.\n"] [cli $option $value incr mistyped]
+            }
+        }
+        assert_equal 1 [r get mistyped]
     }
 
     test "lines of standard input are commands" {
