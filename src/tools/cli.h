@@ -74,6 +74,12 @@ struct cli {
     int db;       /* currently selected; options.db is for a new connection */
     int protocol; /* current RESP version */
     bool in_transaction, subscribed, tty, interactive, debugging /* a --ldb session is running */;
+    size_t queued;         /* commands of the transaction */
+    struct queued_select { /* the SELECT commands among them */
+        size_t position;
+        int db;
+    } * queued_selects;
+    size_t queued_selects_count;
     int64_t subscriptions, shard_subscriptions;
     struct line_editor *editor; /* of the prompt */
     char last_error[256];

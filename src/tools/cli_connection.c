@@ -57,6 +57,7 @@ static void greet(struct cli *cli) {
     if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
 }
 
+static void transaction_end(struct cli *cli);
 int cli_connect(struct cli *cli, bool again, bool loud) {
     struct session *s = &cli->session;
     if (s->conn && !again) {
@@ -64,7 +65,8 @@ int cli_connect(struct cli *cli, bool again, bool loud) {
         if (session_is_open(s)) return 0;
     }
     cli->db = 0, cli->protocol = 2;
-    cli->in_transaction = cli->subscribed = false;
+    transaction_end(cli);
+    cli->subscribed = false;
     cli->subscriptions = cli->shard_subscriptions = 0;
     if (session_connect(s, &cli->options.endpoint, cli->options.timeout_ms) < 0) {
         char name[160];
@@ -167,19 +169,52 @@ static bool is_text_command(int argc, const struct slice *argv) {
     return false;
 }
 
+static void db_follow(struct cli *cli, int db) {
+    cli->db = cli->options.db = db; /* selected again after a reconnect */
+}
+
+static void transaction_end(struct cli *cli) {
+    cli->in_transaction = false;
+    mem_free(cli->queued_selects);
+    cli->queued_selects = NULL;
+    cli->queued = cli->queued_selects_count = 0;
+}
+
+/* A SELECT in a transaction takes effect with EXEC, if it does not fail there. */
+static void transaction_queue(struct cli *cli, int argc, const struct slice *argv) {
+    size_t position = cli->queued++;
+    int64_t number;
+    if (argc != 2 || !command_is(argc, argv, "select", NULL) || !parse_int64(argv[1], &number)) return;
+    cli->queued_selects =
+        mem_realloc(cli->queued_selects, (cli->queued_selects_count + 1) * sizeof *cli->queued_selects);
+    cli->queued_selects[cli->queued_selects_count++] = (struct queued_select){position, (int)number};
+}
+static void transaction_executed(struct cli *cli, const struct resp_value *reply) {
+    for (size_t i = 0; reply->type == RESP_ARRAY && i < cli->queued_selects_count; i++) {
+        const struct queued_select *select = &cli->queued_selects[i];
+        if (select->position < reply->count && reply->children[select->position].type != RESP_ERROR)
+            db_follow(cli, select->db);
+    }
+}
+
 static void state_follow(struct cli *cli, int argc, const struct slice *argv, const struct resp_value *reply) {
     if (reply->type == RESP_ERROR) {
-        if (command_is(argc, argv, "exec", NULL)) cli->in_transaction = false;
+        if (command_is(argc, argv, "exec", NULL)) transaction_end(cli);
         return;
     }
     int64_t number;
-    if (command_is(argc, argv, "multi", NULL))
+    bool executed = command_is(argc, argv, "exec", NULL);
+    if (cli->in_transaction && reply->type == RESP_STATUS && slice_is(reply->text, "QUEUED")) {
+        transaction_queue(cli, argc, argv);
+        return;
+    }
+    if (executed) transaction_executed(cli, reply);
+    if (executed || command_is(argc, argv, "discard", NULL) || command_is(argc, argv, "reset", NULL))
+        transaction_end(cli);
+    else if (command_is(argc, argv, "multi", NULL))
         cli->in_transaction = true;
-    else if (command_is(argc, argv, "exec", NULL) || command_is(argc, argv, "discard", NULL))
-        cli->in_transaction = false;
-    if (cli->in_transaction) return;
     if (argc == 2 && command_is(argc, argv, "select", NULL) && parse_int64(argv[1], &number)) {
-        cli->db = cli->options.db = (int)number; /* selected again after a reconnect */
+        db_follow(cli, (int)number);
     } else if (argc >= 2 && command_is(argc, argv, "hello", NULL) && parse_int64(argv[1], &number)) {
         cli->protocol = cli->options.protocol = (int)number;
     } else if (command_is(argc, argv, "auth", NULL) && argc <= 3) {
@@ -187,7 +222,7 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
         text_set(&e->user, argc == 3 ? argv[1].data : NULL);
         text_set(&e->password, argv[argc - 1].data);
     } else if (command_is(argc, argv, "reset", NULL)) {
-        cli->db = cli->options.db = 0;
+        db_follow(cli, 0);
         cli->protocol = 2;
         cli->subscribed = false;
         cli->subscriptions = cli->shard_subscriptions = 0;
@@ -291,7 +326,8 @@ static int connection_failed(struct cli *cli) {
         fprintf(stderr, "Error: %s\n", cli->session.error);
     }
     session_close(&cli->session);
-    cli->in_transaction = cli->subscribed = false;
+    transaction_end(cli);
+    cli->subscribed = false;
     return -1;
 }
 

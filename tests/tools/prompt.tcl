@@ -35,6 +35,17 @@ start_server {} {
             multi\nOK\n${at}(TX)> discard\nOK\n$at> quit\n*" $screen
     }
 
+    test "a SELECT in a transaction counts when EXEC has executed it" -needs {tool terminal ours 1} {
+        preferences ":set nohints"
+        set at [srv host]:[srv port]
+        set screen [typed multi "echo a" "select 4" "select 99" exec "client kill type normal skipme no" ping ping]
+        assert_match "*$at\\\[4\\\]> client kill*$at\\\[4\\\]> quit\n*" $screen
+        foreach end {discard {exec extra} reset} {
+            set screen [typed multi "select 5" $end]
+            assert_match "*$at> quit\n*" $screen $end
+        }
+    }
+
     test "replies are shown with their types" -needs $needs {
         set screen [typed "set n 5" "incr n" "get n" "get nosuch" foo {get "x}]
         assert_match "*(integer) 6\n*\"6\"\n*(nil)\n*(error) ERR unknown command 'foo'*Invalid argument(s)\n*" $screen
