@@ -230,6 +230,7 @@ test "a Unix socket that cannot be made is refused" {
     set got [run_server --port 0 --unixsocket /nosuch/dir/u.sock --save "" --dir $::unit_dir]
     assert_equal 1 [dict get $got code]
     assert_match "*Failed opening Unix socket: bind: No such file or directory*" [dict get $got out]
+    if {[server_is_ours]} {assert_match "* (/nosuch/dir/u.sock)\n*" [dict get $got out]}
 }
 
 # --- Many clients at the listener -------------------------------------------------------------

@@ -145,6 +145,13 @@ test "include reads other files, also by pattern, at its position" {
     assert_equal 33 [lindex [$c config get tcp-keepalive] 1]
 }
 
+test "the message about an invalid line of an included file names the file" -needs {ours 1} {
+    set bad [conf "\nprot 1\n"]
+    set middle [conf "include $bad\n"]
+    refuses_to_start [fatal 2 "prot 1" "*\nThe line is in the included file '$bad'"] [conf "include $middle\n"]
+    assert_equal 0 [string match "*included file*" [dict get [run_server $bad] err]]
+}
+
 test "a pattern of include that matches nothing is no error" {
     set port [free_port]
     serve -port $port -- [conf_on $port \
@@ -370,6 +377,7 @@ test "a logfile that cannot be written is refused" {
     set got [run_server --port 18001 --logfile /nosuch/log]
     assert_equal 1 [dict get $got code]
     assert_match "*Can't open the log file: No such file or directory*" [dict get $got err][dict get $got out]
+    if {[server_is_ours]} {assert_match "* (/nosuch/log)\n*" [dict get $got err]}
 }
 
 test "a port in use: one line says so, exit code 1" {

@@ -99,7 +99,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
         int reason = errno;
         if (optional && error_means_absent(reason)) return true;
         if (!group->addresses)
-            log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
+            log_warning("Failed opening Unix socket: bind: %s (%s)", strerror(reason), options.host);
         else if (group == &tcp_group || group == &tls_group)
             log_warning("Warning: Could not create server %s listening socket %s:%d: bind: %s",
                         group == &tcp_group ? "TCP" : "TLS", options.host, at_port, strerror(reason));

@@ -24,6 +24,7 @@ static char *file_path; /* absolute; NULL: none */
 static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
+static char failed_include[1024]; /* the included file with the line that failed; empty: the line is not in one */
 /* The same, while a directive is executed. */
 static int current_line;
 static struct slice current_text;
@@ -42,6 +43,7 @@ void config_fatal_line(int number, struct slice line, const char *reason) {
     print_fatal_title();
     fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len, line.data,
             reason);
+    if (failed_include[0]) fprintf(stderr, "The line is in the included file '%s'\n", failed_include);
     exit(1);
 }
 int config_reading_line(struct slice *text) {
@@ -82,6 +84,7 @@ static const char *include_file(const char *path) {
     reading_depth++;
     const char *reason = load_lines(memory_output_slice(&text));
     reading_depth--;
+    if (reason && !failed_include[0]) snprintf(failed_include, sizeof failed_include, "%s", path);
     memory_output_free(&text);
     return reason;
 }
@@ -194,6 +197,7 @@ static const char *load_lines(struct slice text) {
 }
 const char *config_load_text(struct slice text, int *line_number, struct slice *line) {
     reading_depth = 0;
+    failed_include[0] = 0;
     reading = true;
     const char *reason = load_lines(text);
     reading = false;

@@ -248,7 +248,7 @@ void config_server_start(void) {
     apply_log_format();
     apply_policy();
     int result = log_set_file(log_file);
-    if (result < 0) config_fatal(config_reason("Can't open the log file: %s", strerror(-result)));
+    if (result < 0) config_fatal(config_reason("Can't open the log file: %s (%s)", strerror(-result), log_file));
     if (syslog_enabled) log_set_syslog(true, syslog_ident, syslog_facility);
     if (apply_locale()) log_warning("The locale '%s' of the environment cannot be used for collation", locale_collate);
     if (server_settings.disable_thp) leave_out_huge_pages();
