@@ -67,6 +67,25 @@ start_server {} {
         assert_match "*127.0.0.1:[srv port]: RDMA*" [file_bytes $file]
     }
 
+    test "wrong usage is refused by name" -needs $needs {
+        set text [file join [srv dir] text]
+        write_file $text "no program"
+        foreach {code message args} [list \
+            2 "unknown option --bogus; --help shows all" {--bogus} \
+            2 "--map needs an argument" {--map} \
+            2 "--map x is not HOST:PORT*" {--map x true} \
+            2 "the command is missing\n*" {--quiet} \
+            127 "nosuch-program was not found" {nosuch-program} \
+            127 "./nosuch was not found" {--quiet ./nosuch} \
+            126 "$text is not executable" [list --quiet $text] \
+        ] {
+            set got [run $::runner {*}$args]
+            assert_equal $code [dict get $got code] $args
+            assert_match "valkey-rdma-run: $message\n" [dict get $got err]
+        }
+        foreach option {--version -v} {assert_match "valkey-rdma-run 9*" [dict get [run $::runner $option] out]}
+    }
+
     test "without a device it is TCP, which is said once" -needs $needs {
         set got [run -timeout 50 {*}$::anyhow $::runner --map 127.0.0.1:[srv port] $::client \
             -p [srv port] -r 3 ping]

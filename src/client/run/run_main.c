@@ -212,7 +212,7 @@ int main(int argc, char **argv) {
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) {
             fputs(usage, stdout);
             return 0;
-        } else if (!strcmp(option, "--version")) {
+        } else if (!strcmp(option, "--version") || !strcmp(option, "-v")) {
             printf("valkey-rdma-run %s\n", PROJECT_VERSION);
             return 0;
         } else if (!strcmp(option, "--")) {
@@ -246,6 +246,7 @@ int main(int argc, char **argv) {
         }
     }
     if (i >= argc) {
+        if (argc > 1) fputs("valkey-rdma-run: the command is missing\n\n", stderr);
         fputs(usage, stderr);
         return 2;
     }
@@ -264,8 +265,9 @@ int main(int argc, char **argv) {
         close(fd);
     }
     if (!find_program(argv[i], path)) {
-        complain("%s was not found", argv[i]);
-        return 127;
+        bool exists = strchr(argv[i], '/') && access(argv[i], F_OK) == 0;
+        fprintf(stderr, "valkey-rdma-run: %s %s\n", argv[i], exists ? "is not executable" : "was not found");
+        return exists ? 126 : 127;
     }
     if (!check_program(path)) return 126;
     const char *others = getenv("LD_PRELOAD");
