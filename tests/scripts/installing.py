@@ -57,6 +57,15 @@ def tests(root):
             run("make", "uninstall", "DESTDIR=" + place, "PREFIX=/usr")
             assert os.listdir(place) == [], files(place)
 
+    def install_names_the_service_only_where_systemd_finds_its_unit():
+        with tempfile.TemporaryDirectory() as place:
+            said = install(PREFIX=place + "/opt")
+            assert "systemctl" not in said and f"The programs are in {place}/opt/bin." in said, said
+
+    def softrdma_refuses_an_unknown_option():
+        said = run(root + "/utils/softrdma/softrdma", "--bogus", code=125)
+        assert said == "softrdma: unknown option --bogus; softrdma --help shows the usage\n", said
+
     def install_refers_to_no_destdir():
         with tempfile.TemporaryDirectory() as place:
             install(DESTDIR=place, PREFIX="/usr", UNITDIR="/lib/systemd/system")
