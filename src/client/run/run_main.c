@@ -40,13 +40,6 @@ static const char usage[] =
 static bool required, quiet;
 static char list[16 * 1024];
 
-static void complain(const char *format, const char *what) {
-    if (quiet && !required) return;
-    fprintf(stderr, "valkey-rdma-run: ");
-    fprintf(stderr, format, what);
-    fputc('\n', stderr);
-}
-
 /* --- Mappings --- */
 
 /* Splits "HOST:PORT" or "[HOST]:PORT" in place. */
