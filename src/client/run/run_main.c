@@ -62,34 +62,46 @@ static bool split(char *text, char **host, char **port) {
 
 static bool append(const char *from, const char *port, const char *to, const char *to_port) {
     size_t used = strlen(list), left = sizeof list - used;
-    return snprintf(list + used, left, "%s%s:%s=%s:%s", used ? " " : "", from, port, to, to_port) < (int)left;
+    if (snprintf(list + used, left, "%s%s:%s=%s:%s", used ? " " : "", from, port, to, to_port) < (int)left) return true;
+    fprintf(stderr, "valkey-rdma-run: the mappings are longer than %zu bytes\n", sizeof list);
+    return false;
 }
 
-static bool add_mapping(const char *text) {
-    char *copy = strdup(text), *target = copy ? strchr(copy, '=') : NULL, *host, *port;
-    char *to = NULL, *to_port;
-    if (!copy) return false;
+/* Adds the mapping that `text` names. `copy` is a copy of it, which is split in place. */
+static bool add_copied_mapping(const char *text, char *copy) {
+    char *target = strchr(copy, '='), *host, *port, *to = "", *to_port;
     if (target) *target++ = '\0';
     if (!split(copy, &host, &port) || (target && !split(target, &to, &to_port))) {
         fprintf(stderr, "valkey-rdma-run: --map %s is not HOST:PORT[=RDMA-HOST:PORT]\n", text);
         return false;
     }
-    if (!to) to_port = port;
-    if (strcmp(host, "*") == 0) return append("*", port, to ? to : "", to_port);
+    if (!target) to_port = port;
+    if (strcmp(host, "*") == 0) return append("*", port, to, to_port);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found;
     int error = getaddrinfo(host, NULL, &hints, &found);
     if (error) {
         fprintf(stderr, "valkey-rdma-run: --map %s: %s\n", text, gai_strerror(error));
         return false;
     }
-    for (const struct addrinfo *one = found; one; one = one->ai_next) {
+    bool added = true;
+    for (const struct addrinfo *one = found; one && added; one = one->ai_next) {
         char ip[INET6_ADDRSTRLEN];
         if (getnameinfo(one->ai_addr, one->ai_addrlen, ip, sizeof ip, NULL, 0, NI_NUMERICHOST) != 0) continue;
-        if (!append(ip, port, to ? to : "", to_port)) return false;
+        added = append(ip, port, to, to_port);
     }
     freeaddrinfo(found);
+    return added;
+}
+
+static bool add_mapping(const char *text) {
+    char *copy = strdup(text);
+    if (!copy) {
+        fprintf(stderr, "valkey-rdma-run: %s\n", strerror(errno));
+        return false;
+    }
+    bool added = add_copied_mapping(text, copy);
     free(copy);
-    return true;
+    return added;
 }
 
 /* --- The program --- */
