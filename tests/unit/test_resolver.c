@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { IN_USE = 3000, WAIT_US = 60 * 1000 * 1000, PAUSE_US = 1000 };
+enum { IN_USE = 3000, WAIT_US = 60 * 1000 * 1000, PAUSE_US = 1000, NAME_SIZE = 32 };
 
 /* Addresses are names that need no name server. */
-static void name_write(char name[static 16], int i) {
-    snprintf(name, 16, "127.1.%d.%d", i / 256, i % 256);
+static void name_write(char name[static NAME_SIZE], unsigned i) {
+    snprintf(name, NAME_SIZE, "127.1.%u.%u", i / 256, i % 256);
 }
 
 /* A Sentinel asks for the names of all its instances, one after the other, and tries again later. */
@@ -24,7 +24,7 @@ static void thousands_of_names_that_are_in_use_resolve(void **state) {
         assert_true(clock_monotonic_us() < end);
         known = 0;
         for (int i = 0; i < IN_USE; i++) {
-            char name[16];
+            char name[NAME_SIZE];
             struct address address;
             name_write(name, i);
             int result = resolver_find(name, &address);
