@@ -32,7 +32,7 @@ enum {
     PIPE_SIZE = 1024 * 1024,
     COMMAND_US = 100, /* see rest_us() */
     OWED_MAX_US = 2000,
-    REST_MAX_US = 600,
+    REST_MAX_US = 400,
     SNAPSHOTS_MAX = 8 /* at a time: each may have a child, which makes the kernel copy what this process writes */
 };
 
@@ -307,6 +307,7 @@ bool snapshot_export(struct job *job) {
 
 static struct event_timer next_turn;
 static bool is_resting;
+static uint64_t rest; /* before this turn, in us */
 
 static uint64_t turn_is_due(struct event_timer *timer) {
     is_resting = false;
@@ -314,13 +315,13 @@ static uint64_t turn_is_due(struct event_timer *timer) {
 }
 
 /* Clients come first, and on a busy machine their CPU time, too: each command that was executed makes the next turn
- * later, up to three times a turn's length. */
+ * later, and that turn is a short one. */
 static uint64_t rest_us(void) {
     static uint64_t commands, owed;
     owed += (dispatch_commands - commands) * COMMAND_US;
     commands = dispatch_commands;
     if (owed > OWED_MAX_US) owed = OWED_MAX_US;
-    uint64_t rest = owed < REST_MAX_US ? owed : REST_MAX_US;
+    rest = owed < REST_MAX_US ? owed : REST_MAX_US;
     owed -= rest;
     return rest;
 }
@@ -355,7 +356,7 @@ static bool copy_turn(struct snapshot *snapshot) {
         return false;
     }
     uint64_t before = snapshot->keys;
-    enum copy_result result = snapshot_copy(snapshot);
+    enum copy_result result = snapshot_copy(snapshot, rest > 0);
     if (snapshot->keys != before) job_heard(job); /* the target cannot say more while it reads */
     switch (result) {
     case COPY_WAITS: break;

@@ -2,7 +2,7 @@
  * writes them.
  *
  * Most keys are written by this process, in turns: at the end of a turn of the loop it writes whole slots for a short
- * time (COPY_TURN_US). No command is executed in between, so what it writes of a slot is of one moment. A change of a
+ * time. No command is executed in between, so what it writes of a slot is of one moment. A change of a
  * slot that was written follows in the stream, and a change of one that was not needs no stream. So clients wait for
  * no fork, which takes longer the more memory the server has, and the kernel copies no page.
  *
@@ -15,8 +15,6 @@
 #include "formats/rdb_fragment.h"
 #include "repl/direct_transfer.h"
 #include "server/process/child.h"
-
-enum { COPY_TURN_US = 200 };
 
 struct snapshot {
     struct list_link link; /* in `snapshots` of snapshot.c */
@@ -51,6 +49,7 @@ enum copy_result {
     COPY_ENDED, /* all slots are written, and sent or offered */
     COPY_FAILED /* the offer is damaged */
 };
-/* Writes some slots. After COPY_NEEDS_CHILD all that was written is sent or offered. */
-enum copy_result snapshot_copy(struct snapshot *snapshot);
+/* Writes some slots. `busy`: clients send commands. Then it takes less time, and sends or offers all that it wrote, so
+ * that the target does not load much at a time, either. So it does before COPY_NEEDS_CHILD. */
+enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy);
 #endif

@@ -23,6 +23,8 @@ enum {
     REPORTED_KEYS = 64, /* the child reads the clock once for this many keys */
     CHILD_NICE = 5,     /* added to its niceness: clients wait for this process, not for the child */
     /* This process */
+    COPY_TURN_US = 200,
+    COPY_BUSY_TURN_US = 25,
     COPY_KEYS_MAX = 4096,           /* of a slot, and … */
     COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its keys and values: they take about a millisecond */
     COPY_PENDING_MAX = 1024 * 1024, /* bytes that may wait for the target */
@@ -301,9 +303,9 @@ static bool has_space(const struct snapshot *snapshot) {
     return conn_pending(snapshot->job->client->conn) <= COPY_PENDING_MAX;
 }
 
-static enum copy_result copy_slots(struct snapshot *snapshot) {
+static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     static struct copied_key keys[COPY_KEYS_MAX];
-    uint64_t end = clock_monotonic_us() + COPY_TURN_US;
+    uint64_t end = clock_monotonic_us() + us;
     while ((snapshot->next = slot_bitmap_next(&snapshot->slots, snapshot->next, true)) < HASH_SLOTS) {
         if (persistence_settings.key_save_delay) return COPY_NEEDS_CHILD;
         if (!has_space(snapshot)) return COPY_WAITS;
@@ -317,11 +319,12 @@ static enum copy_result copy_slots(struct snapshot *snapshot) {
     return COPY_ENDED;
 }
 
-enum copy_result snapshot_copy(struct snapshot *snapshot) {
+enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy) {
     bool compression = rdb_settings.compression;
     rdb_settings.compression = false; /* as in the child */
-    enum copy_result result = copy_slots(snapshot);
+    enum copy_result result = copy_slots(snapshot, busy ? COPY_BUSY_TURN_US : COPY_TURN_US);
     rdb_settings.compression = compression;
-    if ((result == COPY_NEEDS_CHILD || result == COPY_ENDED) && !copy_send(snapshot)) result = COPY_FAILED;
+    bool ends = result == COPY_NEEDS_CHILD || result == COPY_ENDED;
+    if ((busy || ends) && !copy_send(snapshot)) result = COPY_FAILED;
     return result;
 }
