@@ -149,6 +149,26 @@ def same_with_additions(ours, genuine):
     return True
 
 
+SHORTENED = {b"HDEL": 2, b"HPERSIST": 4, b"HPEXPIREAT": 5, b"MSETEX": 2}  # where the words begin that may be missing
+
+
+def same_but_shorter(ours, genuine):
+    """Ours may name fewer fields: the genuine server repeats those that had expired too, and its replicas revive them.
+    Of MSETEX ours may leave out an option that a later one replaces."""
+    if len(ours) != len(genuine):
+        return False
+    for a, b in zip(ours, genuine):
+        if a == b:
+            continue
+        first = SHORTENED.get(a[0])
+        if not first or a[:min(first, 3)] != b[:min(first, 3)]:
+            return False
+        rest = iter(b[first:])
+        if not all(word in rest for word in a[first:]):
+            return False
+    return True
+
+
 def same_stream(steps, ours, genuine):
     """Words of the protocol may differ in their case. What SCAN finds expired goes in the order of a hash table."""
     scans, copies = named(steps, "SCAN"), named(steps, "COPY")
@@ -157,7 +177,7 @@ def same_stream(steps, ours, genuine):
         if copies:
             plain = without_copied_fields(plain)
         return settled(plain, lambda words: words[0] == b"UNLINK") if scans else plain
-    if plain(ours) == plain(genuine):
+    if plain(ours) == plain(genuine) or same_but_shorter(plain(ours), plain(genuine)):
         return True
     return named(steps, *READS_GROUPS, "PFADD", *(name.decode() for name in STORES)) and \
         same_with_additions(plain(ours), plain(genuine))
