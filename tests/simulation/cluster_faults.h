@@ -3,7 +3,11 @@
 #define TESTS_SIMULATION_CLUSTER_FAULTS_H
 #include "cluster_simulator.h"
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A cluster of more machines is built once for many histories, which are short. */
+enum { SIM_LARGE = 64 };
 
 /* The end of a slot migration. */
 static inline void take_some_slot(struct sim_machine *machine) {
@@ -16,13 +20,31 @@ static inline void take_some_slot(struct sim_machine *machine) {
     cluster_take_slots(machine->cluster, &slots, sim_time(machine));
 }
 
+static inline void cut_link(struct sim *sim) {
+    unsigned a = sim_below(sim, sim->count), b = sim_below(sim, sim->count);
+    sim_note(sim, -1, "--- cut %u %u", a, b);
+    if (a == b || sim->cuts == SIM_CUTS_MAX) return;
+    sim->cut[sim->cuts][0] = a;
+    sim->cut[sim->cuts++][1] = b;
+}
+
+/* What no TCP does. */
+static inline void spoil_messages(struct sim *sim) {
+    sim->lose_one_in = sim_below(sim, 2) ? 0 : 20 + sim_below(sim, 200);
+    sim->duplicate_one_in = sim_below(sim, 2) ? 0 : 5 + sim_below(sim, 100);
+    sim->reorders = sim_below(sim, 2);
+    sim_note(sim, -1, "--- lose %u duplicate %u reorder %d", sim->lose_one_in, sim->duplicate_one_in, sim->reorders);
+}
+
 static inline void random_fault(struct sim *sim, int64_t timeout) {
+    bool large = sim->count > SIM_LARGE;
     struct sim_machine *machine = &sim->machines[sim_below(sim, sim->count)];
-    switch (sim_below(sim, 9)) {
+    switch (sim_below(sim, large ? 12 : 9)) {
     case 0:
     case 1: sim_crash(machine); break;
     case 2:
     case 3:
+        if (large) sim_crash(machine);
         if (!machine->cluster) sim_start(machine);
         break;
     case 4:
@@ -30,16 +52,18 @@ static inline void random_fault(struct sim *sim, int64_t timeout) {
         break;
     case 5: { /* a partition into two sides; of a large cluster a small part is cut off */
         sim_note(sim, -1, "--- partition");
-        unsigned one_in = sim->count > 64 ? 10 + sim_below(sim, 100) : 3;
+        unsigned one_in = large ? 10 + sim_below(sim, 100) : 3;
         for (unsigned i = 0; i < sim->count; i++) sim->group[i] = sim_below(sim, one_in) == 0;
         break;
     }
     case 6:
         sim_note(sim, -1, "--- the network heals");
         for (unsigned i = 0; i < sim->count; i++) sim->group[i] = 0;
+        sim->cuts = 0;
         break;
     case 7: /* a command */
         if (!machine->cluster) break;
+        if (large) sim_note(sim, (int)machine->index, "--- command");
         if (sim_below(sim, 4))
             cluster_failover(machine->cluster, sim_below(sim, 2) ? FAILOVER_NORMAL : FAILOVER_FORCE, "test",
                              sim_time(machine));
@@ -51,14 +75,21 @@ static inline void random_fault(struct sim *sim, int64_t timeout) {
         break;
     case 8: /* the clock jumps */
         machine->skew_ms += (int64_t)sim_below(sim, (unsigned)timeout / 4) - timeout / 8;
+        if (large) sim_note(sim, (int)machine->index, "--- clock at %+lld ms", (long long)machine->skew_ms);
         break;
+    case 9: cut_link(sim); break;
+    case 10: /* some neighbours */
+        for (unsigned i = 2 + sim_below(sim, 7); i > 0; i--)
+            sim_crash(&sim->machines[(machine->index + i) % sim->count]);
+        break;
+    case 11: spoil_messages(sim); break;
     }
 }
 
 /* To connect a thousand machines takes longer than what is done to them. So one cluster may have several histories, in
  * processes that share it: the variants 1 to `count` - 1 of the seed. Returns true in each of these processes, which
  * has to exit, and in the end false in this one. */
-static inline bool sim_in_variant(struct sim *sim, unsigned count) {
+static inline bool sim_in_variant(struct sim *sim, unsigned count, bool *failed) {
     for (unsigned variant = 1; variant < count; variant++) {
         fflush(stdout);
         pid_t child = fork();
@@ -67,11 +98,11 @@ static inline bool sim_in_variant(struct sim *sim, unsigned count) {
             return true;
         }
         int status;
-        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+        if (child < 0 || waitpid(child, &status, 0) != child) sim_fail(sim, "no process for variant %u", variant);
+        if (status != 0) {
             printf("seed %llu variant %u failed\n", (unsigned long long)sim->seed, variant);
-            exit(1);
+            *failed = true;
         }
-        printf("seed %llu variant %u passed\n", (unsigned long long)sim->seed, variant);
     }
     return false;
 }
@@ -92,7 +123,7 @@ static inline uint64_t run_seed_with(uint64_t seed, const struct seed_options *o
 #define DRAW(bound) ((unsigned)((random = random * 6364136223846793005 + 1442695040888963407) >> 33) % (bound))
     int64_t timeout = timeouts[DRAW(4)];
     unsigned replicas = DRAW(3), primaries = 3 + DRAW(3);
-    bool large = count > 64;
+    bool large = count > SIM_LARGE;
     if (large) timeout = DRAW(2) ? 5000 : 15000;
     if (count) {
         primaries = count / (1 + replicas) > 3 ? count / (1 + replicas) : count < 3 ? count : 3;
@@ -113,7 +144,11 @@ static inline uint64_t run_seed_with(uint64_t seed, const struct seed_options *o
     else
         sim_build(&sim, primaries, 60000 + 4 * timeout);
     sim.variant = options->variant;
-    bool exits = sim_in_variant(&sim, options->variants);
+    bool failed = false, exits = sim_in_variant(&sim, options->variants, &failed);
+    clock_t start = clock(); /* of the CPU */
+    int64_t start_ms = sim.now_ms;
+    sim.elections = 0;
+    sim.faults[0] = 0;
     random += sim.variant;
     sim.random += sim.variant;
     sim.no_single_owner = DRAW(4) == 0;
@@ -124,24 +159,32 @@ static inline uint64_t run_seed_with(uint64_t seed, const struct seed_options *o
         sim.duplicate_one_in = DRAW(2) ? 0 : 5 + DRAW(100);
         sim.reorders = DRAW(2);
     }
+    if (large && faults) faults = 1 + sim_below(&sim, faults);
     for (unsigned i = 0; i < faults; i++) {
         random_fault(&sim, timeout);
         /* The silence of other machines begins now. */
         memset(sim.minority_since_ms, 0, sizeof sim.minority_since_ms);
         memset(sim.double_since_ms, 0, sizeof sim.double_since_ms);
-        sim_run(&sim, large ? 1000 + sim_below(&sim, 2000) : sim_below(&sim, (unsigned)timeout * (i % 5 ? 2 : 5)));
+        sim_run(&sim, sim_below(&sim, large ? (unsigned)timeout * 3 / faults : (unsigned)timeout * (i % 5 ? 2 : 5)));
     }
     sim.break_one_in = sim.lose_one_in = sim.duplicate_one_in = 0;
     sim.reorders = false;
+    sim.cuts = 0;
     sim_note(&sim, -1, "--- no more faults");
     for (unsigned i = 0; i < sim.count; i++) {
         sim.group[i] = 0;
         sim.machines[i].frozen_until_ms = 0;
         if (!sim.machines[i].cluster) sim_start(&sim.machines[i]);
     }
-    sim_agree(&sim, 10 * timeout + 30000);
+    int64_t agree_ms = sim_agree(&sim, 10 * timeout + 30000);
+    if (large)
+        printf("seed %llu variant %u passed in %.1f s, agreed after %.1f s, elections %u, CPU %.1f s, %016llx: %s\n",
+               (unsigned long long)seed, sim.variant, (double)(sim.now_ms - start_ms) / 1000, (double)agree_ms / 1000,
+               sim.elections, (double)(clock() - start) / CLOCKS_PER_SEC, (unsigned long long)sim.digest, sim.faults);
+    fflush(stdout);
     if (exits) _exit(0);
     sim_free(&sim);
+    if (failed) exit(1); /* after all variants */
     return sim.digest;
 #undef DRAW
 }

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIM_MACHINES_MAX = 1000, SIM_HISTORY = 10000, SIM_EPOCHS = 8192, SIM_LINE = 200 };
+enum { SIM_MACHINES_MAX = 1000, SIM_HISTORY = 10000, SIM_EPOCHS = 8192, SIM_LINE = 200, SIM_CUTS_MAX = 16 };
 
 struct sim_disk { /* what the checks need of the file */
     bool exists;
@@ -77,6 +77,7 @@ struct sim {
     size_t event_count, event_capacity;
     uint64_t sequence;
     unsigned group[SIM_MACHINES_MAX];       /* machines of different groups cannot reach each other */
+    unsigned cut[SIM_CUTS_MAX][2], cuts;    /* nor can the two of a pair */
     unsigned latency_ms, break_one_in;      /* 0: connections do not break */
     unsigned lose_one_in, duplicate_one_in; /* messages; 0: none */
     bool reorders;                          /* messages overtake each other */
@@ -93,6 +94,7 @@ struct sim {
     struct node_id winner_shard[SIM_EPOCHS];
     uint16_t *owners; /* of the first slot of each shard in each epoch, plus one */
     unsigned elections, failovers;
+    char faults[500]; /* those of cluster_faults.h, cut to this length */
     char (*history)[SIM_LINE];
     size_t history_count;
     bool verbose;
@@ -116,6 +118,12 @@ __attribute__((format(printf, 3, 4))) static void sim_note(struct sim *sim, int 
     va_start(arguments, format);
     vsnprintf(line + len, 200 - (size_t)len, format, arguments);
     va_end(arguments);
+    if (strncmp(format, "--- ", 4) == 0) {
+        size_t used = strlen(sim->faults);
+        char who[16] = "";
+        if (machine >= 0) snprintf(who, sizeof who, "%d ", machine);
+        snprintf(sim->faults + used, sizeof sim->faults - used, "%s%s%s", used ? ", " : "", who, line + len + 4);
+    }
     if (sim->verbose) puts(line);
 }
 
@@ -174,6 +182,8 @@ static int64_t sim_latency(struct sim *sim) {
     return 1 + (sim->latency_ms ? sim_below(sim, sim->latency_ms) : 0);
 }
 static bool sim_reaches(const struct sim *sim, unsigned a, unsigned b) {
+    for (unsigned i = 0; i < sim->cuts; i++)
+        if ((sim->cut[i][0] == a && sim->cut[i][1] == b) || (sim->cut[i][0] == b && sim->cut[i][1] == a)) return false;
     return sim->group[a] == sim->group[b];
 }
 static int64_t sim_time(const struct sim_machine *machine) {
@@ -632,11 +642,15 @@ static bool sim_serves(const struct sim *sim, unsigned index, unsigned slot) {
  * stops. The limits are those of the node timeout and of the ping interval. */
 static void sim_check_service(struct sim *sim) {
     int64_t limit_ms = 2 * sim->machines[0].settings.node_timeout_ms + 3000;
+    unsigned serving[SIM_MACHINES_MAX], count = 0;
+    for (unsigned i = 0; i < sim->count; i++)
+        if (sim_works(sim, i) && sim->machines[i].cluster->ok && node_is_primary(sim->machines[i].cluster->myself))
+            serving[count++] = i;
     for (unsigned i = 0; i < sim->shards; i++) {
         bool twice = false;
-        for (unsigned a = 0; a < sim->count; a++)
-            for (unsigned b = 0; sim_serves(sim, a, sim->first_slot[i]) && b < a; b++)
-                twice |= sim_reaches(sim, a, b) && sim_serves(sim, b, sim->first_slot[i]);
+        for (unsigned a = 0; a < count; a++)
+            for (unsigned b = 0; sim_serves(sim, serving[a], sim->first_slot[i]) && b < a; b++)
+                twice |= sim_reaches(sim, serving[a], serving[b]) && sim_serves(sim, serving[b], sim->first_slot[i]);
         if (!twice)
             sim->double_since_ms[i] = 0;
         else if (!sim->double_since_ms[i])
@@ -650,9 +664,9 @@ static void sim_check_service(struct sim *sim) {
         unsigned reachable = 0;
         for (size_t n = 0; served && n < cluster->nodes.count; n++) {
             const struct cluster_node *node = cluster->nodes.list[n];
+            if (!node_votes(node)) continue;
             int index = node == cluster->myself ? (int)i : sim_index(node->address);
-            reachable += node_votes(node) && index >= 0 && sim_works(sim, (unsigned)index) &&
-                         sim_reaches(sim, i, (unsigned)index);
+            reachable += index >= 0 && sim_works(sim, (unsigned)index) && sim_reaches(sim, i, (unsigned)index);
         }
         if (!served || reachable > cluster->size / 2)
             sim->minority_since_ms[i] = 0;
@@ -746,9 +760,11 @@ static inline const char *sim_disagreement(struct sim *sim) {
             return why;
         }
         if (!first) first = machine;
+        bool unclaimed = memcmp(&cluster->slots.unclaimed, &slot_bitmap_empty, sizeof slot_bitmap_empty) != 0;
         for (size_t n = 0; n < cluster->nodes.count; n++) {
             struct cluster_node *node = cluster->nodes.list[n];
-            struct cluster_node *other = nodes_find(&first->cluster->nodes, &node->id);
+            struct cluster_node *other = first->cluster->nodes.list[n]; /* most tables have one order */
+            if (!node_id_equal(&other->id, &node->id)) other = nodes_find(&first->cluster->nodes, &node->id);
             const char *problem = NULL;
             if (!other)
                 problem = "is not known to all";
@@ -765,9 +781,10 @@ static inline const char *sim_disagreement(struct sim *sim) {
                 problem = "is in two shards";
             else if (node_is_primary(node) && node->config_epoch != other->config_epoch)
                 problem = "has two epochs";
-            else if (memcmp(node_slots(node), node_slots(other), sizeof(struct slot_bitmap)) != 0)
+            else if (node->slot_count != other->slot_count ||
+                     (node->slot_count && memcmp(node->slots, other->slots, sizeof *node->slots) != 0))
                 problem = "has different slots";
-            for (unsigned byte = 0; !problem && byte < SLOT_BITMAP_SIZE; byte++)
+            for (unsigned byte = 0; !problem && unclaimed && byte < SLOT_BITMAP_SIZE; byte++)
                 if (node_slots(node)->bytes[byte] & cluster->slots.unclaimed.bytes[byte])
                     problem = "does not claim its slots";
             for (size_t m = 0; !problem && machine == first && node_is_primary(node) && m < n; m++)
