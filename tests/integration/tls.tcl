@@ -303,6 +303,47 @@ start_tls_server {tls-auth-clients no} {
         r config set tls-auto-reload-interval 0
     }
 
+    test "a file is loaded again that changes in place and keeps its size and its time" {
+        set own [file join [srv dir] own]
+        foreach kind {crt key} {file copy -force [crt server.$kind] $own/own.$kind}
+        set size [expr {max([file size [crt server.crt]], [file size [crt other.crt]])}]
+        foreach name {server other} {
+            set text($name) [format %-*s $size [file_bytes [crt $name.crt]]]
+        }
+        write_file $own/own.crt $text(server)
+        r config set tls-cert-file $own/own.crt tls-key-file $own/own.key tls-auto-reload-interval 1
+        set time [file mtime $own/own.crt]
+        file mtime $own/own.crt [expr {$time - 100}]
+        set from [log_size]
+        wait_for_log "TLS materials reloaded successfully" $from
+        set from [log_size]
+        write_file $own/own.crt $text(other)
+        file mtime $own/own.crt [expr {$time - 100}]
+        wait_for_log "Background TLS reload failed" $from ;# the key is another one
+        r config set tls-cert-file [crt server.crt] tls-key-file [crt server.key] tls-auto-reload-interval 0
+    }
+
+    test "a reload that ends after CONFIG SET does not undo it" -needs {ours 1} {
+        set fifo [file join [srv dir] dh.fifo]
+        set from [log_size]
+        exec mkfifo $fifo
+        file copy -force [crt dh.pem] [srv dir]/dh.pem
+        r config set tls-auth-clients no tls-dh-params-file [srv dir]/dh.pem tls-auto-reload-interval 1
+        file rename -force $fifo [srv dir]/dh.pem
+        wait_for_log "TLS materials changed, reloading in background" $from
+        r config set tls-auth-clients yes tls-dh-params-file "" tls-cert-file [crt chained.crt]
+        set file [open [srv dir]/dh.pem w] ;# the background thread waits for a writer
+        puts -nonewline $file [file_bytes [crt dh.pem]]
+        close $file
+        wait_for_condition 5000 {
+            [log_has "TLS materials reloaded successfully" $from] ||
+            [log_has "the reloaded materials are not used" $from]
+        } "the reload does not end"
+        assert_match {1 *certificate required*} [tls_cli "" ping]
+        assert_equal {0 PONG} [tls_cli client ping]
+        r config set tls-auth-clients no tls-cert-file [crt server.crt] tls-auto-reload-interval 0
+    }
+
     test "CONFIG SET tls-port listens on another port, or on none" {
         set old [tls_port]
         set new [free_port]

@@ -54,6 +54,7 @@ struct plan {
     struct event_post post; /* must be first; to the main loop, when built in the background */
     struct tls_settings server, client;
     struct tls_context *server_context, *client_context;
+    unsigned changes; /* of the options, when they were copied */
     char error[512];
     char *texts[16]; /* owned copies, that the settings point to */
     int count;
@@ -120,7 +121,7 @@ static void plan_free(struct plan *plan) {
 /* --- Noticing changes --- */
 
 struct trace {
-    struct timespec modified;
+    struct timespec modified, changed; /* changed: of the owner or the mode, also with a restored time */
     ino_t inode;
     off_t size;
 };
@@ -128,6 +129,7 @@ enum { FILES = 7 };
 static struct trace traces[FILES]; /* as of the contexts in use */
 static int64_t looked_ms;
 static bool configured, reloading;
+static unsigned changes; /* of the options */
 
 static void traces_take(struct trace taken[static FILES]) {
     const char *const files[FILES] = {cert_file, key_file, client_cert_file, client_key_file, ca_file, ca_dir, dh_file};
@@ -136,6 +138,7 @@ static void traces_take(struct trace taken[static FILES]) {
         struct stat found;
         if (!is_set(files[i]) || stat(files[i], &found) < 0) continue;
         taken[i].modified = found.st_mtim;
+        taken[i].changed = found.st_ctim;
         taken[i].inode = found.st_ino;
         taken[i].size = found.st_size;
     }
@@ -147,7 +150,7 @@ static void reload_finished(struct event_post *post) {
     if (!plan->client_context) {
         log_warning("%s", plan->error);
         log_warning("Background TLS reload failed");
-    } else if (!configured) {
+    } else if (plan->changes != changes) { /* newer contexts are in use, or none are needed any more */
         log_notice("TLS options have changed during the reload: the reloaded materials are not used");
     } else {
         plan_use(plan);
@@ -173,7 +176,9 @@ static void reload_cron(void) {
     memcpy(traces, now, sizeof now);
     log_notice("TLS materials changed, reloading in background");
     reloading = true;
-    background_submit(BACKGROUND_LAZY_FREE, reload_run, plan_new());
+    struct plan *plan = plan_new();
+    plan->changes = changes;
+    background_submit(BACKGROUND_LAZY_FREE, reload_run, plan);
 }
 
 static void reload_start(void) {
@@ -185,12 +190,18 @@ static void reload_start(void) {
 bool tls_options_apply(bool listens) {
     socket_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
     tls_set_peer_names((enum tls_names)auth_user);
-    if (!listens && !replication && !cluster) return true;
+    if (!listens && !replication && !cluster) {
+        changes++;
+        return true;
+    }
+    struct trace before[FILES]; /* a file that changes while it is read is read again */
+    traces_take(before);
     struct plan *plan = plan_new();
     bool built = plan_build(plan);
     if (built) {
         plan_use(plan);
-        traces_take(traces);
+        memcpy(traces, before, sizeof traces);
+        changes++;
         looked_ms = clock_ms();
         configured = true;
     } else {
