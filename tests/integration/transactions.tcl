@@ -411,6 +411,33 @@ start_server {tags {transactions}} {
         r debug set-active-expire 1
     }
 
+    test "a command that removes a key which had expired when it was watched does not make EXEC fail" {
+        r debug set-active-expire 0
+        r flushall
+        r set other v
+        set dump [r dump other]
+        set past [list restore stale 1 $dump replace absttl]
+        foreach command [list {sort missing store stale} {sinterstore stale missing missing} $past {del stale}] {
+            set_expired stale
+            r watch stale
+            r {*}$command
+            assert_match "* watch=1 *" [r client info]
+            r multi
+            r ping
+            assert_equal PONG [r exec] $command
+        }
+        # A new value is a change.
+        foreach command {{set stale v} {copy other stale replace} {rpush stale v}} {
+            set_expired stale
+            r watch stale
+            r {*}$command
+            r multi
+            r ping
+            assert_match nil* [r -typed exec] $command
+        }
+        r debug set-active-expire 1
+    }
+
     test "CLIENT INFO counts the watched keys until one of them has changed" {
         r del w x
         r watch w w x

@@ -2,8 +2,8 @@
  *
  * A key counts as changed when the store reports it. For an emptied database, two swapped ones, or a slot that leaves
  * with its keys, the store reports one event for all keys: those that exist before or after count as changed. A key
- * that had already expired when the client began to watch it counts as missing: removing it is no change. A client with
- * a changed key needs no more watches, since its transaction fails in any case. */
+ * that had already expired when the client began to watch it counts as missing: removing it is no change, but a new
+ * value is. A client with a changed key needs no more watches, since its transaction fails in any case. */
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
@@ -35,8 +35,7 @@ static struct slice watched_name(const void *entry) {
     return (struct slice){key->name, key->name_len};
 }
 static const struct hashtable_type watched_type = {.key = watched_name};
-static struct hashtable *watched; /* NULL: never used */
-static bool removing_expired;
+static struct hashtable *watched;                        /* NULL: never used */
 static struct list dirty_lists = LIST_INIT(dirty_lists); /* watch lists to free after all keys were checked */
 
 static void client_freed(struct client *client);
@@ -60,16 +59,18 @@ static void dirty_drop(void) {
 
 /* --- Events of the store --- */
 
+static struct entry *entry_at(struct db *db, struct slice key) {
+    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+}
+
 static void key_changed(struct db *db, struct slice name) {
     struct db_key full;
     struct watched_key *key = hashtable_find(watched, db_key_make(&full, db, name));
     db_key_free(&full);
-    bool removed = removing_expired;
-    removing_expired = false;
     if (!key) return;
     list_each(&key->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_key);
-        if (!(removed && watch->expired)) {
+        if (!watch->expired || entry_at(db, name)) {
             struct watch_list *own = watches_of(watch->client);
             mark_dirty(watch->client);
             if (!list_is_linked(&own->dirty_link)) list_append(&dirty_lists, &own->dirty_link);
@@ -77,14 +78,6 @@ static void key_changed(struct db *db, struct slice name) {
         watch->expired = false;
     }
     dirty_drop();
-}
-
-static void key_expires(struct db *db, struct slice key) {
-    removing_expired = true; /* the store reports `changed` next, for the same key */
-}
-
-static struct entry *entry_at(struct db *db, struct slice key) {
-    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
 }
 
 /* The key now has the value that is in `to`, or none (NULL). */
@@ -127,11 +120,8 @@ static void slot_left(struct db *db, unsigned slot) {
     hashtable_iterator_close(&it);
 }
 
-static struct store_listener listener = {.hooks = {.changed = key_changed,
-                                                   .expired = key_expires,
-                                                   .flushed = db_flushed,
-                                                   .slot_left = slot_left,
-                                                   .swapped = dbs_swapped}};
+static struct store_listener listener = {
+    .hooks = {.changed = key_changed, .flushed = db_flushed, .slot_left = slot_left, .swapped = dbs_swapped}};
 
 /* --- Watching --- */
 
