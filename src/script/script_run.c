@@ -234,13 +234,16 @@ static struct command *find(int argc, const struct slice *argv, struct command *
     return command;
 }
 
-static const char *refuse_by_state(const struct command *command, int argc, const struct slice *argv) {
+/* *counted: the error for the error statistics, if that is another one. */
+static const char *refuse_by_state(const struct command *command, int argc, const struct slice *argv,
+                                   const char **counted) {
     static char text[512];
     struct script_run *run = script_running;
     uint32_t flags = command->spec->flags;
     caller->slot = -1;
     const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
+        *counted = error;
         while (*error && *error != ' ') error++; /* the script's own error has another code */
         snprintf(text, sizeof text, "ERR ACL failure in script:%s", error);
         return text;
@@ -287,21 +290,22 @@ const struct debug_subcommand script_debug_subcommands[] = {
                            "    Allow scripts to call commands that they are denied, or deny them again.", NULL}},
     {.name = NULL}};
 
-static const char *refuse(struct command *command, int argc, const struct slice *argv) {
+static const char *refuse(struct command *command, int argc, const struct slice *argv, const char **counted) {
     uint32_t flags = command->spec->flags;
     if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
     if (is_denied(command)) return "ERR This Valkey command is not allowed from script";
     if (flags & (CMD_WRITE | CMD_MAY_REPLICATE) && script_running->read_only)
         return "ERR Write commands are not allowed from read-only scripts.";
-    return refuse_by_state(command, argc, argv);
+    return refuse_by_state(command, argc, argv, counted);
 }
 
 const char *script_call(int argc, const struct slice *argv, struct slice *reply) {
     struct command *parent, *command = find(argc, argv, &parent);
-    const char *error = command ? refuse(command, argc, argv) : refuse_unknown(parent, argv);
+    const char *counted = NULL;
+    const char *error = command ? refuse(command, argc, argv, &counted) : refuse_unknown(parent, argv);
     if (__builtin_expect(error != NULL, 0)) {
         if (command) command->rejected++;
-        errorstats_count(&caller->reply, slice_of(error));
+        errorstats_count(&caller->reply, slice_of(counted ? counted : error));
         return error;
     }
     if (command->spec->flags & CMD_WRITE) script_running->wrote = true;

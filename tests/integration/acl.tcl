@@ -325,6 +325,44 @@ start_server {tags {acl}} {
         $c -close
     }
 
+    test "a command that is no longer allowed counts as a failure of EXEC unless another follows, and not as its own" \
+        -needs {version 9.1} {
+        set c [user_client bob +@all ~*]
+        foreach {commands failed} {
+            {{set k v}} 1
+            {{get k} {set k v} {set k v}} 1
+            {{set k v} {get k}} 0
+            {{set k v} {incr wrong}} 0
+            {{incr wrong} {get k} {set k v}} 1
+        } {
+            r acl setuser bob +set
+            r del wrong
+            r rpush wrong v
+            $c multi
+            foreach command $commands {$c {*}$command}
+            r acl setuser bob -set
+            r config resetstat
+            $c -typed exec
+            assert_match "*cmdstat_exec:calls=1,*,rejected_calls=0,failed_calls=$failed*" [r info commandstats]
+            assert_not_match "*cmdstat_set:*" [r info commandstats]
+        }
+        $c -close
+    }
+
+    test "a script's command that its caller may not run counts as NOPERM in errorstats" -needs {version 9.1} {
+        set c [user_client bob +@all -set ~x &c]
+        foreach script {
+            {return server.call('set', 'x', 'v')} {return server.pcall('get', 'y')}
+            {return server.pcall('publish', 'd', 'm')}
+        } {
+            r config resetstat
+            assert_error_like "*ACL failure in script*" {$c eval $script 0}
+            assert_match "*errorstat_NOPERM:count=1*" [r info errorstats]
+            assert_not_match "*errorstat_ERR*" [r info errorstats]
+        }
+        $c -close
+    }
+
     test "scripts and functions act with the rights of their caller" -needs {version 9.1} {
         set c [user_client bob +@all -del ~x]
         r function load replace "#!lua name=acl\nserver.register_function('try', function(keys, args)\

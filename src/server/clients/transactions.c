@@ -279,7 +279,7 @@ static void note_write(const struct client *client, const struct queued *queued)
 static void run_queued(struct call *call, struct transaction *t) {
     struct client *client = call->client;
     struct command *exec = client->current;
-    bool followed = role_is_replica();
+    bool followed = role_is_replica(), refused = false;
     t->running = true;
     t->exec = exec;
     client_set_state(client, &client_listener, t); /* for the blobs of the arguments */
@@ -291,8 +291,8 @@ static void run_queued(struct call *call, struct transaction *t) {
         t->runs = queued;
         client_call_starts(client, &start);
         const char *refusal = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
-        if (__builtin_expect(refusal != NULL, 0)) {
-            queued->command->rejected++;
+        refused = refusal != NULL;
+        if (__builtin_expect(refused, 0)) {
             reply_error(call->reply, refusal);
         } else {
             if (!role_is_replica())
@@ -308,7 +308,8 @@ static void run_queued(struct call *call, struct transaction *t) {
     client_set_state(client, &client_listener, NULL);
     client->current = exec;
     client->redacted = 0;
-    client->reply.failed = 0; /* a failed command does not make EXEC fail */
+    /* A failed command does not make EXEC fail, and one that was refused does if none was executed after it. */
+    client->reply.failed = refused;
     call->db = client->db;
     call->propagated = true;
 }
