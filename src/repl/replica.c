@@ -490,18 +490,18 @@ void repl_follow(struct slice host, int port, enum repl_follow how) {
     handshake_close();
     link.known = false;
     role_follow(host, port);
-    if (!was_replica) {
-        if (!failover) repl_end_waits(); /* failover.c does it when the failover has succeeded */
-        if (how != REPL_FOLLOW_UNRELATED) {
-            log_cached_position();
-            role_set_position_known(true);
-        }
+    if (!failover) repl_end_waits(); /* failover.c does it when the failover has succeeded */
+    if (!was_replica && how != REPL_FOLLOW_UNRELATED) {
+        log_cached_position();
+        role_set_position_known(true);
     }
     if (how == REPL_FOLLOW_UNRELATED && role->position.known) {
         log_notice("Discarding previously cached primary state.");
         role_set_position_known(false);
     }
-    repl_disconnect_replicas("the primary of this server changed");
+    /* The target of a failover is one of the replicas. Without its link it would refuse PSYNC if it serves no stale
+     * data. The links end when this server continues the target's history or receives its data. */
+    if (!failover) repl_disconnect_replicas("the primary of this server changed");
     link.phase = PHASE_WAIT;
     link.failover = failover;
     connect_now();

@@ -79,6 +79,16 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             assert_equal OK [r -1 set k 1]
         }
 
+        test "a replica that serves no stale data takes over" {
+            r config set replica-serve-stale-data no
+            assert_equal OK [r -1 failover]
+            wait_for_condition 15000 {[role_of 0] eq "master" && [role_of -1] eq "slave" && [link_is_up -1]}
+            assert_equal OK [r set k 1]
+            assert_equal OK [r failover]
+            wait_for_condition 15000 {[role_of -1] eq "master" && [role_of 0] eq "slave" && [link_is_up 0]}
+            r config set replica-serve-stale-data yes
+        }
+
         test "after FAILOVER ABORT or a timeout the primary continues" {
             exec kill -STOP [srv pid]
             r -1 set k 2

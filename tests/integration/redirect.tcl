@@ -98,6 +98,26 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]}
         }
 
+        test "clients that wait on a replica are ended, too, when it gets another primary" {
+            foreach {readonly outcome} {no ended yes waits} {
+                set c [new_client]
+                if {$readonly} {$c readonly}
+                $c -send xread block 0 streams s 0
+                wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+                r replicaof 127.0.0.1 1
+                if {$outcome eq "ended"} {
+                    assert_error_like "UNBLOCKED force unblock from blocking operation*" {$c -read}
+                    assert_equal 1 [$c -eof]
+                } else {
+                    assert_equal 1 [info_field clients blocked_clients]
+                }
+                $c -close
+                r replicaof $host $port
+                wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]}
+                wait_for_condition 5000 {[info_field clients blocked_clients] == 0}
+            }
+        }
+
         test "READONLY allows reads" {
             set c [new_client]
             $c client capa redirect
