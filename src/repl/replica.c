@@ -235,8 +235,10 @@ static bool starts(const char *line, const char *with) {
 
 static void got_ping(const char *line) {
     /* -NOAUTH, -NOPERM and "operation not permitted" (the error of old versions): AUTH follows. -MISCONF: the primary's
-     * last snapshot failed; the snapshot for this replica may succeed and clear the error. */
-    if (line[0] != '+' && !starts(line, "-NOAUTH") && !starts(line, "-NOPERM") &&
+     * last snapshot failed; the snapshot for this replica may succeed and clear the error. -MASTERDOWN: the target of a
+     * failover is still a replica. */
+    bool hands_over = link.failover && starts(line, "-MASTERDOWN");
+    if (line[0] != '+' && !hands_over && !starts(line, "-NOAUTH") && !starts(line, "-NOPERM") &&
         !starts(line, "-ERR operation not permitted") && !starts(line, "-MISCONF")) {
         fail("Error reply to PING from primary: '%s'", line);
         return;

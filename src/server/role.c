@@ -45,6 +45,9 @@ static enum filter_answer stale_ask(struct client *client, const struct command 
     if (flags & CMD_STALE) return FILTER_PASS;
     /* SCRIPT KILL: the link cannot come back while the script runs. Valkey refuses it and can only be killed. */
     if (flags & CMD_ALLOW_BUSY && dispatch_running()) return FILTER_PASS;
+    /* The request to become the primary: with synchronous replication the primary that hands over has already closed
+     * the link. */
+    if (argc == 4 && strcmp(command->name, "psync") == 0 && slice_is(argv[3], "failover")) return FILTER_PASS;
     *error = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     return FILTER_REFUSE;
 }

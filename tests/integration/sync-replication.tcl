@@ -143,6 +143,7 @@ start_server [list overrides $sync_options] {
             }
 
             test "FAILOVER hands over without losing a write" -needs {ours 1} {
+                r -1 config set replica-serve-stale-data no ;# it takes over although its link is down
                 r -2 set before failover
                 assert_equal OK [r -2 failover to [srv -1 host] [srv -1 port]]
                 wait_for_condition 15000 {[sync_field -1 sync_replication] eq "leading"}
@@ -151,6 +152,7 @@ start_server [list overrides $sync_options] {
                 assert_equal failover [r -1 get before]
                 assert_equal OK [r -1 set after failover]
                 assert_equal "no-failover" [sync_field -2 master_failover_state]
+                r -1 config set replica-serve-stale-data yes
                 join_group 0 -1
                 wait_writable -1 2
             }
