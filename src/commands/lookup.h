@@ -17,6 +17,11 @@ static inline int lookup_flags(const struct call *call) {
     return __builtin_expect(call->client->flags & CLIENT_NO_TOUCH, 0) ? LOOKUP_NOTOUCH : 0;
 }
 
+/* The same for db_put_string(). */
+static inline int put_flags(const struct call *call) {
+    return __builtin_expect(call->client->flags & CLIENT_NO_TOUCH, 0) ? PUT_NO_TOUCH : 0;
+}
+
 static inline struct entry *find_read_with(struct call *call, struct slice key, int flags) {
     struct entry *entry = db_find(call->db, key, flags | lookup_flags(call));
     if (!entry) notify(call->db, NOTIFY_KEY_MISS, "keymiss", key);

@@ -110,10 +110,12 @@ void db_prefetch_requests_end(void);
  * reference, and it stores the blob itself if the value is too large for the entry, which avoids a copy. Keeps the
  * expiry only with keep_ttl. Stores the value as an int, embedded or as a blob. */
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);
-/* Sets a string and its expiry (ms since the epoch, -1: none) with a single search; *existed: the key existed. */
+/* Sets a string and its expiry (ms since the epoch, -1: none) with a single search; *existed: the key existed, and this
+ * call counts as a use of it. */
 enum {
     PUT_KEEP_TTL = 1 /* ignore expire_at */,
-    PUT_TEXT = 2 /* never store as an int */
+    PUT_TEXT = 2 /* never store as an int */,
+    PUT_NO_TOUCH = 4 /* does not count as a use */
 };
 struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob, int64_t expire_at,
                             int flags, bool *existed);

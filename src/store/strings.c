@@ -81,8 +81,6 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **ref, s
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     if (rescued) blob_release(rescued);
-    /* Overwriting counts as a use: it resets the idle time, but keeps the use counter. */
-    if (!store_settings.lfu) e->access = access_new();
     hook_changed(db, e);
     return e;
 }
@@ -121,7 +119,11 @@ struct entry *db_put_string(struct db *db, struct slice key, struct slice value,
     struct string_value v = {.bytes = value, .blob = blob};
     if (!(flags & PUT_TEXT)) v = classify(value, blob);
     struct entry *e = value_set(db, key, &v, flags & PUT_KEEP_TTL ? EXPIRE_KEEP : expire_at, existed);
-    if (store_settings.lfu && *existed) entry_touch(e);
+    if (!*existed || flags & PUT_NO_TOUCH) return e;
+    if (store_settings.lfu)
+        entry_touch(e);
+    else
+        e->access = access_new();
     return e;
 }
 

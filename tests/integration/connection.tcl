@@ -664,8 +664,11 @@ start_server {tags {connection}} {
         assert_reply $c +OK client no-touch on
         assert_equal T [dict get [client_fields [$c client info]] flags]
         wait_for_condition 4000 {[r object idletime nt] >= 1}
-        $c get nt
-        assert_range [r object idletime nt] 1 5
+        foreach command {{get nt} {set nt value} {set nt 1 ex 100} {getset nt 2} {mset nt 3} {incrbyfloat nt 1}
+            {bitop not nt nt}} {
+            $c {*}$command
+            assert_morethan [r object idletime nt] 0 $command
+        }
         $c touch nt
         assert_equal 0 [r object idletime nt]
         assert_reply $c +OK client no-touch off

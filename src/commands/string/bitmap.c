@@ -233,7 +233,8 @@ static void bitop_run(struct call *call) {
         combine_sources(call, operation, blob->data, len);
         bool existed;
         char *bytes;
-        struct entry *entry = db_put_string(call->db, destination, blob_slice(blob), blob, -1, PUT_TEXT, &existed);
+        struct entry *entry =
+            db_put_string(call->db, destination, blob_slice(blob), blob, -1, put_flags(call) | PUT_TEXT, &existed);
         db_edit_string(call->db, entry, len, &bytes); /* its encoding is raw, even if it is short */
         if (!existed) notify(call->db, NOTIFY_NEW, "new", destination);
         notify(call->db, NOTIFY_STRING, "set", destination);

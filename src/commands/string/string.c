@@ -23,7 +23,7 @@ struct set_options {
 static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at, bool keep_ttl) {
     bool existed;
     db_put_string(call->db, key, call->argv[value_index], argument_blob(call, value_index), expire_at,
-                  keep_ttl ? PUT_KEEP_TTL : 0, &existed);
+                  put_flags(call) | (keep_ttl ? PUT_KEEP_TTL : 0), &existed);
     if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
     notify(call->db, NOTIFY_STRING, "set", key);
     if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);

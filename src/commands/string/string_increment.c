@@ -69,7 +69,7 @@ static void incrbyfloat_run(struct call *call) {
     char text[DOUBLE_TEXT_MAX];
     struct slice result = {text, format_long_double(text, value)};
     bool existed;
-    db_put_string(call->db, key, result, NULL, -1, PUT_KEEP_TTL | PUT_TEXT, &existed);
+    db_put_string(call->db, key, result, NULL, -1, put_flags(call) | PUT_KEEP_TTL | PUT_TEXT, &existed);
     if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
     notify(call->db, NOTIFY_STRING, "incrbyfloat", key);
     call->dirty++;

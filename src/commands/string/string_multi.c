@@ -19,12 +19,13 @@ static void mget_run(struct call *call) {
 }
 
 /* Sets the pairs argv[first], argv[first + 1], …; the time is -1 for no expiry. */
-static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at, int put_flags) {
+static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at, bool keep_ttl) {
+    int flags = put_flags(call) | (keep_ttl ? PUT_KEEP_TTL : 0);
     for (int i = first; i < first + 2 * pairs; i += 2) {
         keys_ahead(call, first, i, 2, first + 2 * pairs);
         struct slice key = call->argv[i];
         bool existed;
-        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags, &existed);
+        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, flags, &existed);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_STRING, "set", key);
         if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);
@@ -47,14 +48,14 @@ static bool pairs_complete(struct call *call) {
 
 static void mset_run(struct call *call) {
     if (!pairs_complete(call)) return;
-    pairs_put(call, 1, call->argc / 2, -1, 0);
+    pairs_put(call, 1, call->argc / 2, -1, false);
     reply_ok(call->reply);
 }
 
 static void msetnx_run(struct call *call) {
     if (!pairs_complete(call)) return;
     bool refused = pairs_any(call, 1, call->argc / 2, true);
-    if (!refused) pairs_put(call, 1, call->argc / 2, -1, 0);
+    if (!refused) pairs_put(call, 1, call->argc / 2, -1, false);
     reply_integer(call->reply, !refused);
 }
 
@@ -92,7 +93,7 @@ static void msetex_run(struct call *call) {
      * again. Its deletion, propagated before the command, would make XX fail on the replicas. */
     bool shown = store_settings.show_expired;
     store_settings.show_expired |= xx;
-    pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
+    pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL);
     store_settings.show_expired = shown;
     if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, 2 + 2 * count, &option, at);
 }
