@@ -56,6 +56,10 @@ struct sim_connection {
     int64_t last_to_a, last_to_b; /* bytes arrive in order */
     unsigned events;              /* that refer to it */
 };
+struct sim_bytes { /* of a message, which may go to many machines */
+    size_t references, len;
+    uint8_t bytes[];
+};
 enum sim_kind { SIM_TICK, SIM_DIAL, SIM_ACCEPT, SIM_CONNECTED, SIM_CLOSED, SIM_DELIVER };
 struct sim_event {
     int64_t at_ms;
@@ -64,7 +68,7 @@ struct sim_event {
     unsigned machine, life;
     struct sim_connection *connection;
     bool to_a, refused;
-    uint8_t *bytes;
+    struct sim_bytes *bytes;
     size_t len;
 };
 struct sim {
@@ -76,6 +80,7 @@ struct sim {
     struct sim_event *events; /* a heap */
     size_t event_count, event_capacity;
     uint64_t sequence;
+    struct sim_bytes *sent; /* the last message; NULL: none */
     unsigned group[SIM_MACHINES_MAX];       /* machines of different groups cannot reach each other */
     unsigned cut[SIM_CUTS_MAX][2], cuts;    /* nor can the two of a pair */
     unsigned latency_ms, break_one_in;      /* 0: connections do not break */
@@ -279,6 +284,23 @@ static void sim_check_message(struct sim_machine *machine, const struct bus_mess
         machine->last_vote = header->current_epoch;
     }
 }
+static void sim_drop_bytes(struct sim_bytes *bytes) {
+    if (bytes && --bytes->references == 0) free(bytes);
+}
+/* A thousand messages of a broadcast are alike: they share their bytes. */
+static struct sim_bytes *sim_encode(struct sim *sim, const struct bus_message *message, size_t len) {
+    struct sim_bytes *bytes = malloc(sizeof *bytes + len);
+    *bytes = (struct sim_bytes){.references = 1, .len = len};
+    bus_encode(message, bytes->bytes);
+    if (sim->sent && sim->sent->len == len && memcmp(sim->sent->bytes, bytes->bytes, len) == 0) {
+        free(bytes);
+    } else {
+        sim_drop_bytes(sim->sent);
+        sim->sent = bytes;
+    }
+    sim->sent->references++;
+    return sim->sent;
+}
 static void effect_send(void *context, struct cluster_link *link, const struct bus_message *message) {
     struct sim_machine *machine = context;
     struct sim *sim = machine->sim;
@@ -301,12 +323,10 @@ static void effect_send(void *context, struct cluster_link *link, const struct b
     machine->bytes_sent += event.len;
     if (sim->reorders) event.at_ms = sim->now_ms + sim_latency(sim);
     if (sim->lose_one_in && sim_below(sim, sim->lose_one_in) == 0) return;
-    event.bytes = malloc(event.len);
-    bus_encode(message, event.bytes);
+    event.bytes = sim_encode(sim, message, event.len);
     if (sim->duplicate_one_in && sim_below(sim, sim->duplicate_one_in) == 0) {
         struct sim_event again = event;
-        again.bytes = malloc(event.len);
-        memcpy(again.bytes, event.bytes, event.len);
+        again.bytes->references++;
         if (sim->reorders) again.at_ms = sim->now_ms + sim_latency(sim);
         sim_push(sim, again);
     }
@@ -517,9 +537,10 @@ static void sim_free(struct sim *sim) {
     }
     while (sim->event_count) {
         struct sim_event event = sim_pop(sim);
-        free(event.bytes);
+        sim_drop_bytes(event.bytes);
         sim_free_connection(event.connection);
     }
+    sim_drop_bytes(sim->sent);
     free(sim->events);
     free(sim->machines);
     free(sim->owners);
@@ -582,7 +603,7 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
         }
         struct bus_message message;
         const uint8_t *bad_id;
-        enum bus_verdict verdict = bus_decode(event->bytes, event->len, &message, &bad_id);
+        enum bus_verdict verdict = bus_decode(event->bytes->bytes, event->len, &message, &bad_id);
         if (verdict != BUS_ACCEPTED || bad_id) sim_fail(sim, "a message is not accepted: %d", (int)verdict);
         cluster_link_heard(machine->cluster, link, sim_time(machine));
         cluster_receive(machine->cluster, link, &message, sim_time(machine));
@@ -699,7 +720,7 @@ static void sim_step(struct sim *sim) {
         }
         sim_handle(sim, &event);
     }
-    free(event.bytes);
+    sim_drop_bytes(event.bytes);
     sim_free_connection(connection);
 }
 
