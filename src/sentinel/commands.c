@@ -5,6 +5,7 @@
 #include "lib/text/number.h"
 #include "net/connection.h"
 #include "pubsub/pubsub.h"
+#include "repl/link_transport.h"
 #include "sentinel/links.h"
 #include "sentinel/scripts.h"
 #include "sentinel/sentinel_file.h"
@@ -55,7 +56,7 @@ static void get_primary_addr_run(struct call *call) {
     if (!group)
         reply_null_array(call->reply);
     else
-        view_primary_address(call->reply, group, conn && strcmp(conn_transport_name(conn), "rdma") == 0);
+        view_primary_address(call->reply, group, conn && link_is_rdma(conn));
 }
 static void myid_run(struct call *call) {
     reply_bulk_text(call->reply, this_sentinel->id);

@@ -205,6 +205,10 @@ static void send_auth(struct half *half, const struct instance *to) {
     memory_output_free(&requirepass);
 }
 
+static const struct transport *over_rdma(void) { /* NULL: not compiled in */
+    return transport_find(tls_for_replication() ? "rdma-tls" : "rdma");
+}
+
 static void client_opened(struct resp_client *client, void *owner) {
     struct half *half = owner;
     if (!half->link) return;
@@ -230,7 +234,7 @@ static void client_ended(struct resp_client *client, void *owner, const char *re
         else if (half->rdma)
             link->rdma = false;
         else
-            link->rdma = sentinel_options.rdma && transport_find("rdma");
+            link->rdma = sentinel_options.rdma && over_rdma();
     }
     const struct instance *i = link->instance;
     if (half->opened || strcmp(link->error, reason) != 0)
@@ -251,8 +255,8 @@ void sentinel_links_dial(void *context, struct sentinel_link *link, enum link_ki
     for (int k = 0; k < REQUEST_KINDS; k++)
         half->contexts[k] = (struct short_context){half, (enum sentinel_request_kind)k};
     const struct transport *transport = transport_find(tls_for_replication() ? "tls" : "tcp");
-    half->rdma = link->rdma && transport_find("rdma");
-    if (half->rdma) transport = transport_find("rdma");
+    half->rdma = link->rdma && over_rdma();
+    if (half->rdma) transport = over_rdma();
     half->client = resp_client_new(server.loop, &(struct resp_client_options){.transport = transport,
                                                                               .host = i->address.ip,
                                                                               .port = i->address.port,

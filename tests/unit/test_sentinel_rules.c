@@ -401,7 +401,7 @@ static void a_primary_with_the_longest_time_is_not_down(void **state) {
 static void the_new_primary_has_its_own_rdma_port(void **state) {
     add("10.0.0.7", "role:slave\r\nlistener0:name=rdma,bind=x,port=7777\r\n");
     answer(group, REQUEST_PING, "PONG");
-    answer(group, REQUEST_INFO, "role:master\r\nlistener0:name=rdma,bind=x,port=1111\r\n");
+    answer(group, REQUEST_INFO, "role:master\r\nlistener0:name=rdma-tls,bind=x,port=1111\r\n");
     assert_int_equal(group->reported.rdma_port, 1111);
     hello("10.0.1.1,26379," OTHER ",5,g,10.0.0.7,6379,5");
     assert_string_equal(group->address.ip, "10.0.0.7");

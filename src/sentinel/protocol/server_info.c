@@ -42,13 +42,14 @@ static void read_replica(struct slice text, void (*replica)(void *context, const
     if (*host && port) replica(context, host, port);
 }
 
-/* "name=rdma,bind=0.0.0.0,port=6379" */
+/* "name=rdma,bind=0.0.0.0,port=6379"; "rdma-tls" with tls-rdma yes or optional */
 static void read_listener(struct slice text, struct server_info *info) {
     bool rdma = false;
     int port = 0;
     while (text.len) {
         struct slice value = part(&text, ','), key = part(&value, '=');
-        if (slice_equal(key, SLICE("name"))) rdma = slice_equal(value, SLICE("rdma"));
+        if (slice_equal(key, SLICE("name")))
+            rdma = slice_equal(value, SLICE("rdma")) || slice_equal(value, SLICE("rdma-tls"));
         if (slice_equal(key, SLICE("port"))) take_port(value, &port);
     }
     if (rdma && port && !info->rdma_port) info->rdma_port = port;
