@@ -232,6 +232,25 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_not_match "*Started child process*" $log
     }
 
+    test "slow commands at the source do not hold up what is sent between them" {
+        for {set i 0} {$i < 40} {incr i} {lappend names $i}
+        foreach slot [slots 1000 4999] {
+            set tag [slot_tag $slot]
+            n 0 mset {*}[concat {*}[lmap name $names {list $tag$name value}]]
+        }
+        migrate 0 1 1000 4999
+        for {set commands 0} {[dict get [migration 0] state] ne "success"} {incr commands} {
+            assert {$commands < 150}
+            n 0 debug sleep 0.05
+        }
+        migration_is 1 success
+        foreach slot {1000 4999} {assert_equal 40 [n 1 cluster countkeysinslot $slot]}
+        migrate 1 0 1000 4999
+        migration_is 1 success
+        migration_is 0 success
+        foreach slot [slots 1000 4999] {n 0 cluster flushslot $slot}
+    }
+
     test "a child sends the slots from the first one on that has a large value" {
         set log [append_while_moving [slots 100 399] {250 300}]
         assert_match "*: 1500 keys were sent between commands. A child process sends the others*" $log

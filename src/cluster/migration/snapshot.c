@@ -14,6 +14,7 @@
  * Each job that needs a child has one of its own. Children for different targets run side by side. A job whose target
  * is already getting a snapshot waits for its turn, and so does a child while one of another kind is running. */
 #include "cluster/migration/snapshot.h"
+#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "persistence/persistence.h"
@@ -33,10 +34,15 @@ enum {
     COMMAND_US = 100, /* see rest_us() */
     OWED_MAX_US = 2000,
     REST_MAX_US = 400,
+    LATE_SHARE = 16,  /* of the time by which a turn is late, the part that it takes */
     SNAPSHOTS_MAX = 8 /* at a time: each may have a child, which makes the kernel copy what this process writes */
 };
 
 static struct list snapshots = LIST_INIT(snapshots);
+
+/* The next turn of copying; see copy_step(). */
+static uint64_t rest;   /* before it, in us */
+static uint64_t due_us; /* when it should begin, of the monotonic clock; 0: none has ended */
 
 static struct snapshot *snapshot_of_link(struct list_link *link) {
     return container_of(link, struct snapshot, link);
@@ -284,6 +290,7 @@ bool snapshot_export(struct job *job) {
     memcpy(snapshot->name, job->name, JOB_NAME_LEN);
     if (job->pull) snapshot->offer = slot_offer_new(job, advanced, snapshot);
     snapshot->copies = copies_first(job);
+    if (!snapshots.len) due_us = 0;
     list_append(&snapshots, &snapshot->link);
     if (!snapshot->copies && !start_child(snapshot)) {
         snapshot_free(snapshot);
@@ -307,7 +314,6 @@ bool snapshot_export(struct job *job) {
 
 static struct event_timer next_turn;
 static bool is_resting;
-static uint64_t rest; /* before this turn, in us */
 
 static uint64_t turn_is_due(struct event_timer *timer) {
     is_resting = false;
@@ -355,8 +361,9 @@ static bool copy_turn(struct snapshot *snapshot) {
         (snapshot->written ? end_copy_later : start_child_later)(snapshot);
         return false;
     }
-    uint64_t before = snapshot->keys;
-    enum copy_result result = snapshot_copy(snapshot, rest > 0);
+    uint64_t before = snapshot->keys, now = clock_monotonic_us();
+    uint64_t late = due_us && now > due_us ? now - due_us : 0;
+    enum copy_result result = snapshot_copy(snapshot, rest > 0, late / LATE_SHARE);
     if (snapshot->keys != before) job_heard(job); /* the target cannot say more while it reads */
     switch (result) {
     case COPY_WAITS: break;
@@ -369,6 +376,8 @@ static bool copy_turn(struct snapshot *snapshot) {
     return result != COPY_WAITS;
 }
 
+/* A loop that is long in coming back, because commands are slow, gives few turns a second. Each one then takes longer,
+ * in proportion, so that the migration goes on at a pace of its own. */
 static void copy_step(void) {
     if (is_resting) return;
     for (size_t left = snapshots.len; left; left--) {
@@ -378,8 +387,10 @@ static void copy_step(void) {
         if (!copy_turn(snapshot)) continue;
         is_resting = true; /* the loop does not sleep for longer */
         event_timer_set(server.loop, &next_turn, rest_us(), turn_is_due);
+        due_us = clock_monotonic_us() + rest;
         return;
     }
+    due_us = clock_monotonic_us();
 }
 
 void snapshot_cancel(const struct job *job) {

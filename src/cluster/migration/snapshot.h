@@ -50,6 +50,7 @@ enum copy_result {
     COPY_FAILED /* the offer is damaged */
 };
 /* Writes some slots. `busy`: clients send commands. Then it takes less time, and sends or offers all that it wrote, so
- * that the target does not load much at a time, either. So it does before COPY_NEEDS_CHILD. */
-enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy);
+ * that the target does not load much at a time, either. So it does before COPY_NEEDS_CHILD. It takes at least `us`, but
+ * not more than some milliseconds. */
+enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us);
 #endif

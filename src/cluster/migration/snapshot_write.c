@@ -25,6 +25,7 @@ enum {
     /* This process */
     COPY_TURN_US = 200,
     COPY_BUSY_TURN_US = 25,
+    COPY_LATE_TURN_US = 5000,
     COPY_KEYS_MAX = 4096,           /* of a slot, and … */
     COPY_BYTES_MAX = 1024 * 1024,   /* … bytes of its keys and values: they take about a millisecond */
     COPY_PENDING_MAX = 1024 * 1024, /* bytes that may wait for the target */
@@ -319,12 +320,20 @@ static enum copy_result copy_slots(struct snapshot *snapshot, uint64_t us) {
     return COPY_ENDED;
 }
 
-enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy) {
+/* The target fetches only a few offers at a time. While it is slow to load them, they must not be small ones. */
+static bool sends_all(const struct snapshot *snapshot) {
+    return !snapshot->offer || slot_offer_space(snapshot->offer) > SLOT_PULL_WINDOW / 2;
+}
+
+enum copy_result snapshot_copy(struct snapshot *snapshot, bool busy, uint64_t us) {
+    uint64_t shortest = busy ? COPY_BUSY_TURN_US : COPY_TURN_US;
+    if (us < shortest) us = shortest;
+    if (us > COPY_LATE_TURN_US) us = COPY_LATE_TURN_US;
     bool compression = rdb_settings.compression;
     rdb_settings.compression = false; /* as in the child */
-    enum copy_result result = copy_slots(snapshot, busy ? COPY_BUSY_TURN_US : COPY_TURN_US);
+    enum copy_result result = copy_slots(snapshot, us);
     rdb_settings.compression = compression;
     bool ends = result == COPY_NEEDS_CHILD || result == COPY_ENDED;
-    if ((busy || ends) && !copy_send(snapshot)) result = COPY_FAILED;
+    if ((ends || (busy && sends_all(snapshot))) && !copy_send(snapshot)) result = COPY_FAILED;
     return result;
 }
