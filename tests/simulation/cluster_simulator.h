@@ -80,7 +80,7 @@ struct sim {
     struct sim_event *events; /* a heap */
     size_t event_count, event_capacity;
     uint64_t sequence;
-    struct sim_bytes *sent; /* the last message; NULL: none */
+    struct sim_bytes *sent;                 /* the last message; NULL: none */
     unsigned group[SIM_MACHINES_MAX];       /* machines of different groups cannot reach each other */
     unsigned cut[SIM_CUTS_MAX][2], cuts;    /* nor can the two of a pair */
     unsigned latency_ms, break_one_in;      /* 0: connections do not break */
