@@ -134,8 +134,9 @@ void replica_send_auth(struct connection *conn) {
 
 int replica_listening_port(void) {
     if (replica_settings.announce_port) return replica_settings.announce_port;
-    if (tls_for_replication()) return listeners_tls_port();
-    /* A server without a TCP port is reached over RDMA only: REPLICAOF and `sentinel rdma yes` use this port then. */
+    if (tls_for_replication() && listeners_tls_port()) return listeners_tls_port();
+    /* tls-replication may serve only the connection to the primary. A server without a port of TCP and TLS is reached
+     * over RDMA only: REPLICAOF and `sentinel rdma yes` use this port then. */
     return listeners_port() ? listeners_port() : listeners_rdma_port();
 }
 

@@ -508,6 +508,17 @@ test "a replica follows its primary by TLS" {
     }
 }
 
+start_tls_server {tls-replication yes} {
+    set primary [tls_port]
+    start_tls_server {tls-replication yes tls-port 0} {
+        test "a replica without a TLS port names its TCP port to the primary" {
+            r replicaof 127.0.0.1 $primary
+            wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
+            assert_match "*slave0:ip=127.0.0.1,port=[srv port],state=online*" [r -1 info replication]
+        }
+    }
+}
+
 # With io-threads 3 the RDB channel may belong to another thread.
 foreach threads {1 3} {
     test "the child sends the copy of an RDB channel by TLS while the primary is stopped, io-threads $threads" \
