@@ -9,9 +9,11 @@
 #include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
+#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "pubsub/pubsub.h"
+#include "repl/link_transport.h"
 #include "repl/primary.h"
 #include "repl/repl.h"
 #include "repl/sync/sync.h"
@@ -172,12 +174,16 @@ static void drop_data(void *context) {
 
 /* --- The role --- */
 
+/* Without an address or a port of the new primary the link stays down until a message brings them. The link to the old
+ * primary ends at once: its data must not count as those of the new one in an election. */
 static void follow_now(const struct cluster_node *primary, bool same_shard) {
     int port = tls_for_replication() ? primary->tls_port : primary->port;
     struct slice host = slice_of(primary->address);
-    if (!host.len || !port) return; /* its address comes with a message */
     bool stood = sync_stands() || sync_leads();
     if (role->is_replica && !stood && slice_is(host, role->host) && role->port == port) return;
+    if (host.len && !port && !(primary->rdma_port && link_rdma_transport()))
+        log_warning("Primary %.*s has told no %s port, and tls-replication is %s: it cannot be followed", NODE_ID_LEN,
+                    primary->id.text, tls_for_replication() ? "TLS" : "TCP", tls_for_replication() ? "on" : "off");
     if (starting) {
         role_follow(host, port);
         return;

@@ -33,3 +33,29 @@ start_cluster {primaries 1 replicas 1 tls 1 overrides {tls-auth-clients no}} {
         }
     }
 }
+
+# The nodes have certificates, and no TLS port.
+set dir [certificates]
+start_cluster [list primaries 3 replicas 1 overrides [list tls-cert-file $dir/server.crt tls-key-file $dir/server.key \
+    tls-ca-cert-file $dir/ca.crt]] {
+    test "a replica that moves to a primary without a port of its transport leaves the old one" {
+        set tag [slot_tag 0]
+        n 0 set $tag:k v
+        wait_for_cluster_replicas
+        foreach i {0 3} {n $i config set tls-replication yes} ;# links that are up stay
+        n 3 cluster replicate [node_id 1]
+        wait_for_condition 10000 {[info_field_of 3 replication master_link_status] eq "down"}
+        wait_for_condition 10000 {![string match *slave0:* [n 0 info replication]]}
+        wait_for_node_log 3 "Primary [node_id 1] has told no TLS port"
+        assert_equal slave [info_field_of 3 replication role]
+        # It has no data of its new primary, and does not take its slots.
+        node_kill 1
+        wait_for_condition 20000 {"fail" in [node_flags 3 1]}
+        wait_for_node_log 3 "*Currently unable to failover: Disconnected from primary for longer than allowed*"
+        assert {"slave" in [node_flags 0 3]}
+        node_start 1
+        n 3 config set tls-replication no
+        wait_for_condition 20000 {[info_field_of 3 replication master_link_status] eq "up"}
+        wait_for_condition 20000 {[n 3 debug digest] eq [n 1 debug digest]}
+    }
+}
