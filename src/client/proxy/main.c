@@ -326,7 +326,6 @@ static void *run_worker(void *argument) {
     pin((int)(worker - workers));
     while (!ending) event_loop_turn(worker->loop, -1);
     end_pairs(worker);
-    event_loop_free(worker->loop);
     return NULL;
 }
 
@@ -386,6 +385,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i < worker_count; i++) pthread_join(threads[i], NULL);
     print_status();
     event_timer_cancel(workers[0].loop, &status);
-    event_loop_free(workers[0].loop);
+    signal(SIGUSR1, SIG_IGN); /* on_signal() needs a loop */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    for (int i = worker_count - 1; i >= 0; i--) event_loop_free(workers[i].loop);
     return 0;
 }
