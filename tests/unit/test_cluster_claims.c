@@ -245,6 +245,35 @@ static void a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims(void **s
     sim_uses = &sim_effects;
 }
 
+static enum cluster_mandate no_mandate(void *context) {
+    return MANDATE_NONE;
+}
+
+/* CLUSTER RESET of a replica that this primary last heard of as one of its own, while its shard elects another one. */
+static void a_primary_does_not_follow_a_replica_that_was_reset(void **state) {
+    static struct cluster_effects effects;
+    effects = sim_effects;
+    effects.mandate = no_mandate;
+    sim_uses = &effects;
+    for (int left = 0; left < 2; left++) {
+        build(6, 3);
+        struct bus_message ping = {.header = {.type = BUS_PING,
+                                              .message_flags = BUS_EXTENSION_DATA,
+                                              .sender = *id_at(3),
+                                              .current_epoch = 10,
+                                              .config_epoch = 10,
+                                              .port = 6379,
+                                              .bus_port = 16379},
+                                   .has_extensions = true};
+        ping.extensions.shard = left ? *id_at(3) : cluster_at(0)->myself->shard;
+        cluster_receive(cluster_at(0), node_of(0, 3)->inbound, &ping, time_at(0));
+        assert_int_equal(node_is_primary(cluster_at(0)->myself), left);
+        assert_int_equal(cluster_at(0)->myself->slot_count > 0, left);
+        sim_free(&sim);
+    }
+    sim_uses = &sim_effects;
+}
+
 static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
     build(4, 3); /* machine 3 follows 0 */
     struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
@@ -466,6 +495,7 @@ int main(void) {
         cmocka_unit_test(a_claim_in_the_stream_is_of_its_slots_only),
         cmocka_unit_test(an_older_claim_in_the_stream_is_not_spread),
         cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
+        cmocka_unit_test(a_primary_does_not_follow_a_replica_that_was_reset),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),

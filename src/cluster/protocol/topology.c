@@ -294,6 +294,13 @@ static struct cluster_node *bound_to(struct cluster *cluster) {
     return NULL;
 }
 
+/* It was reset since it was heard of: the message has its new shard, which extensions_process() has not read yet. */
+static bool has_left_shard(const struct cluster_node *node, const struct bus_message *message) {
+    const struct node_id *shard = &message->extensions.shard;
+    bool told = message->header.message_flags & BUS_EXTENSION_DATA && message->has_extensions;
+    return told && !node_id_is_zero(shard) && !node_id_equal(shard, &node->shard);
+}
+
 /* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
  * shard. So the old primary keeps slots, although it is replaced. */
 static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
@@ -495,7 +502,8 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
             break;
         }
     }
-    if (claimant == sender && is_successor(cluster, sender, header->config_epoch)) {
+    if (claimant == sender && !has_left_shard(sender, message) &&
+        is_successor(cluster, sender, header->config_epoch)) {
         say_notice(cluster, "Node " NODE_FORMAT " has replaced the primary of shard %.40s. Following it",
                    NODE_TEXT(sender), SHARD_TEXT(sender));
         follow_node(cluster, sender);
