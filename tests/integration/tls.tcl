@@ -280,6 +280,24 @@ start_tls_server {tls-auth-clients no} {
         assert_not_match *secret* [log_text]
     }
 
+    test "CONFIG SET with the name of the file in use reads the file again" {
+        set own [file join [srv dir] renewed]
+        file mkdir $own
+        foreach kind {crt key} {file copy [crt server.$kind] $own/own.$kind}
+        r config set tls-cert-file $own/own.crt tls-key-file $own/own.key
+        foreach {option value} [list tls-cert-file $own/own.crt tls-key-file $own/own.key \
+            tls-ca-cert-file [crt ca.crt] tls-ca-cert-dir "" tls-client-cert-file "" tls-client-key-file "" \
+            tls-dh-params-file ""] {
+            set serial [info_field tls tls_server_cert_serial]
+            set other [expr {[file_bytes $own/own.crt] eq [file_bytes [crt server.crt]] ? "other" : "server"}]
+            foreach kind {crt key} {file copy -force [crt $other.$kind] $own/own.$kind}
+            assert_equal OK [r config set $option $value]
+            assert_not_equal $serial [info_field tls tls_server_cert_serial] $option
+            assert_equal {0 PONG} [tls_cli "" ping]
+        }
+        r config set tls-cert-file [crt server.crt] tls-key-file [crt server.key]
+    }
+
     test "changed files are loaded again by themselves" {
         set own [file join [srv dir] own]
         file mkdir $own

@@ -264,6 +264,9 @@ static const char *apply(void) {
 /* clang-format off */
 #define TEXT(option, variable) \
     {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = apply}
+#define FILE_NAME(option, variable) /* CONFIG SET with the same name reads the file again */ \
+    {.name = option, .type = CONFIG_STRING, .flags = CONFIG_VOLATILE, .value = &(variable), .initial = "", \
+     .apply = apply}
 #define SECRET(option, variable) \
     {.name = option, .type = CONFIG_STRING, .flags = CONFIG_SENSITIVE, .value = &(variable), .initial = "", \
      .apply = apply}
@@ -274,15 +277,15 @@ static const char *apply(void) {
      .apply = apply}
 /* clang-format on */
 static const struct config_option tls_options[] = {
-    TEXT("tls-cert-file", cert_file),
-    TEXT("tls-key-file", key_file),
+    FILE_NAME("tls-cert-file", cert_file),
+    FILE_NAME("tls-key-file", key_file),
     SECRET("tls-key-file-pass", key_password),
-    TEXT("tls-client-cert-file", client_cert_file),
-    TEXT("tls-client-key-file", client_key_file),
+    FILE_NAME("tls-client-cert-file", client_cert_file),
+    FILE_NAME("tls-client-key-file", client_key_file),
     SECRET("tls-client-key-file-pass", client_key_password),
-    TEXT("tls-dh-params-file", dh_file),
-    TEXT("tls-ca-cert-file", ca_file),
-    TEXT("tls-ca-cert-dir", ca_dir),
+    FILE_NAME("tls-dh-params-file", dh_file),
+    FILE_NAME("tls-ca-cert-file", ca_file),
+    FILE_NAME("tls-ca-cert-dir", ca_dir),
     {.name = "tls-auth-clients",
      .type = CONFIG_ENUM,
      .value = &auth_clients,
