@@ -195,6 +195,15 @@ static void follow_now(const struct cluster_node *primary, bool same_shard) {
     repl_follow(host, port, same_shard ? REPL_FOLLOW : REPL_FOLLOW_UNRELATED);
 }
 
+/* tls-replication may have changed, and with it the port of the primary. A link that is up stays. */
+void effects_tick(void) {
+    const struct cluster_node *primary = this_cluster->myself->primary;
+    if (!primary || !role->is_replica || role->link != ROLE_LINK_CONNECT || must_wait()) return;
+    int port = tls_for_replication() ? primary->tls_port : primary->port;
+    if (!port || role->port == port || !slice_is(slice_of(primary->address), role->host)) return;
+    if (!sync_stands() && !sync_leads()) role_set_port(port);
+}
+
 static void lead_now(bool same_shard) {
     if (!sync_on)
         repl_lead();

@@ -101,6 +101,7 @@ static uint64_t tick(struct event_timer *fired) {
         cluster_event_begin();
         cluster_tick(this_cluster, cluster_now());
         migration_tick();
+        effects_tick();
         cluster_event_end();
     }
     return CLUSTER_TICK_MS * 1000;

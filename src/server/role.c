@@ -112,6 +112,11 @@ void role_follow(struct slice host, int port) {
     changed();
 }
 
+void role_set_port(int port) {
+    current.port = port;
+    changed();
+}
+
 void role_lead(void) {
     if (!current.is_replica) return;
     mem_free(current.host);

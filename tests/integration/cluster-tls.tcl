@@ -38,6 +38,26 @@ start_cluster {primaries 1 replicas 1 tls 1 overrides {tls-auth-clients no}} {
 set dir [certificates]
 start_cluster [list primaries 3 replicas 1 overrides [list tls-cert-file $dir/server.crt tls-key-file $dir/server.key \
     tls-ca-cert-file $dir/ca.crt]] {
+    test "a replica follows its primary to the other port when tls-replication changes" {
+        set plain [srv [node_level 0] port]
+        set encrypted [free_port]
+        n 0 config set tls-port $encrypted
+        wait_for_condition 20000 {[string match "*tls-port=$encrypted*" [n 3 cluster nodes]] ||
+            [string match "*tls-port $encrypted*" [n 3 cluster shards]]} "the port is not told: [n 3 cluster shards]"
+        foreach {on port transport} [list yes $encrypted tls no $plain tcp] {
+            foreach i {0 3} {n $i config set tls-replication $on}
+            n 0 client kill type replica
+            wait_for_condition 20000 {
+                [info_field_of 3 replication master_link_status] eq "up" &&
+                [string match "* transport=$transport*" [n 0 client list type replica]]
+            } "the link does not come back: [n 3 info replication]"
+            assert_equal $port [info_field_of 3 replication master_port]
+            n 0 set [slot_tag 0]:k $on
+            wait_for_condition 10000 {[n 3 debug digest] eq [n 0 debug digest]}
+        }
+        n 0 config set tls-port 0
+    }
+
     test "a replica that moves to a primary without a port of its transport leaves the old one" {
         set tag [slot_tag 0]
         n 0 set $tag:k v
