@@ -6,6 +6,8 @@
  *     tests/simulation/run --sync --seed 17       one, with its history
  *     … --migrations                              with slots that move between the shards: migration_simulator.h. Then
  *                                                 the bus, or all links but the bus, may be cut alone, and be slow
+ *     … --members                                 instead with servers that are reset, and join again:
+ *                                                 membership_simulator.h
  *
  * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
  * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
@@ -24,12 +26,43 @@ static struct node *server_of(void *context) {
 
 /* --- The machine's effects on its server: src/cluster/effects.c does the same --- */
 
+static bool has_keys(const struct node *node) {
+    bool found = false;
+    for (int64_t i = 0; i < node->len && !found; i++) found = node->log[i].value || node->log[i].command;
+    return found;
+}
+
 static void server_facts(void *context, struct cluster_facts *facts) {
     struct node *node = server_of(context);
     effect_facts(context, facts);
     facts->offset = (uint64_t)node->len + 1;
     facts->primary_link_up = node->link;
-    facts->bound = true;
+    facts->bound = !sync_who_may_leave(&node->who);
+    facts->has_keys = has_keys(node);
+}
+
+static void leave(struct node *node) {
+    char id[SYNC_ID_LEN + 1];
+    if (!node->who.state.group[0]) return;
+    note((int)node->index, "leaves its group");
+    fresh_id(node, id);
+    sync_who_leave(&node->who, id, world.now);
+}
+
+static void found(struct node *node) {
+    char group[SYNC_ID_LEN + 1];
+    snprintf(group, sizeof group, "f%07x%032x", (unsigned)below(1 << 28), node->index);
+    sync_who_found(&node->who, group, world.now);
+}
+
+/* The keys are deleted, and the group that the server founds has a history of its own. */
+static void leave_and_found(struct node *node) {
+    leave(node);
+    link_down(node);
+    node->replica = false;
+    node->follows = -1;
+    node->len = 0;
+    found(node);
 }
 
 static void server_goes_to(struct node *node, int primary) {
@@ -40,14 +73,19 @@ static void server_goes_to(struct node *node, int primary) {
 
 static void server_follow(void *context, const struct cluster_node *primary, bool same_shard) {
     int index = sim_index(primary->address);
+    struct node *node = server_of(context);
     effect_follow(context, primary, same_shard);
-    if (index >= 0) server_goes_to(server_of(context), index);
+    if (index < 0) return;
+    if (!same_shard && node->up) leave(node);
+    server_goes_to(node, index);
 }
 
 static void server_lead(void *context, bool same_shard) {
     struct node *node = server_of(context);
     effect_lead(context, same_shard);
-    if (node->who.status == SYNC_ELECTED)
+    if (!same_shard)
+        leave_and_found(node);
+    else if (node->who.status == SYNC_ELECTED)
         sync_who_lead(&node->who, world.now);
     else
         promote(node);
@@ -84,18 +122,22 @@ static void server_elected(struct node *node) {
         cluster_mandated(machine->cluster, sim_time(machine));
 }
 static bool server_serves(const struct node *node) {
-    return sim_serves(&cluster_sim, node->index, cluster_sim.first_slot[node->shard]);
+    unsigned shard = shard_of(node);
+    return shard < SHARDS && sim_serves(&cluster_sim, node->index, cluster_sim.first_slot[shard]);
 }
 
 #include "migration_simulator.h"
 
 /* --- Both together --- */
 
+#include "membership_simulator.h"
+
 static void run_both(int64_t ms) {
     for (int64_t end = world.now + ms; world.now < end;) {
         sim_run(&cluster_sim, STEP_MS);
         step();
         migration_step();
+        membership_step();
         if (!moving.on || moving.stopped) continue;
         if (below(20) == 0) migrate_some_slot();
         if (below(30) == 0) disturb_some_job();
@@ -108,13 +150,7 @@ static void start(unsigned index) {
     node->follows = -1;
     sim_start(&cluster_sim.machines[index]);
     node_start(node);
-}
-
-static bool may_lose_data(const struct node *node) {
-    if (world.seed % 10 == 0) return true;
-    for (unsigned i = node->shard; i < MACHINES; i += SHARDS)
-        if (i != node->index && !(world.nodes[i].up && world.nodes[i].who.sure)) return false;
-    return true;
+    if (!node->replica && !node->who.state.group[0]) found(node);
 }
 
 static void crash(struct node *node) {
@@ -151,6 +187,10 @@ static void cut_off_some(void) {
 static void any_fault(int64_t timeout) {
     struct node *node = &world.nodes[below(MACHINES)];
     struct sim_machine *machine = machine_of(node);
+    if (membership.on && below(4) == 0) {
+        change_membership(node);
+        return;
+    }
     switch (below(8)) {
     case 0:
     case 1:
@@ -199,7 +239,7 @@ static void begin(uint64_t seed, int64_t timeout) {
     moving.may_crash = may_lose_data;
     moving.crash = crash;
     if (moving.on) migrations_begin();
-    for (unsigned i = 0; i < MACHINES; i++) world.nodes[i].shard = i % SHARDS;
+    membership_begin();
     sim_init(&cluster_sim, seed, MACHINES, timeout);
     for (unsigned i = 0; i < MACHINES; i++) {
         struct sim_machine *machine = &cluster_sim.machines[i];
@@ -208,7 +248,7 @@ static void begin(uint64_t seed, int64_t timeout) {
         cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
         node_start(&world.nodes[i]);
         char group[SYNC_ID_LEN + 1];
-        snprintf(group, sizeof group, "%040u", i);
+        snprintf(group, sizeof group, "%040u", i); /* shard_of() */
         if (i < SHARDS) sync_who_found(&world.nodes[i].who, group, world.now);
     }
     sim_build(&cluster_sim, SHARDS, 60000 + 4 * timeout);
@@ -222,14 +262,12 @@ static unsigned recovered_shards(const unsigned *before) {
 }
 
 static unsigned reads, writes, elections, seeds;
-/* Shards that can elect a primary in the end, and those that must not: fewer than COPIES - 1 of their servers are sure
- * to have all that they have acknowledged, so a write may be on none of these. */
+/* Shards that can elect a primary in the end, and those that must not: too few members of their sets are sure to have
+ * all that they have acknowledged, so a write may be on none of these. */
 static struct { unsigned shards, recovered; } able, unable;
 
 static bool can_elect(unsigned shard) {
-    int sure = 0;
-    for (unsigned i = shard; i < MACHINES; i += SHARDS) sure += world.nodes[i].who.sure;
-    return sure >= COPIES - 1;
+    return elects_without(shard, NULL);
 }
 
 static bool all_can_elect(void) {
@@ -241,10 +279,11 @@ static bool all_can_elect(void) {
 static void say_unrecovered(const unsigned *before) {
     for (unsigned i = 0; i < MACHINES; i++) {
         const struct node *node = &world.nodes[i];
-        if (acknowledged_of(node->shard) > before[node->shard] || !can_elect(node->shard)) continue;
+        unsigned shard = shard_of(node);
+        if (shard == NO_SHARD || acknowledged_of(shard) > before[shard] || !can_elect(shard)) continue;
         const struct cluster_node *myself = machine_of(node)->cluster->myself;
         printf("seed %llu: shard %u, server %u: %s of the cluster, status %d, %s, %s, %u members, follows %d%s\n",
-               (unsigned long long)world.seed, node->shard, i, node_is_primary(myself) ? "primary" : "replica",
+               (unsigned long long)world.seed, shard, i, node_is_primary(myself) ? "primary" : "replica",
                (int)node->who.status, node->who.sure ? "sure" : "not sure",
                node->who.obstacle ? node->who.obstacle : "no obstacle", (unsigned)node->who.state.set.now.count,
                node->follows, node->link ? "" : " without a link");
@@ -282,6 +321,7 @@ static void run_one(uint64_t seed) {
     for (int i = 0; i < 60 && recovered_shards(before) < SHARDS; i++) run_both(500);
     for (unsigned i = 0; i < SHARDS; i++) {
         bool serves = acknowledged_of(i) > before[i], counts = serves || can_elect(i);
+        if (!counts && world.seed % 10) violated("a shard has lost too many servers", -1);
         (counts ? &able : &unable)->shards++;
         able.recovered += serves;
     }
@@ -302,12 +342,20 @@ static void run_one(uint64_t seed) {
 int main(int argc, char **argv) {
     static struct cluster_effects effects;
     unsigned long long first = 1, last = 100;
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i + 1 < argc && strncmp(argv[i], "--seed", 6) == 0; i += 2) {
         int read = sscanf(argv[i + 1], "%llu-%llu", &first, &last);
         if (read < 2) last = first;
         world.verbose = strcmp(argv[i], "--seed") == 0;
     }
-    moving.on = argc > 1 && strcmp(argv[argc - 1], "--migrations") == 0;
+    moving.on = membership.on = false;
+    for (int i = 1; i < argc; i++) {
+        moving.on |= strcmp(argv[i], "--migrations") == 0;
+        membership.on |= strcmp(argv[i], "--members") == 0;
+    }
+    if (moving.on && membership.on) {
+        fprintf(stderr, "--migrations and --members cannot be combined\n");
+        return 2;
+    }
     log_level = LOG_LEVEL_NOTICE;
     effects = sim_effects;
     effects.facts = server_facts;
@@ -329,6 +377,7 @@ int main(int argc, char **argv) {
     printf("%u seeds: %u failovers, %u acknowledged writes, %u reads checked; in the end %u of %u shards acknowledge "
            "writes; in %u others too many servers may have lost data\n",
            seeds, elections, writes, reads, able.recovered, able.shards, unable.shards);
+    if (membership.on) printf("%u resets, %u times a server joined a shard\n", membership.resets, membership.joins);
     if (moving.on)
         printf("%u slot migrations: %u imports succeeded, %u failed, %u grants were taken back\n", moving.names,
                moving.done, moving.failed, moving.refused);

@@ -24,7 +24,8 @@ enum {
     STEP_MS = 5,
     LEASE = 1000,
     LEASE_COUNTED = 750,
-    ABSENT = 4000
+    ABSENT = 4000,
+    NO_SHARD = 255
 };
 
 struct entry {
@@ -33,7 +34,7 @@ struct entry {
     uint32_t command; /* of migration_simulator.h; 0: none */
 };
 struct node {
-    unsigned index, shard;
+    unsigned index;
     bool up;
     int64_t frozen_until;
     struct sync_who who;
@@ -62,7 +63,8 @@ struct node {
     struct {
         bool up;
         unsigned number;
-        int64_t lost_at; /* when this end notices that the link is down */
+        char id[SYNC_ID_LEN + 1]; /* that the peer had when it came online */
+        int64_t lost_at;          /* when this end notices that the link is down */
     } peers[NODES_MAX];
     int64_t lease_until;
     uint32_t shown; /* writes up to this one were shown to readers: see check_shown() */
@@ -138,15 +140,22 @@ static bool runs(const struct node *node) {
     return node->up && world.now >= node->frozen_until;
 }
 
+/* The shard that a server's data belong to: that of its group, whatever the cluster says. */
+static unsigned shard_of(const struct node *node) {
+    const char *group = node->who.state.group;
+    return strspn(group, "0") >= SYNC_ID_LEN - 1 ? (unsigned)atoi(group) : NO_SHARD;
+}
+
 /* --- Checks --- */
 
 static void check_has_all(const struct node *node, const char *what) {
     static bool has[ENTRIES_MAX];
+    unsigned shard = shard_of(node);
     memset(has, 0, world.next_value * sizeof *has);
     for (int64_t i = 0; i < node->len; i++)
         if (node->log[i].value) has[node->log[i].value] = true;
     for (uint32_t i = 0; i < world.acknowledged_count; i++)
-        if (world.shard_of[world.acknowledged_list[i]] == node->shard && !has[world.acknowledged_list[i]])
+        if (world.shard_of[world.acknowledged_list[i]] == shard && !has[world.acknowledged_list[i]])
             violated(what, (int)node->index);
 }
 
@@ -207,6 +216,13 @@ static void append(struct node *node, struct entry entry) {
     if (node->len == ENTRIES_MAX) violated("the log is full", (int)node->index);
     node->log[node->len++] = entry;
 }
+static void note_term(const struct node *node) {
+    if (world.serves && shard_of(node) == NO_SHARD) return; /* a server in no shard may found a group again */
+    for (unsigned i = 0; i < world.term_count; i++)
+        if (sync_term_compare(&world.terms[i], &node->who.standing) == 0)
+            violated("a term has begun twice", (int)node->index);
+    if (world.term_count < 4096) world.terms[world.term_count++] = node->who.standing;
+}
 static void does_lead(void *context) {
     struct node *node = context;
     link_down(node);
@@ -217,10 +233,7 @@ static void does_lead(void *context) {
     world.leads++;
     note((int)node->index, "leads term %llu with %lld entries", (unsigned long long)node->who.standing.number,
          (long long)node->len);
-    for (unsigned i = 0; i < world.term_count; i++)
-        if (sync_term_compare(&world.terms[i], &node->who.standing) == 0)
-            violated("a term has begun twice", (int)node->index);
-    if (world.term_count < 4096) world.terms[world.term_count++] = node->who.standing;
+    note_term(node);
     if (!world.loss_accepted) check_has_all(node, "a new primary lacks an acknowledged write");
     for (unsigned i = 0; i < NODES_MAX; i++) node->peers[i].up = false;
     sync_when_mark(&node->when, (uint64_t)node->len + 1, node->len, (uint64_t)world.now);
@@ -367,6 +380,7 @@ static void come_online(struct node *node) {
     if (!node->who.link_leads || primary->who.status != SYNC_LEADING) return;
     sync_who_hello(&node->who, &hello);
     primary->peers[node->index].up = true;
+    memcpy(primary->peers[node->index].id, hello.id, sizeof hello.id);
     sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
 }
 
@@ -436,14 +450,14 @@ static void replicate(struct node *node) {
 }
 
 static void deliver(struct message *msg) {
-    struct node *to = &world.nodes[msg->to], *from = &world.nodes[msg->from];
+    struct node *to = &world.nodes[msg->to];
     bool current = to->peers[msg->from].up && to->peers[msg->from].number == msg->link;
     switch (msg->kind) {
     case ACK:
-        if (current) sync_who_peer_acked(&to->who, from->who.state.id, msg->offset);
+        if (current) sync_who_peer_acked(&to->who, to->peers[msg->from].id, msg->offset);
         break;
     case STORED:
-        if (current) sync_who_peer_stored(&to->who, from->who.state.id, &msg->term, msg->version);
+        if (current) sync_who_peer_stored(&to->who, to->peers[msg->from].id, &msg->term, msg->version);
         break;
     case ASK: {
         struct message *reply = message(VOTE, msg->to, msg->from);
@@ -471,7 +485,7 @@ static void messages_step(void) {
 }
 
 static void clients_step(struct node *node) {
-    if (node->who.status != SYNC_LEADING) return;
+    if (node->who.status != SYNC_LEADING || (world.serves && shard_of(node) == NO_SHARD)) return;
     bool serves = !world.serves || world.serves(node);
     if (serves && world.now < node->lease_until && sync_who_writable(&node->who) &&
         below(3) == 0) { /* a read, also before the messages that wait */
@@ -481,7 +495,7 @@ static void clients_step(struct node *node) {
     bool heartbeat = world.now % 200 < STEP_MS;
     if (!heartbeat && (!serves || !sync_who_writable(&node->who) || below(3))) return;
     if (world.next_value == ENTRIES_MAX - 1) return;
-    world.shard_of[world.next_value] = (uint8_t)node->shard;
+    world.shard_of[world.next_value] = (uint8_t)shard_of(node);
     append(node, (struct entry){.value = world.next_value++});
     sync_when_mark(&node->when, (uint64_t)node->len, node->len, (uint64_t)world.now);
 }
@@ -500,7 +514,7 @@ static void step(void) {
             if (!node->peers[j].up || !node->peers[j].lost_at || world.now < node->peers[j].lost_at) continue;
             node->peers[j].up = false;
             node->peers[j].lost_at = 0;
-            sync_who_peer_unlinked(&node->who, world.nodes[j].who.state.id, world.now);
+            sync_who_peer_unlinked(&node->who, node->peers[j].id, world.now);
         }
         if (node->replica) try_link(node);
         replicate(node);

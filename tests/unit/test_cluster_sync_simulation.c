@@ -24,8 +24,13 @@ static void acknowledged_writes_survive_slot_migrations(void **state) {
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations");
 }
 
+static void acknowledged_writes_survive_changes_of_the_members(void **state) {
+    simulate_seeds("5-7", "--members");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
-                                       cmocka_unit_test(acknowledged_writes_survive_slot_migrations)};
+                                       cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
+                                       cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
