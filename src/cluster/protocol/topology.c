@@ -502,8 +502,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
             break;
         }
     }
-    if (claimant == sender && !has_left_shard(sender, message) &&
-        is_successor(cluster, sender, header->config_epoch)) {
+    if (claimant == sender && !has_left_shard(sender, message) && is_successor(cluster, sender, header->config_epoch)) {
         say_notice(cluster, "Node " NODE_FORMAT " has replaced the primary of shard %.40s. Following it",
                    NODE_TEXT(sender), SHARD_TEXT(sender));
         follow_node(cluster, sender);
