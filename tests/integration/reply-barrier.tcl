@@ -241,6 +241,7 @@ proc reply_barrier_tests {} {
             $subscriber -push
             $c -write [resp_command set k 0][resp_command publish ch 0]
             wait_replies_held 2
+            set pings 0
             for {set i 1} {$i <= 20} {incr i} {
                 set other [new_client]
                 $other -write [resp_command set k $i][resp_command publish ch $i]
@@ -254,7 +255,13 @@ proc reply_barrier_tests {} {
                 assert_equal [list message ch [expr {$i - 1}]] [$subscriber -push]
                 wait_replies_held 2
                 # Its reply follows the message that waits, and is sent with the next one.
-                if {$i % 4 == 1} {$subscriber -send ping}
+                if {$i % 4 == 1} {
+                    incr pings
+                    $subscriber -send ping
+                    wait_for_condition 10000 {
+                        [string match "* tot-cmds=[expr {$pings + 2}] *" [$::barrier_client client list type pubsub]]
+                    } "the server has not read the ping: [$::barrier_client client list type pubsub]"
+                }
             }
         }
     }
