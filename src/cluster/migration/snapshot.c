@@ -42,7 +42,7 @@ static struct list snapshots = LIST_INIT(snapshots);
 
 /* The next turn of copying; see copy_step(). */
 static uint64_t rest;   /* before it, in us */
-static uint64_t due_us; /* when it should begin, of the monotonic clock; 0: none has ended */
+static uint64_t due_us; /* when it should begin, of the monotonic clock; 0: the last one waited for the target */
 
 static struct snapshot *snapshot_of_link(struct list_link *link) {
     return container_of(link, struct snapshot, link);
@@ -324,7 +324,8 @@ static uint64_t turn_is_due(struct event_timer *timer) {
  * later, and that turn is a short one. */
 static uint64_t rest_us(void) {
     static uint64_t commands, owed;
-    owed += (dispatch_commands - commands) * COMMAND_US;
+    bool is_reset = dispatch_commands < commands; /* CONFIG RESETSTAT */
+    owed += (dispatch_commands - (is_reset ? 0 : commands)) * COMMAND_US;
     commands = dispatch_commands;
     if (owed > OWED_MAX_US) owed = OWED_MAX_US;
     rest = owed < REST_MAX_US ? owed : REST_MAX_US;
@@ -377,7 +378,8 @@ static bool copy_turn(struct snapshot *snapshot) {
 }
 
 /* A loop that is long in coming back, because commands are slow, gives few turns a second. Each one then takes longer,
- * in proportion, so that the migration goes on at a pace of its own. */
+ * in proportion, so that the migration goes on at a pace of its own. The time for which all snapshots wait for their
+ * targets does not count: no command has taken it. */
 static void copy_step(void) {
     if (is_resting) return;
     for (size_t left = snapshots.len; left; left--) {
@@ -390,7 +392,7 @@ static void copy_step(void) {
         due_us = clock_monotonic_us() + rest;
         return;
     }
-    due_us = clock_monotonic_us();
+    due_us = 0;
 }
 
 void snapshot_cancel(const struct job *job) {
