@@ -712,9 +712,11 @@ def the_script_runs_a_cluster():
         report.equal("utils/cluster: cli", "OK", call("cli", "set", "key", "value")[1].strip())
         code, out, err = call("kill", port)
         report.equal("utils/cluster: kill", (0, 1), (code, call("status")[0]))
-        report.equal("utils/cluster: start of a killed server", 0, call("start")[0])
+        code, out, err = call("start")
+        report.check("utils/cluster: start of a killed server", code == 0, out + err)
         report.equal("utils/cluster: it has its data", "value", call("cli", "get", "key")[1].strip())
-        report.equal("utils/cluster: restart", 0, call("restart")[0])
+        code, out, err = call("restart")
+        report.check("utils/cluster: restart", code == 0, out + err)
         report.equal("utils/cluster: the data outlives a restart", "value", call("cli", "get", "key")[1].strip())
         pids = [row[1] for row in rows(call("status")[1])]
         code, out, err = call("stop", "--delete")
