@@ -167,10 +167,12 @@ struct cluster {
     unsigned size;          /* primaries with slots: they vote */
     uint64_t view_version;
     struct cluster_link *links;
-    struct hashtable *repeated_slots; /* of repeat.c; NULL: none yet */
-    struct sent_slots {               /* … with the slots of the last header that was sent */
-        uint64_t digest;              /* 0: none yet */
-        struct slot_bitmap slots;
+    struct hashtable *repeated_slots;      /* of repeat.c; NULL: none yet */
+    struct repeated_slots *received_slots; /* of the message that is being received; NULL: it has a whole header */
+    struct sent_slots {                    /* of the last header that was sent */
+        uint64_t digest;                   /* 0: none yet */
+        const struct slot_bitmap *slots;   /* as the header had them; they are not read */
+        uint64_t version;                  /* of the table of slots */
     } sent_slots;
     size_t handshakes;
 

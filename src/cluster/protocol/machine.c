@@ -339,9 +339,9 @@ void cluster_receive(struct cluster *cluster, struct cluster_link *link, const s
     } else if (message->header.brief) {
         struct bus_message whole = *message;
         if (repeat_expand(link, &whole.header)) {
-            struct slot_bitmap slots = *whole.header.slots; /* the link may be closed */
-            whole.header.slots = &slots;
+            repeat_hold(cluster, link);
             receive_whole(cluster, link, &whole);
+            repeat_release(cluster);
             return;
         }
         say_notice(cluster, "Closing link for node %.40s that repeats a header which has not arrived",

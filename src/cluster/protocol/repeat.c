@@ -16,6 +16,8 @@ struct repeated_slots {
     struct node_id primary;
     size_t references;
     uint64_t digest;
+    const struct cluster_node *claimant; /* the node that had these slots when the table had `version`; NULL: none */
+    uint64_t version;
     struct slot_bitmap slots;
 };
 struct repeated_header {
@@ -63,9 +65,13 @@ void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
 /* Of a header that this node sends: its slots are those of its shard's primary. */
 static uint64_t sent_digest(struct cluster *cluster, const struct bus_header *header) {
     struct sent_slots *sent = &cluster->sent_slots;
-    const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
-    if (!sent->digest || memcmp(&sent->slots, slots, sizeof *slots) != 0)
-        *sent = (struct sent_slots){.slots = *slots, .digest = bus_slots_digest(slots)};
+    uint64_t version = cluster->slots.version;
+    if (!sent->digest || sent->slots != header->slots || sent->version != version)
+        *sent = (struct sent_slots){
+            .digest = bus_slots_digest(header->slots ? header->slots : &slot_bitmap_empty),
+            .slots = header->slots,
+            .version = version,
+        };
     return bus_header_digest(header, sent->digest);
 }
 
@@ -105,5 +111,27 @@ bool repeat_expand(const struct cluster_link *link, struct bus_header *header) {
     whole.cluster_fails = header->cluster_fails;
     whole.message_flags = header->message_flags;
     *header = whole;
+    return true;
+}
+
+void repeat_hold(struct cluster *cluster, const struct cluster_link *link) {
+    cluster->received_slots = link->received->slots;
+    cluster->received_slots->references++;
+}
+void repeat_release(struct cluster *cluster) {
+    slots_drop(cluster, cluster->received_slots);
+    cluster->received_slots = NULL;
+}
+
+bool repeat_slots_are_of(struct cluster *cluster, const struct slot_bitmap *slots,
+                         const struct cluster_node *claimant) {
+    struct repeated_slots *shared = cluster->received_slots;
+    uint64_t version = cluster->slots.version;
+    if (shared && shared->claimant == claimant && shared->version == version) return true;
+    if (memcmp(slots, node_slots(claimant), sizeof *slots) != 0) return false;
+    if (shared) {
+        shared->claimant = claimant;
+        shared->version = version;
+    }
     return true;
 }

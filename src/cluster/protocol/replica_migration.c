@@ -11,13 +11,13 @@ void replica_migration_tick(struct cluster *cluster) {
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (!node_votes(node) || node->flags & (NODE_HANDSHAKE | NODE_FAIL | NODE_PFAIL)) {
-            node->orphaned_ms = 0;
+            if (node->orphaned_ms) node->orphaned_ms = 0;
             continue;
         }
         size_t working = node_working_replicas(node);
         if (working > best) best = working;
         if (working > 0 || !(node->flags & NODE_MIGRATE_TO)) {
-            node->orphaned_ms = 0;
+            if (node->orphaned_ms) node->orphaned_ms = 0;
             continue;
         }
         orphans++;

@@ -167,7 +167,7 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
         slot_assign(cluster, slot, primary);
         /* Since this claim the slot may have gone on to another shard, whose epoch is smaller than this one. */
         if (primary != cluster->myself && epoch < primary->config_epoch)
-            slot_bitmap_set(&cluster->slots.unclaimed, slot);
+            slots_set_unclaimed(&cluster->slots, slot, true);
         changed = true;
     }
     if (!changed) return;
@@ -179,7 +179,7 @@ void cluster_hear_claim(struct cluster *cluster, struct cluster_node *primary, c
         /* It had claimed its other slots with the smaller epoch, and may have lost some of them since. */
         for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
             if (cluster->slots.owner[slot] == primary && !slot_bitmap_has(slots, slot))
-                slot_bitmap_set(&cluster->slots.unclaimed, slot);
+                slots_set_unclaimed(&cluster->slots, slot, true);
         primary->config_epoch = epoch;
     }
     state_update(cluster);

@@ -9,9 +9,20 @@ void slots_free(struct slot_table *slots) {
     mem_free(slots->importing_from);
 }
 
+void slots_set_unclaimed(struct slot_table *slots, unsigned slot, bool unclaimed) {
+    if (slot_bitmap_has(&slots->unclaimed, slot) == unclaimed) return;
+    if (unclaimed) {
+        slot_bitmap_set(&slots->unclaimed, slot);
+        slots->unclaimed_count++;
+    } else {
+        slot_bitmap_clear(&slots->unclaimed, slot);
+        slots->unclaimed_count--;
+    }
+}
+
 void slots_assign(struct slot_table *slots, unsigned slot, struct cluster_node *owner) {
     struct cluster_node *old = slots->owner[slot];
-    slot_bitmap_clear(&slots->unclaimed, slot);
+    slots_set_unclaimed(slots, slot, false);
     if (old == owner) return;
     if (old) {
         slot_bitmap_clear(old->slots, slot);

@@ -15,6 +15,7 @@ struct slot_table {
     unsigned migrating_count, importing_count;
     /* Slots whose owner has stopped claiming them. They stay bound to it, but nobody is told so. */
     struct slot_bitmap unclaimed;
+    unsigned unclaimed_count;
 };
 void slots_free(struct slot_table *slots);
 /* Assigns a slot that has no owner, or another one; NULL: nobody. */
@@ -29,6 +30,7 @@ static inline bool slots_is_open(const struct slot_table *slots, unsigned slot) 
     return slots->migrating_count + slots->importing_count &&
            (slots_migrating_to(slots, slot) || slots_importing_from(slots, slot));
 }
+void slots_set_unclaimed(struct slot_table *slots, unsigned slot, bool unclaimed);
 /* NULL closes the slot. */
 void slots_set_migrating(struct slot_table *slots, unsigned slot, struct cluster_node *target);
 void slots_set_importing(struct slot_table *slots, unsigned slot, struct cluster_node *source);

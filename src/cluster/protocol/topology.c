@@ -202,7 +202,7 @@ static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, 
         slots_set_importing(&cluster->slots, slot, NULL);
         slot_assign(cluster, slot, cluster->myself);
     } else {
-        slot_bitmap_set(&cluster->slots.unclaimed, slot);
+        slots_set_unclaimed(&cluster->slots, slot, true);
     }
 }
 
@@ -331,7 +331,7 @@ static void believe_slots(struct cluster *cluster, struct cluster_node *sender, 
             continue;
         }
         if (owner == sender) {
-            slot_bitmap_clear(&cluster->slots.unclaimed, slot);
+            slots_set_unclaimed(&cluster->slots, slot, false);
             log_run(cluster, &run, sender);
             continue;
         }
@@ -409,7 +409,7 @@ static bool demote(struct cluster *cluster, struct cluster_node *sender, struct 
             bool leaves = primary == cluster->myself && slot_leaves(cluster, slot);
             slot_assign(cluster, slot, leaves || older_claims ? NULL : primary);
             /* Some of them may have moved to another shard before: it claims them with a smaller epoch. */
-            if (primary != cluster->myself) slot_bitmap_set(&cluster->slots.unclaimed, slot);
+            if (primary != cluster->myself) slots_set_unclaimed(&cluster->slots, slot, true);
             moved++;
         }
         /* Without its slots its epoch would make us ignore an UPDATE about it, which has them. */
@@ -481,7 +481,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     struct cluster_node *claimant = node_is_primary(sender) ? sender : sender->primary;
     const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
     if (claimant == sender) sender->claim_heard = true;
-    bool differs = claimant && memcmp(slots, node_slots(claimant), sizeof *slots) != 0;
+    bool differs = claimant && !repeat_slots_are_of(cluster, slots, claimant);
     if (differs) {
         /* A replica of ours learns our slots from us. */
         if (claimant != cluster->myself)
@@ -509,7 +509,11 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
         return;
     }
     if (claimant == sender && !differs) { /* what an older message that overtook a newer one has left out */
-        for (unsigned i = 0; i < SLOT_BITMAP_SIZE; i++) cluster->slots.unclaimed.bytes[i] &= (uint8_t)~slots->bytes[i];
+        const struct slot_bitmap *unclaimed = &cluster->slots.unclaimed;
+        for (unsigned slot = 0; cluster->slots.unclaimed_count > 0; slot++) {
+            if ((slot = slot_bitmap_next(unclaimed, slot, true)) == HASH_SLOTS) break;
+            if (slot_bitmap_has(slots, slot)) slots_set_unclaimed(&cluster->slots, slot, false);
+        }
     }
     solve_collision(cluster, sender, header->config_epoch);
 }
