@@ -13,7 +13,9 @@
  * tests/unit/test_cluster_simulation.c. */
 #include "cluster_faults.h"
 #include "lib/system/clock.h"
-#include <malloc.h>
+
+/* Of jemalloc: memory that it gave back to the kernel would be cleared again, in each process of a history. */
+const char *malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1";
 
 struct options {
     unsigned long long first, last;
@@ -77,9 +79,6 @@ int main(int argc, char **argv) {
         return 2;
     }
     log_level = LOG_LEVEL_NOTICE;
-    /* Each file of a machine among a thousand would be a mapping of its own. */
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     if (options.pauses) return pauses(&options) != 0;
     if (options.deaths) return deaths(&options) != 0;
     uint64_t start = clock_monotonic_us();
