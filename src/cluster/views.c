@@ -49,9 +49,9 @@ static uint64_t own_offset(void) {
 static uint64_t field_value(const struct field *field, uint64_t offset) {
     const struct cluster_node *node = field->node;
     switch ((enum field_kind)field->kind) {
-    case FIELD_PING: return (uint64_t)node->ping_sent_ms;
-    case FIELD_PONG: return (uint64_t)node->pong_received_ms;
-    case FIELD_OFFSET: return node == this_cluster->myself ? offset : node->offset;
+    case FIELD_PING: return (uint64_t)node->beat->ping_sent_ms;
+    case FIELD_PONG: return (uint64_t)node->beat->pong_received_ms;
+    case FIELD_OFFSET: return node == this_cluster->myself ? offset : node->beat->offset;
     }
     return 0;
 }
@@ -192,7 +192,7 @@ static void reply_port(struct reply *reply, const char *name, uint16_t port) {
 
 /* What a client could not read from: a replica that has failed, or has no data yet. */
 static bool replica_is_shown(const struct cluster_node *replica, uint64_t offset) {
-    return !node_failed(replica) && (replica == this_cluster->myself ? offset : replica->offset) != 0;
+    return !node_failed(replica) && (replica == this_cluster->myself ? offset : replica->beat->offset) != 0;
 }
 
 static void reply_slots_node(struct reply *reply, const struct cluster_node *node, struct endpoint_view endpoint) {
@@ -304,7 +304,7 @@ static void reply_shards_node(struct view *view, struct reply *reply, const stru
                                  ? SLICE("$4\r\nrole\r\n$7\r\nreplica\r\n$18\r\nreplication-offset\r\n:")
                                  : SLICE("$4\r\nrole\r\n$6\r\nmaster\r\n$18\r\nreplication-offset\r\n:"));
     field_add(view, node, FIELD_OFFSET, offset);
-    bool has_data = !node_is_replica(node) || (node == this_cluster->myself ? offset : node->offset) != 0;
+    bool has_data = !node_is_replica(node) || (node == this_cluster->myself ? offset : node->beat->offset) != 0;
     output_write(reply->out, node_failed(node) ? SLICE("\r\n$6\r\nhealth\r\n$4\r\nfail\r\n")
                              : has_data        ? SLICE("\r\n$6\r\nhealth\r\n$6\r\nonline\r\n")
                                                : SLICE("\r\n$6\r\nhealth\r\n$7\r\nloading\r\n"));

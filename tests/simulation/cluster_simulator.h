@@ -575,12 +575,29 @@ static void sim_replicate(struct sim_machine *machine) {
     }
 }
 
+/* What the table of nodes keeps beside the nodes is what follows from them. */
+static void sim_check_heartbeats(struct sim_machine *machine) {
+    const unsigned unusual = NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR | NODE_PFAIL | NODE_FAIL;
+    const struct node_table *nodes = &machine->cluster->nodes;
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct cluster_node *node = nodes->list[i];
+        struct node_heartbeat *found[NODES_FIND_MAX];
+        bool connected = node->link && node->link->connected;
+        bool usual = !(node->flags & unusual) && connected && node->inbound && !node->report_count;
+        nodes_find_brief(nodes, (const uint8_t *)node->id.text, NODE_ID_LEN, 1, found);
+        if (node->beat != &nodes->beats[i] || node->beat->connected != connected || node->beat->usual != usual ||
+            found[0] != node->beat)
+            sim_fail(machine->sim, "machine %u: the heartbeat of node %.40s is wrong", machine->index, node->id.text);
+    }
+}
+
 static void sim_handle(struct sim *sim, struct sim_event *event) {
     struct sim_machine *machine = &sim->machines[event->machine];
     struct sim_connection *connection = event->connection;
     switch (event->kind) {
     case SIM_TICK:
         sim_replicate(machine);
+        if (sim->count <= 64) sim_check_heartbeats(machine);
         cluster_tick(machine->cluster, sim_time(machine));
         sim_push(sim, (struct sim_event){.at_ms = sim->now_ms + CLUSTER_TICK_MS,
                                          .kind = SIM_TICK,
@@ -612,6 +629,8 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
             cluster_link_closed(machine->cluster, link, false, sim_time(machine));
             break;
         }
+        __builtin_prefetch(link->node);
+        __builtin_prefetch(link->received);
         struct bus_message message;
         const uint8_t *bad_id;
         enum bus_verdict verdict = bus_decode(event->bytes->bytes, event->len, &message, &bad_id);
@@ -709,8 +728,24 @@ static void sim_check_service(struct sim *sim) {
     }
 }
 
+/* A thousand machines do not fit in the cache: what the next events need is fetched during this one. */
+static void sim_prefetch(const struct sim *sim) {
+    enum { AHEAD = 7, LINE = 64 };
+    for (size_t i = 1; i < AHEAD && i < sim->event_count; i++)
+        if (sim->events[i].connection) __builtin_prefetch(sim->events[i].connection);
+    if (sim->event_count == 0 || sim->events[0].kind != SIM_DELIVER) return;
+    const struct sim_event *next = &sim->events[0];
+    const char *link = (const char *)(next->to_a ? next->connection->link_a : next->connection->link_b);
+    const char *cluster = (const char *)sim->machines[next->machine].cluster;
+    for (size_t at = 0; link && at < sizeof(struct cluster_link); at += LINE) __builtin_prefetch(link + at);
+    for (size_t at = 0; cluster && at < offsetof(struct cluster, slots); at += LINE) __builtin_prefetch(cluster + at);
+    for (size_t at = 0; at < next->len && at < BUS_HEADER_SIZE; at += LINE)
+        __builtin_prefetch((const char *)next->bytes + at);
+}
+
 static void sim_step(struct sim *sim) {
     struct sim_event event = sim_pop(sim);
+    if (sim->count > 64) sim_prefetch(sim);
     struct sim_machine *machine = &sim->machines[event.machine];
     struct sim_connection *connection = event.connection;
     sim->now_ms = event.at_ms;

@@ -188,9 +188,9 @@ static void a_number_that_grows_moves_the_rest(void **state) {
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t at = 0; at < cluster->nodes.count; at++) {
             struct cluster_node *node = cluster->nodes.list[at];
-            node->ping_sent_ms = (int64_t)(values[i] >> 1);
-            node->pong_received_ms = (int64_t)(values[(i + at) % 9] >> 1);
-            if (node->offset && values[i]) node->offset = values[i];
+            node->beat->ping_sent_ms = (int64_t)(values[i] >> 1);
+            node->beat->pong_received_ms = (int64_t)(values[(i + at) % 9] >> 1);
+            if (node->beat->offset && values[i]) node->beat->offset = values[i];
         }
         assert_int_equal(compare_views(&sim.machines[0]), KINDS * ENDPOINT_VIEWS * 2);
     }
@@ -218,11 +218,11 @@ static void replicas_without_data_are_not_offered(void **state) {
     char id[NODE_ID_LEN + 1] = "";
     memcpy(id, sim.machines[2].cluster->myself->id.text, NODE_ID_LEN);
     struct cluster_node *replica = nodes_find(&this_cluster->nodes, &sim.machines[2].cluster->myself->id);
-    for (int i = 0; i < 100 && !replica->offset; i++) sim_run(&sim, 100); /* until a ping tells it */
-    assert_true(node_is_replica(replica) && replica->offset);
+    for (int i = 0; i < 100 && !replica->beat->offset; i++) sim_run(&sim, 100); /* until a ping tells it */
+    assert_true(node_is_replica(replica) && replica->beat->offset);
     assert_true(view_has(1, id));
     assert_false(view_has(2, "loading"));
-    replica->offset = 0;
+    replica->beat->offset = 0;
     this_cluster->view_version++;
     assert_false(view_has(1, id));
     assert_true(view_has(2, "loading"));

@@ -619,7 +619,7 @@ static bool target_has_refused(struct job *job) {
             if (node != target && node_votes(node) && nodes_share_shard(node, target)) speaker = node;
         }
     }
-    return speaker && speaker->data_received_ms > job->unknown_ms + least;
+    return speaker && speaker->beat->data_received_ms > job->unknown_ms + least;
 }
 
 void export_tick(struct job *job) {

@@ -69,7 +69,7 @@ struct cluster_link {
     uint64_t sent_header, sent_extensions; /* digests of what was sent last with a whole header; 0: nothing yet */
     struct repeated_header *received;      /* the last whole header of a peer that may repeat it; NULL: none */
     int64_t created_ms;
-    int64_t pong_ms;                                      /* last PONG on this link: light messages may be sent */
+    bool answered;                                        /* by a PONG: light messages may be sent */
     char peer[NODE_ADDRESS_MAX], local[NODE_ADDRESS_MAX]; /* addresses of the connection */
     uint16_t peer_port;                                   /* for the log */
     void *host;                                           /* the host's own */
@@ -167,12 +167,12 @@ struct cluster {
     unsigned size;          /* primaries with slots: they vote */
     uint64_t view_version;
     struct cluster_link *links;
-    struct hashtable *repeated_slots;      /* of repeat.c; NULL: none yet */
-    struct repeated_slots *received_slots; /* of the message that is being received; NULL: it has a whole header */
-    struct sent_slots {                    /* of the last header that was sent */
-        uint64_t digest;                   /* 0: none yet */
-        const struct slot_bitmap *slots;   /* as the header had them; they are not read */
-        uint64_t version;                  /* of the table of slots */
+    struct hashtable *repeated_slots;    /* of repeat.c; NULL: none yet */
+    struct repeated_header *received;    /* of the PING or PONG that is being received; NULL: none */
+    struct sent_slots {                  /* of the last header that was sent */
+        uint64_t digest;                 /* 0: none yet */
+        const struct slot_bitmap *slots; /* as the header had them; they are not read */
+        uint64_t version;                /* of the table of slots */
     } sent_slots;
     size_t handshakes;
 
@@ -189,6 +189,7 @@ struct cluster {
     int64_t news_ms;  /* last time that a node was added, or its address changed */
     int64_t moved_ms; /* last time that an address changed; 0: never */
     uint64_t ticks, stamp;
+    uint64_t covered_version; /* replica_migration.c: `view_version` at which no primary was without replicas, or 0 */
     struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
     size_t suspect_count, suspect_capacity;
     unsigned todo;             /* enum cluster_todo: at the next flush */

@@ -35,8 +35,8 @@ static unsigned find_rank(struct cluster *cluster) {
     for (size_t i = 0; i < myself->primary->replica_count; i++) {
         const struct cluster_node *sibling = myself->primary->replicas[i];
         if (sibling == myself || sibling->flags & NODE_NOFAILOVER) continue;
-        rank += sibling->offset > offset ||
-                (sibling->offset == offset && memcmp(sibling->id.text, myself->id.text, NODE_ID_LEN) < 0);
+        rank += sibling->beat->offset > offset ||
+                (sibling->beat->offset == offset && memcmp(sibling->id.text, myself->id.text, NODE_ID_LEN) < 0);
     }
     return rank;
 }

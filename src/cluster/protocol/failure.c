@@ -32,6 +32,7 @@ void failure_primary_changed(struct cluster *cluster) {
 void failure_set(struct cluster *cluster, struct cluster_node *node) {
     node->flags &= ~(unsigned)NODE_PFAIL;
     node->flags |= NODE_FAIL;
+    node_update(node);
     node->fail_ms = cluster->now_ms;
     changed_table(cluster);
     todo(cluster, TODO_STATE);
@@ -64,6 +65,7 @@ void failure_clear_if_possible(struct cluster *cluster, struct cluster_node *nod
         return;
     }
     node->flags &= ~(unsigned)NODE_FAIL;
+    node_update(node);
     failure_primary_changed(cluster);
     changed_table(cluster);
     todo(cluster, TODO_STATE);
@@ -87,6 +89,7 @@ void failure_forget(struct cluster *cluster, const struct cluster_node *node) {
 bool failure_suspect(struct cluster *cluster, struct cluster_node *node) {
     if (node->flags & (NODE_PFAIL | NODE_FAIL)) return false;
     node->flags |= NODE_PFAIL;
+    node_update(node);
     suspects_add(cluster, node);
     changed_view(cluster);
     todo(cluster, TODO_STATE);
@@ -110,8 +113,7 @@ void failure_tell_voters(struct cluster *cluster) {
 
 static void check_silence(struct cluster *cluster, struct cluster_node *node) {
     int64_t now = cluster->now_ms;
-    if (!node->ping_sent_ms) return;
-    if (min_i64(now - node->ping_sent_ms, now - node->data_received_ms) > cluster->settings.node_timeout_ms)
+    if (min_i64(now - node->beat->ping_sent_ms, now - node->beat->data_received_ms) > cluster->settings.node_timeout_ms)
         failure_suspect(cluster, node);
 }
 
@@ -121,7 +123,8 @@ void failure_tick(struct cluster *cluster) {
         if (node_maybe_failed(cluster->suspects[i])) cluster->suspects[kept++] = cluster->suspects[i];
     cluster->suspect_count = kept;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = nodes_at(&cluster->nodes, i);
+        if (!cluster->nodes.beats[i].ping_sent_ms) continue;
+        struct cluster_node *node = cluster->nodes.list[i];
         if (node->flags & (NODE_MYSELF | NODE_NOADDR | NODE_HANDSHAKE)) continue;
         check_silence(cluster, node);
     }

@@ -29,7 +29,7 @@ void fast_failover_link_closed(struct cluster *cluster, struct cluster_node *nod
                                bool refused) {
     if (node_in_handshake(node)) return;
     if (link->connected) {
-        node->link_lost_ms = link->pong_ms ? cluster->now_ms : 0;
+        node->link_lost_ms = link->answered ? cluster->now_ms : 0;
         node->refusals = 0;
         return;
     }

@@ -21,7 +21,7 @@ enum {
     NEWS_ENTRIES = 40,   /* of new nodes in a message, besides the sample */
     NEWS_PUSH_MS = 3000, /* how long a node tells random others of what it has learnt last, */
     NEWS_PEERS = 2,      /* peers in each tick */
-    DRAWN = 16           /* nodes that are drawn for a sample at once */
+    DRAWN = 128          /* nodes that are drawn for a sample at once */
 };
 
 static int64_t ping_interval(const struct cluster *cluster) {
@@ -38,11 +38,11 @@ static void reserve_entry(struct cluster *cluster, const struct bus_message *mes
     cluster->gossip_capacity = capacity;
 }
 
-static void add_brief_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
+static void add_brief_entry(struct cluster *cluster, struct bus_message *message, const struct node_heartbeat *beat) {
     reserve_entry(cluster, message);
     struct bus_brief_gossip *entry = &cluster->brief_gossip[message->brief_gossip_count++];
-    memcpy(entry->id, node->id.text, BUS_BRIEF_ID_LEN);
-    entry->pong_received_s = (uint32_t)(node->pong_received_ms / 1000);
+    memcpy(entry->id, beat->brief_id, BUS_BRIEF_ID_LEN);
+    entry->pong_received_s = (uint32_t)(beat->pong_received_ms / 1000);
 }
 
 static void add_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
@@ -50,8 +50,8 @@ static void add_entry(struct cluster *cluster, struct bus_message *message, cons
     bool tls = cluster->settings.tls;
     struct bus_gossip *entry = &cluster->gossip[message->gossip_count++];
     *entry = (struct bus_gossip){.id = node->id,
-                                 .ping_sent_s = (uint32_t)(node->ping_sent_ms / 1000),
-                                 .pong_received_s = (uint32_t)(node->pong_received_ms / 1000),
+                                 .ping_sent_s = (uint32_t)(node->beat->ping_sent_ms / 1000),
+                                 .pong_received_s = (uint32_t)(node->beat->pong_received_ms / 1000),
                                  .port = tls ? node->tls_port : node->port,
                                  .other_port = tls ? node->port : node->tls_port,
                                  .bus_port = node->bus_port,
@@ -62,7 +62,7 @@ static void add_entry(struct cluster *cluster, struct bus_message *message, cons
 static void add_sample(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
     bool news = cluster->now_ms - node->news_ms < NEWS_MS;
     if (message->header.brief && !news && !node_failed(node) && message->gossip_count > 0)
-        add_brief_entry(cluster, message, node);
+        add_brief_entry(cluster, message, node->beat);
     else
         add_entry(cluster, message, node);
 }
@@ -86,7 +86,7 @@ static void add_news(struct cluster *cluster, struct bus_message *message, const
     for (size_t i = 0; i < nodes->count && message->gossip_count < NEWS_ENTRIES; i++) {
         struct cluster_node *node = nodes->list[(at + i) % nodes->count];
         if (cluster->now_ms - node->news_ms >= NEWS_MS || !may_gossip_about(node, receiver)) continue;
-        node->stamp = cluster->stamp;
+        node->beat->stamp = cluster->stamp;
         add_entry(cluster, message, node);
     }
 }
@@ -99,17 +99,26 @@ static void fill_gossip(struct cluster *cluster, struct bus_message *message, co
     if (wanted > others) wanted = others;
     uint64_t stamp = ++cluster->stamp;
     add_news(cluster, message, receiver);
+    /* Of most nodes the heartbeat tells all that a brief entry has. */
+    bool brief = message->header.brief && cluster->now_ms - cluster->news_ms >= NEWS_MS;
     for (size_t attempts = wanted * 3; wanted > 0 && attempts > 0;) {
-        struct cluster_node *drawn[DRAWN];
+        struct node_heartbeat *drawn[DRAWN];
         size_t count = wanted < DRAWN ? wanted : DRAWN;
         if (count > attempts) count = attempts;
-        for (size_t i = 0; i < count; i++) node_prefetch(drawn[i] = nodes->list[random_under(cluster, nodes->count)]);
+        for (size_t i = 0; i < count; i++)
+            __builtin_prefetch(drawn[i] = &nodes->beats[random_under(cluster, nodes->count)]);
         attempts -= count;
         for (size_t i = 0; i < count; i++) {
-            struct cluster_node *node = drawn[i];
-            if (node->stamp == stamp || !may_gossip_about(node, receiver)) continue;
-            node->stamp = stamp;
-            add_sample(cluster, message, node);
+            struct node_heartbeat *beat = drawn[i];
+            if (beat->stamp == stamp || (receiver && beat == receiver->beat)) continue;
+            if (brief && beat->usual && message->gossip_count > 0) {
+                add_brief_entry(cluster, message, beat);
+            } else {
+                struct cluster_node *node = nodes_of_beat(nodes, beat);
+                if (!may_gossip_about(node, receiver)) continue;
+                add_sample(cluster, message, node);
+            }
+            beat->stamp = stamp;
             wanted--;
         }
     }
@@ -146,7 +155,7 @@ void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type
     struct bus_message message;
     struct cluster_node *node = link->node;
     message_begin(cluster, &message, type);
-    if (type == BUS_PING && node && !link->inbound) node->ping_sent_ms = cluster->now_ms;
+    if (type == BUS_PING && node && !link->inbound) node->beat->ping_sent_ms = cluster->now_ms;
     message.has_extensions = link->extensions || (node && node->flags & NODE_EXTENSIONS);
     if (message.has_extensions)
         fill_extensions(cluster, &message.extensions);
@@ -191,11 +200,16 @@ static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
     changed_table(cluster);
 }
 
-static void process_pong_time(struct cluster *cluster, struct cluster_node *node, uint32_t pong_received_s) {
-    if (node->flags & (NODE_NOADDR | NODE_FAIL | NODE_PFAIL) || node->ping_sent_ms != 0) return;
-    if (cluster_count_failure_reports(cluster, node, cluster->now_ms) > 0) return;
+static void take_pong_time(const struct cluster *cluster, struct node_heartbeat *beat, uint32_t pong_received_s) {
     int64_t pong_ms = (int64_t)pong_received_s * 1000;
-    if (pong_ms <= cluster->now_ms + 500 && pong_ms > node->pong_received_ms) node->pong_received_ms = pong_ms;
+    if (beat->ping_sent_ms || pong_ms > cluster->now_ms + 500) return;
+    if (pong_ms > beat->pong_received_ms) beat->pong_received_ms = pong_ms;
+}
+
+static void process_pong_time(struct cluster *cluster, struct cluster_node *node, uint32_t pong_received_s) {
+    if (node->flags & (NODE_NOADDR | NODE_FAIL | NODE_PFAIL) || node->beat->ping_sent_ms != 0) return;
+    if (cluster_count_failure_reports(cluster, node, cluster->now_ms) > 0) return;
+    take_pong_time(cluster, node->beat, pong_received_s);
 }
 
 static void take_report_back(struct cluster *cluster, struct cluster_node *sender, struct cluster_node *node) {
@@ -243,6 +257,7 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
             if (node->link) link_close(cluster, node->link);
             address_set(cluster, node, entry->address, entry->port, entry->other_port, entry->bus_port);
             node->flags &= ~(unsigned)NODE_NOADDR;
+            node_update(node);
             say_notice(cluster, "Address updated for node " NODE_FORMAT ", now %s:%u", NODE_TEXT(node), node->address,
                        entry->port);
         }
@@ -250,21 +265,35 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
 }
 
 /* The nodes of entries from `at` on; NULL: not known. Returns how many. */
-static size_t find_nodes(struct hashtable *table, const uint8_t *bytes, size_t size, size_t id_len, size_t at,
-                         size_t count, void *nodes[static HASHTABLE_PREFETCH_MAX]) {
+static size_t find_nodes(struct hashtable *table, const struct bus_message *message, size_t at,
+                         void *nodes[static HASHTABLE_PREFETCH_MAX]) {
     struct slice ids[HASHTABLE_PREFETCH_MAX];
-    size_t found = count - at < HASHTABLE_PREFETCH_MAX ? count - at : HASHTABLE_PREFETCH_MAX;
-    for (size_t i = 0; i < found; i++) ids[i] = slice_make(bytes + (at + i) * size, id_len);
-    hashtable_find_all(table, ids, found, nodes);
-    return found;
+    size_t count = message->gossip_count - at;
+    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+    for (size_t i = 0; i < count; i++)
+        ids[i] = slice_make(message->gossip_bytes + (at + i) * BUS_GOSSIP_SIZE, NODE_ID_LEN);
+    hashtable_find_all(table, ids, count, nodes);
+    return count;
+}
+
+static void process_brief_entry(struct cluster *cluster, struct cluster_node *sender, struct node_heartbeat *beat,
+                                uint32_t pong_received_s) {
+    if (beat == sender->beat) return;
+    if (beat->usual) {
+        take_pong_time(cluster, beat, pong_received_s);
+        return;
+    }
+    struct cluster_node *node = nodes_of_beat(&cluster->nodes, beat);
+    if (node == cluster->myself || node_in_handshake(node)) return;
+    if (node_votes(sender)) take_report_back(cluster, sender, node);
+    process_pong_time(cluster, node, pong_received_s);
 }
 
 /* Only nodes that we know may tell of others. */
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
-    void *nodes[HASHTABLE_PREFETCH_MAX];
     for (size_t at = 0, found; at < message->gossip_count; at += found) {
-        found = find_nodes(cluster->nodes.by_id, message->gossip_bytes, BUS_GOSSIP_SIZE, NODE_ID_LEN, at,
-                           message->gossip_count, nodes);
+        void *nodes[HASHTABLE_PREFETCH_MAX];
+        found = find_nodes(cluster->nodes.by_id, message, at, nodes);
         for (size_t i = 0; i < found; i++) {
             struct bus_gossip entry;
             bus_gossip_at(message, at + i, &entry);
@@ -273,15 +302,15 @@ void gossip_process(struct cluster *cluster, struct cluster_node *sender, const 
         }
     }
     for (size_t at = 0, found; at < message->brief_gossip_count; at += found) {
-        found = find_nodes(cluster->nodes.by_brief_id, message->brief_gossip_bytes, BUS_BRIEF_GOSSIP_SIZE,
-                           BUS_BRIEF_ID_LEN, at, message->brief_gossip_count, nodes);
+        struct node_heartbeat *beats[NODES_FIND_MAX];
+        found = message->brief_gossip_count - at;
+        if (found > NODES_FIND_MAX) found = NODES_FIND_MAX;
+        nodes_find_brief(&cluster->nodes, message->brief_gossip_bytes + at * BUS_BRIEF_GOSSIP_SIZE,
+                         BUS_BRIEF_GOSSIP_SIZE, found, beats);
         for (size_t i = 0; i < found; i++) {
             struct bus_brief_gossip entry;
-            struct cluster_node *node = nodes[i];
-            if (!node || node == cluster->myself || node == sender || node_in_handshake(node)) continue;
             bus_brief_gossip_at(message, at + i, &entry);
-            if (node_votes(sender)) take_report_back(cluster, sender, node);
-            process_pong_time(cluster, node, entry.pong_received_s);
+            if (beats[i]) process_brief_entry(cluster, sender, beats[i], entry.pong_received_s);
         }
     }
 }
@@ -313,9 +342,9 @@ static void ping_random(struct cluster *cluster) {
     struct cluster_node *oldest = NULL;
     for (int i = 0; i < 5; i++) {
         struct cluster_node *node = cluster->nodes.list[random_under(cluster, cluster->nodes.count)];
-        if (!node->link || !node->link->connected || node->ping_sent_ms) continue;
+        if (!node->link || !node->link->connected || node->beat->ping_sent_ms) continue;
         if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
-        if (!oldest || node->pong_received_ms < oldest->pong_received_ms) oldest = node;
+        if (!oldest || node->beat->pong_received_ms < oldest->beat->pong_received_ms) oldest = node;
     }
     if (!oldest) return;
     say_debug(cluster, "Pinging node " NODE_FORMAT, NODE_TEXT(oldest));
@@ -336,10 +365,13 @@ void gossip_tick(struct cluster *cluster) {
     if (cluster->ticks % 10 == 0 && !cluster->settings.no_random_pings) ping_random(cluster);
     int64_t interval = ping_interval(cluster), timeout = handshake_timeout(cluster);
     for (size_t i = 0; i < cluster->nodes.count; i++) {
-        struct cluster_node *node = nodes_at(&cluster->nodes, i);
+        const struct node_heartbeat *beat = &cluster->nodes.beats[i];
+        bool old = !beat->ping_sent_ms && cluster->now_ms - beat->pong_received_ms > interval;
+        if (beat->usual && !old && !cluster->manual.end_ms) continue;
+        struct cluster_node *node = cluster->nodes.list[i];
         if (node->flags & (NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR)) continue;
         bool paused_for = cluster->manual.end_ms && node_is_primary(cluster->myself) && cluster->manual.replica == node;
-        bool due = paused_for || (!node->ping_sent_ms && cluster->now_ms - node->pong_received_ms > interval);
+        bool due = paused_for || old;
         bool one_way = !node->inbound && node->flags & NODE_LIGHT_MODULE;
         if (!(due || one_way) || !node->link || !node->link->connected) continue;
         /* It does not know us any more, or never did: else it would have dialled since it answers. */
@@ -352,6 +384,6 @@ void gossip_tick(struct cluster *cluster) {
             send_ping(cluster, node->link, BUS_MEET);
             if (!node->link) continue;
         }
-        if (paused_for || (due && !node->ping_sent_ms)) send_ping(cluster, node->link, BUS_PING);
+        if (paused_for || (due && !beat->ping_sent_ms)) send_ping(cluster, node->link, BUS_PING);
     }
 }

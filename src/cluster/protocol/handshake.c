@@ -26,12 +26,14 @@ static void link_free(struct cluster *cluster, struct cluster_link *link) {
     struct cluster_node *node = link->node;
     if (node && node->link == link) {
         node->link = NULL;
+        node->beat->connected = false;
         if (link->connected) changed_view(cluster);
     }
     if (node && node->inbound == link) {
         node->inbound = NULL;
         node->inbound_missing_ms = cluster->now_ms;
     }
+    if (node) node_update(node);
     if (link->previous)
         link->previous->next = link->next;
     else
@@ -68,14 +70,16 @@ void cluster_link_connected(struct cluster *cluster, struct cluster_link *link, 
     link->connected = true;
     changed_view(cluster);
     struct cluster_node *node = link->node;
+    node->beat->connected = true;
+    node_update(node);
     fast_failover_link_connected(node);
     snprintf(link->local, sizeof link->local, "%s", local);
     snprintf(link->peer, sizeof link->peer, "%s", node->address);
     link->peer_port = node->bus_port;
     /* The silence began with the ping on an older link, if there was one. */
-    int64_t ping_sent_ms = node->ping_sent_ms;
+    int64_t ping_sent_ms = node->beat->ping_sent_ms;
     send_ping(cluster, link, node->flags & NODE_MEET ? BUS_MEET : BUS_PING);
-    node->ping_sent_ms = ping_sent_ms;
+    node->beat->ping_sent_ms = ping_sent_ms;
     if (node->flags & NODE_MEET) node->meet_sent_ms = now_ms;
     election_link_opened(cluster, node);
     say_debug(cluster, "Connecting with Node %.40s at %s:%u", node->id.text, node->address, node->bus_port);
@@ -92,7 +96,7 @@ void cluster_link_closed(struct cluster *cluster, struct cluster_link *link, boo
 }
 
 void cluster_link_heard(struct cluster *cluster, struct cluster_link *link, int64_t now_ms) {
-    if (link->node) link->node->data_received_ms = now_ms;
+    if (link->node) link->node->beat->data_received_ms = now_ms;
 }
 
 /* Dials the nodes without a link. Dead nodes are not dialled at each tick: `budget` attempts may come sooner after the
@@ -101,7 +105,12 @@ void reconnect_tick(struct cluster *cluster) {
     int64_t now = cluster->now_ms, timeout = cluster->settings.node_timeout_ms;
     int64_t budget = (int64_t)cluster->nodes.count * CLUSTER_TICK_MS / max_i64(timeout / 2, 1) * 10;
     for (size_t i = 0; i < cluster->nodes.count;) {
-        struct cluster_node *node = nodes_at(&cluster->nodes, i);
+        struct node_heartbeat *beat = &cluster->nodes.beats[i];
+        if (beat->usual && !beat->ping_sent_ms) {
+            i++;
+            continue;
+        }
+        struct cluster_node *node = cluster->nodes.list[i];
         if (node_in_handshake(node) && now - node->created_ms > handshake_timeout(cluster)) {
             say_warning(cluster, "Clusterbus handshake timeout %s:%u", node->address, node->bus_port);
             node_delete(cluster, node); /* another node is at this index now */
@@ -111,16 +120,16 @@ void reconnect_tick(struct cluster *cluster) {
         if (node->flags & (NODE_MYSELF | NODE_NOADDR) || cluster->settings.no_reconnection) continue;
         struct cluster_link *link = node->link;
         /* Nothing arrives, or the ping or its reply was dropped while the peer's own link works. */
-        int64_t unanswered = node->ping_sent_ms ? now - node->ping_sent_ms : 0;
+        int64_t unanswered = beat->ping_sent_ms ? now - beat->ping_sent_ms : 0;
         if (unanswered > timeout / 2 && link && now - link->created_ms > timeout &&
-            (now - node->data_received_ms > timeout / 2 || unanswered > timeout))
+            (now - beat->data_received_ms > timeout / 2 || unanswered > timeout))
             link_close(cluster, link);
         if (node->link) continue;
         if (node->dialled_ms && now - node->dialled_ms < timeout / 20 && !fast_failover_dials(cluster, node) &&
             budget-- <= 0)
             continue;
         node->dialled_ms = now;
-        if (!node->ping_sent_ms) node->ping_sent_ms = now; /* an attempt to connect is a ping without a reply */
+        if (!beat->ping_sent_ms) beat->ping_sent_ms = now; /* an attempt to connect is a ping without a reply */
         node->link = link_new(cluster, node);
         cluster->effects->dial(cluster->context, node->link);
     }
@@ -152,6 +161,7 @@ bool address_update(struct cluster *cluster, struct cluster_node *node, const st
     /* A node that is known by MEET tells its other ports later: its link is good. */
     if (!same_bus && node->link && node->link != link) link_close(cluster, node->link);
     node->flags &= ~(unsigned)NODE_NOADDR;
+    node_update(node);
     address_set(cluster, node, address, header->port, header->other_port, header->bus_port);
     say_notice(cluster, "Address updated for node " NODE_FORMAT ", now %s:%u", NODE_TEXT(node), node->address,
                header->port);
@@ -192,9 +202,13 @@ void handshake_receive_meet(struct cluster *cluster, struct cluster_link *link, 
         handshake_start(cluster, address, header->port, header->other_port, header->bus_port, 0);
     if (!node || link->node == node) return;
     if (node->inbound) link_close(cluster, node->inbound);
-    if (link->node && link->node->inbound == link) link->node->inbound = NULL;
+    if (link->node && link->node->inbound == link) {
+        link->node->inbound = NULL;
+        node_update(link->node);
+    }
     link->node = node;
     node->inbound = link;
+    node_update(node);
     say_bound(cluster, link);
 }
 
@@ -224,6 +238,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         nodes_rename(&cluster->nodes, node, &header->sender);
         node->flags &= ~(unsigned)(NODE_HANDSHAKE | NODE_MEET);
         node->flags |= node_id_is_zero(&header->primary) ? NODE_PRIMARY : NODE_REPLICA;
+        node_update(node);
         node->news_ms = cluster->news_ms = cluster->now_ms;
         cluster->handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
@@ -237,6 +252,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
                    NODE_TEXT(node), SHARD_TEXT(node), (long long)(cluster->now_ms - node->created_ms), node->flags);
         link_close(cluster, link);
         node->flags |= NODE_NOADDR;
+        node_update(node);
         node->address[0] = 0;
         node->port = node->tls_port = node->bus_port = 0;
         changed_table(cluster);

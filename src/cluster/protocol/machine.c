@@ -154,19 +154,21 @@ void cluster_configure(struct cluster *cluster, const struct cluster_settings *s
 /* Takes what each header of a known node tells. */
 static void read_header(struct cluster *cluster, struct cluster_link *link, struct cluster_node *sender,
                         const struct bus_header *header) {
-    sender->data_received_ms = cluster->now_ms;
+    sender->beat->data_received_ms = cluster->now_ms;
     const unsigned told =
         NODE_NOFAILOVER | NODE_EXTENSIONS | NODE_LIGHT_PUBLISH | NODE_LIGHT_MODULE | NODE_PRIMARY_FAILED;
     if ((sender->flags ^ header->flags) & NODE_NOFAILOVER) changed_view(cluster);
-    sender->flags = (sender->flags & ~told) | (header->flags & told);
+    unsigned flags = (sender->flags & ~told) | (header->flags & told);
     if (header->message_flags & BUS_EXTENSION_DATA) {
-        sender->flags |= NODE_EXTENSIONS;
-        link->extensions = true;
+        flags |= NODE_EXTENSIONS;
+        if (!link->extensions) link->extensions = true;
     }
     struct own_fields own;
     own_fields_read(header->reserved, &own);
-    sender->features = own.features;
-    sender->members = own.members;
+    /* A store that changes nothing costs a line of the CPU's cache. */
+    if (sender->flags != flags) sender->flags = flags;
+    if (sender->features != own.features) sender->features = own.features;
+    if (sender->members != own.members) sender->members = own.members;
     if (sender->rdma_port != own.rdma_port || sender->client_rdma_port != own.client_rdma_port) {
         sender->rdma_port = own.rdma_port;
         sender->client_rdma_port = own.client_rdma_port;
@@ -183,9 +185,8 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
         election_see_epoch(cluster, sender);
     }
     /* A sibling whose offset becomes known may be shown by CLUSTER SLOTS from now on. */
-    if ((sender->offset == 0) != (header->offset == 0)) changed_view(cluster);
-    sender->offset = header->offset;
-    sender->offset_ms = cluster->now_ms;
+    if ((sender->beat->offset == 0) != (header->offset == 0)) changed_view(cluster);
+    sender->beat->offset = header->offset;
     struct manual_failover *manual = &cluster->manual;
     /* The first may be of an earlier request, on the other link: the largest is that of the pause that lasts. */
     bool newer = !manual->offset_known || (!manual->can_start && header->offset > manual->offset);
@@ -213,11 +214,13 @@ static void bind_inbound(struct cluster *cluster, struct cluster_link *link, str
     if (link->node && link->node->inbound == link) {
         link->node->inbound = NULL;
         link->node->inbound_missing_ms = cluster->now_ms;
+        node_update(link->node);
     }
     /* An old link may live on unnoticed after its peer has crashed; the new one proves that it is dead. */
     if (node->inbound) link_close(cluster, node->inbound);
     link->node = node;
     node->inbound = link;
+    node_update(node);
     say_bound(cluster, link);
     election_link_opened(cluster, node);
 }
@@ -231,7 +234,7 @@ static void receive_light(struct cluster *cluster, struct cluster_link *link, co
         link_close(cluster, link);
         return;
     }
-    link->node->data_received_ms = cluster->now_ms;
+    link->node->beat->data_received_ms = cluster->now_ms;
     if (message->header.type == BUS_MODULE)
         cluster->effects->module_message(cluster->context, link->node, message);
     else
@@ -271,12 +274,14 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
     if (!sender || sender == cluster->myself) return;
     if (header->type == BUS_PING && link->inbound) address_update(cluster, sender, link, header);
     if (header->type == BUS_PONG && !link->inbound && link->node == sender) {
-        sender->pong_received_ms = link->pong_ms = cluster->now_ms;
-        sender->ping_sent_ms = 0;
+        sender->beat->pong_received_ms = cluster->now_ms;
+        sender->beat->ping_sent_ms = 0;
+        if (!link->answered) link->answered = true;
         if (sender->met_again) say_met(cluster, sender);
         sender->met_again = false;
         if (node_maybe_failed(sender)) {
             sender->flags &= ~(unsigned)NODE_PFAIL;
+            node_update(sender);
             changed_table(cluster);
             todo(cluster, TODO_STATE);
         } else if (node_failed(sender)) {
@@ -333,7 +338,7 @@ static void receive_whole(struct cluster *cluster, struct cluster_link *link, co
 void cluster_receive(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message,
                      int64_t now_ms) {
     cluster->now_ms = now_ms;
-    if (link->node) link->node->data_received_ms = now_ms;
+    if (link->node) link->node->beat->data_received_ms = now_ms;
     if (message->header.light) {
         receive_light(cluster, link, message);
     } else if (message->header.brief) {
@@ -348,8 +353,12 @@ void cluster_receive(struct cluster *cluster, struct cluster_link *link, const s
                    link->node ? link->node->id.text : "<unknown>");
         link_close(cluster, link);
     } else {
-        if (message->header.type <= BUS_MEET) repeat_received(cluster, link, &message->header);
+        if (message->header.type <= BUS_MEET) {
+            repeat_received(cluster, link, &message->header);
+            repeat_hold(cluster, link);
+        }
         receive_whole(cluster, link, message);
+        repeat_release(cluster);
     }
 }
 

@@ -72,7 +72,7 @@ void repeat_received(struct cluster *cluster, struct cluster_link *link, const s
 void repeat_forget(struct cluster *cluster, struct cluster_link *link);
 bool repeat_expand(const struct cluster_link *link,
                    struct bus_header *header); /* false: it repeats an unknown header */
-/* The slots of an expanded header stay valid until they are released, also if the link is closed. */
+/* The link's last whole header, and its slots, stay until they are released, also if the link is closed. */
 void repeat_hold(struct cluster *cluster, const struct cluster_link *link);
 void repeat_release(struct cluster *cluster);
 /* Whether the slots of the message that is being received are those that `claimant` has. Most messages repeat slots

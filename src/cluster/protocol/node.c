@@ -20,64 +20,124 @@ static void node_free(void *entry) {
     mem_free(node->reports);
     mem_free(node);
 }
-static struct slice node_brief_key(const void *entry) {
-    return slice_make(((const struct cluster_node *)entry)->id.text, BUS_BRIEF_ID_LEN);
-}
-static const struct hashtable_type node_type = {.key = node_key}, brief_type = {.key = node_brief_key};
+static const struct hashtable_type node_type = {.key = node_key};
 
 void nodes_init(struct node_table *nodes) {
-    *nodes = (struct node_table){.by_id = hashtable_new(&node_type), .by_brief_id = hashtable_new(&brief_type)};
+    *nodes = (struct node_table){.by_id = hashtable_new(&node_type)};
 }
 
 void nodes_free(struct node_table *nodes) {
     hashtable_free(nodes->by_id);
-    hashtable_free(nodes->by_brief_id);
     for (size_t i = 0; i < nodes->count; i++) node_free(nodes->list[i]);
     mem_free(nodes->list);
+    mem_free(nodes->beats);
+    mem_free(nodes->brief);
 }
 
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id) {
     return hashtable_find(nodes->by_id, slice_make(id->text, NODE_ID_LEN));
 }
 
-static void index_add(struct node_table *nodes, struct cluster_node *node) {
-    hashtable_add(nodes->by_id, node);
-    hashtable_add(nodes->by_brief_id, node); /* does nothing if another node has the key */
+/* How ids begin is looked up a hundred times for each message, in a table that is small enough to stay in the cache:
+ * open addressing; a slot has 12 bits of the hash and, below them, the place in the list plus one, or it is 0. */
+enum { PLACE_BITS = 20, PLACE_MASK = (1 << PLACE_BITS) - 1, BRIEF_SIZE_MIN = 32 };
+
+static uint64_t brief_hash(const void *id) {
+    const uint64_t multiplier = 0x9e3779b97f4a7c15; /* of Fibonacci hashing */
+    uint64_t parts[BUS_BRIEF_ID_LEN / 8];
+    memcpy(parts, id, sizeof parts);
+    uint64_t hash = (parts[0] * multiplier ^ parts[1]) * multiplier;
+    return hash ^ hash >> 32;
 }
-static void index_remove(struct node_table *nodes, struct cluster_node *node) {
-    hashtable_pop(nodes->by_id, node_key(node));
-    struct slice brief = node_brief_key(node);
-    if (hashtable_find(nodes->by_brief_id, brief) == node) hashtable_pop(nodes->by_brief_id, brief);
+static uint32_t brief_tag(uint64_t hash) {
+    return (uint32_t)(hash >> 32) & ~(uint32_t)PLACE_MASK;
+}
+static struct node_heartbeat *brief_find(const struct node_table *nodes, const void *id, uint64_t hash) {
+    size_t mask = nodes->brief_size - 1;
+    for (size_t at = hash & mask; nodes->brief[at]; at = (at + 1) & mask) {
+        if ((nodes->brief[at] ^ brief_tag(hash)) & ~(uint32_t)PLACE_MASK) continue;
+        struct node_heartbeat *beat = &nodes->beats[(nodes->brief[at] & PLACE_MASK) - 1];
+        if (memcmp(beat->brief_id, id, BUS_BRIEF_ID_LEN) == 0) return beat;
+    }
+    return NULL;
+}
+static void brief_add(struct node_table *nodes, size_t place) {
+    struct node_heartbeat *beat = &nodes->beats[place];
+    size_t mask = nodes->brief_size - 1;
+    memcpy(beat->brief_id, nodes->list[place]->id.text, BUS_BRIEF_ID_LEN);
+    uint64_t hash = brief_hash(beat->brief_id);
+    if (place + 1 > PLACE_MASK || brief_find(nodes, beat->brief_id, hash)) return;
+    size_t at = hash & mask;
+    while (nodes->brief[at]) at = (at + 1) & mask;
+    nodes->brief[at] = brief_tag(hash) | (uint32_t)(place + 1);
+}
+static void brief_rebuild(struct node_table *nodes) {
+    memset(nodes->brief, 0, nodes->brief_size * sizeof *nodes->brief);
+    for (size_t i = 0; i < nodes->count; i++) brief_add(nodes, i);
+}
+static void brief_grow(struct node_table *nodes) {
+    nodes->brief_size = nodes->brief_size ? nodes->brief_size * 2 : BRIEF_SIZE_MIN;
+    nodes->brief = mem_realloc(nodes->brief, nodes->brief_size * sizeof *nodes->brief);
+    brief_rebuild(nodes);
+}
+
+void nodes_find_brief(const struct node_table *nodes, const uint8_t *bytes, size_t stride, size_t count,
+                      struct node_heartbeat *beats[static NODES_FIND_MAX]) {
+    uint64_t hashes[NODES_FIND_MAX];
+    size_t mask = nodes->brief_size - 1;
+    for (size_t i = 0; i < count; i++) {
+        hashes[i] = brief_hash(bytes + i * stride);
+        __builtin_prefetch(&nodes->brief[hashes[i] & mask]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t place = nodes->brief[hashes[i] & mask] & PLACE_MASK;
+        if (place) __builtin_prefetch(&nodes->beats[place - 1]);
+    }
+    for (size_t i = 0; i < count; i++) beats[i] = brief_find(nodes, bytes + i * stride, hashes[i]);
+}
+
+static void nodes_grow(struct node_table *nodes) {
+    nodes->capacity = nodes->capacity ? nodes->capacity * 2 : 16;
+    nodes->list = mem_realloc(nodes->list, nodes->capacity * sizeof *nodes->list);
+    nodes->beats = mem_realloc(nodes->beats, nodes->capacity * sizeof *nodes->beats);
+    for (size_t i = 0; i < nodes->count; i++) nodes->list[i]->beat = &nodes->beats[i];
 }
 
 void nodes_add(struct node_table *nodes, struct cluster_node *node) {
-    if (nodes->count == nodes->capacity) {
-        nodes->capacity = nodes->capacity ? nodes->capacity * 2 : 16;
-        nodes->list = mem_realloc(nodes->list, nodes->capacity * sizeof *nodes->list);
-    }
-    node->index = nodes->count;
+    if (nodes->count == nodes->capacity) nodes_grow(nodes);
+    node->index = nodes->count++;
     nodes->digest = 0;
-    nodes->list[nodes->count++] = node;
-    index_add(nodes, node);
+    nodes->list[node->index] = node;
+    node->beat = &nodes->beats[node->index];
+    *node->beat = (struct node_heartbeat){0};
+    hashtable_add(nodes->by_id, node);
+    if (nodes->count * 2 > nodes->brief_size)
+        brief_grow(nodes);
+    else
+        brief_add(nodes, node->index);
 }
 
 void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
     node_set_primary(node, NULL);
     while (node->replica_count) node_set_primary(node->replicas[node->replica_count - 1], NULL);
     for (size_t i = 0; i < nodes->count; i++) node_remove_report(nodes->list[i], node);
-    index_remove(nodes, node);
+    hashtable_pop(nodes->by_id, node_key(node));
     nodes->digest = 0;
     struct cluster_node *last = nodes->list[--nodes->count];
     nodes->list[node->index] = last;
+    *node->beat = *last->beat;
     last->index = node->index;
+    last->beat = node->beat;
+    brief_rebuild(nodes);
     node_free(node);
 }
 
 void nodes_rename(struct node_table *nodes, struct cluster_node *node, const struct node_id *id) {
-    index_remove(nodes, node);
+    hashtable_pop(nodes->by_id, node_key(node));
     node->id = *id;
     nodes->digest = 0;
-    index_add(nodes, node);
+    hashtable_add(nodes->by_id, node);
+    brief_rebuild(nodes);
 }
 
 uint32_t nodes_digest(struct node_table *nodes) {
@@ -100,6 +160,12 @@ struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t 
     node->flags = flags;
     node->created_ms = node->inbound_missing_ms = node->news_ms = now_ms;
     return node;
+}
+
+void node_update(struct cluster_node *node) {
+    const unsigned unusual = NODE_MYSELF | NODE_HANDSHAKE | NODE_NOADDR | NODE_PFAIL | NODE_FAIL;
+    struct node_heartbeat *beat = node->beat;
+    if (beat) beat->usual = !(node->flags & unusual) && beat->connected && node->inbound && !node->report_count;
 }
 
 void node_set_primary(struct cluster_node *node, struct cluster_node *primary) {
@@ -161,6 +227,7 @@ bool node_add_report(struct cluster_node *node, struct cluster_node *reporter, i
         node->reports = mem_realloc(node->reports, node->report_capacity * sizeof *node->reports);
     }
     node->reports[node->report_count++] = (struct failure_report){reporter, now_ms / 1000};
+    node_update(node);
     return true;
 }
 
@@ -168,6 +235,7 @@ bool node_remove_report(struct cluster_node *node, const struct cluster_node *re
     struct failure_report *report = find_report(node, reporter);
     if (!report) return false;
     *report = node->reports[--node->report_count];
+    node_update(node);
     return true;
 }
 
@@ -178,5 +246,6 @@ size_t node_count_reports(struct cluster_node *node, int64_t now_ms, int64_t max
         else
             i++;
     }
+    node_update(node);
     return node->report_count;
 }

@@ -19,19 +19,27 @@ struct failure_report {
 
 enum { NODE_NAME_MAX = 255 /* bytes of a text that a node announces: longer ones are cut */ };
 
-struct cluster_node {
-    /* What gossip about the node needs comes first: a line of the CPU's cache for what is received, and a second one
-     * for what is sent. */
-    struct node_id id;        /* random during a handshake, until the node says its own */
-    unsigned flags;           /* enum node_flag */
-    uint16_t slot_count;      /* of `slots` */
-    uint16_t report_count;    /* of `reports` */
+/* What each message and each tick needs of a node. The table has them side by side: with a thousand nodes, most of
+ * what a message or a tick costs is waiting for memory. */
+struct node_heartbeat {
+    char brief_id[BUS_BRIEF_ID_LEN];
     int64_t ping_sent_ms;     /* of the PING that has no reply yet, 0: none. It survives a reconnect */
     int64_t pong_received_ms; /* also advanced by gossip; 0: never */
+    int64_t data_received_ms; /* last bytes on any of its links */
+    uint64_t offset;          /* replication offset, as it last said */
+    uint64_t stamp;           /* of the message that has taken this node into its gossip */
+    bool connected;           /* the link that we dialled */
+    bool usual;               /* see node_update() */
+};
 
+struct cluster_node {
+    struct node_id id;            /* random during a handshake, until the node says its own */
+    unsigned flags;               /* enum node_flag; node_update() after a change */
+    uint16_t slot_count;          /* of `slots` */
+    uint16_t report_count;        /* of `reports` */
+    struct node_heartbeat *beat;  /* NULL: the node is in no table yet */
     int64_t news_ms;              /* when it was added, or its address changed: others may not know */
-    uint64_t stamp;               /* of the message that has taken this node into its gossip */
-    struct cluster_link *link;    /* that we dialled; NULL: none */
+    struct cluster_link *link;    /* that we dialled; NULL: none. node_update() after a change of the links */
     struct cluster_link *inbound; /* that it dialled; NULL: none */
 
     struct node_id shard;
@@ -59,9 +67,7 @@ struct cluster_node {
 
     /* Unix times in ms; 0: never, or not now. */
     int64_t created_ms;
-    int64_t data_received_ms;   /* last bytes on any of its links */
     int64_t fail_ms;            /* when FAIL was set */
-    int64_t offset_ms;          /* when `offset` was received */
     int64_t orphaned_ms;        /* since when a primary has no working replica */
     int64_t inbound_missing_ms; /* since when it has no inbound link */
     int64_t meet_sent_ms;
@@ -69,7 +75,6 @@ struct cluster_node {
     int64_t dialled_ms;   /* last attempt to connect */
     int64_t link_lost_ms; /* when a working link that we dialled broke; 0: we have one, or never had */
     unsigned refusals;    /* of our attempts to connect since then, without a break */
-    uint64_t offset;      /* replication offset, as it last said */
 
     uint64_t vote_epoch; /* of the election of ours in which its vote was counted */
 
@@ -102,24 +107,28 @@ static inline const char *node_text(const char *text) {
 
 struct node_table {
     struct hashtable *by_id;
-    struct hashtable *by_brief_id; /* without nodes whose id begins like that of another one */
     struct cluster_node **list;
+    struct node_heartbeat *beats; /* of the nodes of `list` */
+    uint32_t *brief;              /* a hash table of places in `list`: node.c */
+    size_t brief_size;
     size_t count, capacity;
     uint32_t digest; /* 0: to be made again */
 };
 void nodes_init(struct node_table *nodes);
 void nodes_free(struct node_table *nodes);
 struct cluster_node *nodes_find(const struct node_table *nodes, const struct node_id *id);
-/* A node is needed soon. With a thousand nodes, most of what a message or a tick costs is waiting for memory. */
-static inline void node_prefetch(const struct cluster_node *node) {
-    enum { SECOND_LINE = 64 };
-    __builtin_prefetch(node);
-    __builtin_prefetch((const char *)node + SECOND_LINE);
+/* The nodes whose ids begin like these, at `bytes` and each `stride` bytes further; NULL: there is none. Of several
+ * nodes whose ids begin alike, it is the first. */
+enum { NODES_FIND_MAX = 128 };
+void nodes_find_brief(const struct node_table *nodes, const uint8_t *bytes, size_t stride, size_t count,
+                      struct node_heartbeat *beats[static NODES_FIND_MAX]);
+static inline struct cluster_node *nodes_of_beat(const struct node_table *nodes, const struct node_heartbeat *beat) {
+    return nodes->list[beat - nodes->beats];
 }
 /* The node at `index` of the list, by a loop that goes through all. */
 static inline struct cluster_node *nodes_at(const struct node_table *nodes, size_t index) {
     enum { AHEAD = 12 };
-    if (index + AHEAD < nodes->count) node_prefetch(nodes->list[index + AHEAD]);
+    if (index + AHEAD < nodes->count) __builtin_prefetch(nodes->list[index + AHEAD]);
     return nodes->list[index];
 }
 /* Takes ownership. The id must be new. */
@@ -132,6 +141,9 @@ void nodes_rename(struct node_table *nodes, struct cluster_node *node, const str
 uint32_t nodes_digest(struct node_table *nodes);
 
 struct cluster_node *node_new(const struct node_id *id, unsigned flags, int64_t now_ms);
+/* Keeps `usual` of the heartbeat, after a change of what it depends on: another node, which is a member, not failing,
+ * without reports of a failure, and linked in both directions. */
+void node_update(struct cluster_node *node);
 /* Sets or, with NULL, clears the primary of a node, in both directions. */
 void node_set_primary(struct cluster_node *node, struct cluster_node *primary);
 size_t node_working_replicas(const struct cluster_node *primary); /* those that are not failing */

@@ -16,12 +16,13 @@ struct repeated_slots {
     struct node_id primary;
     size_t references;
     uint64_t digest;
-    const struct cluster_node *claimant; /* the node that had these slots when the table had `version`; NULL: none */
-    uint64_t version;
     struct slot_bitmap slots;
 };
 struct repeated_header {
     uint64_t digest;
+    const struct cluster_node *claimant; /* the node that had these slots when the table had `version`; NULL: none */
+    uint64_t version;
+    bool forgotten; /* by its link, while it is held */
     struct bus_header header;
     struct repeated_slots *slots;
 };
@@ -54,12 +55,19 @@ static void slots_drop(struct cluster *cluster, struct repeated_slots *slots) {
     mem_free(slots);
 }
 
+static void header_free(struct cluster *cluster, struct repeated_header *kept) {
+    slots_drop(cluster, kept->slots);
+    mem_free(kept);
+}
+
 void repeat_forget(struct cluster *cluster, struct cluster_link *link) {
     struct repeated_header *kept = link->received;
     if (!kept) return;
-    slots_drop(cluster, kept->slots);
-    mem_free(kept);
     link->received = NULL;
+    if (kept == cluster->received)
+        kept->forgotten = true;
+    else
+        header_free(cluster, kept);
 }
 
 /* Of a header that this node sends: its slots are those of its shard's primary. */
@@ -115,23 +123,23 @@ bool repeat_expand(const struct cluster_link *link, struct bus_header *header) {
 }
 
 void repeat_hold(struct cluster *cluster, const struct cluster_link *link) {
-    cluster->received_slots = link->received->slots;
-    cluster->received_slots->references++;
+    cluster->received = link->received;
 }
 void repeat_release(struct cluster *cluster) {
-    slots_drop(cluster, cluster->received_slots);
-    cluster->received_slots = NULL;
+    struct repeated_header *kept = cluster->received;
+    cluster->received = NULL;
+    if (kept && kept->forgotten) header_free(cluster, kept);
 }
 
 bool repeat_slots_are_of(struct cluster *cluster, const struct slot_bitmap *slots,
                          const struct cluster_node *claimant) {
-    struct repeated_slots *shared = cluster->received_slots;
+    struct repeated_header *kept = cluster->received;
     uint64_t version = cluster->slots.version;
-    if (shared && shared->claimant == claimant && shared->version == version) return true;
+    if (kept && kept->claimant == claimant && kept->version == version) return true;
     if (memcmp(slots, node_slots(claimant), sizeof *slots) != 0) return false;
-    if (shared) {
-        shared->claimant = claimant;
-        shared->version = version;
+    if (kept) {
+        kept->claimant = claimant;
+        kept->version = version;
     }
     return true;
 }

@@ -8,6 +8,7 @@ enum { ORPHANED_MS = 5000 /* a replica that moves at once would move during each
 void replica_migration_tick(struct cluster *cluster) {
     struct cluster_node *myself = cluster->myself, *target = NULL;
     size_t best = 0, orphans = 0;
+    if (cluster->covered_version == cluster->view_version) return;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (!node_votes(node) || node->flags & (NODE_HANDSHAKE | NODE_FAIL | NODE_PFAIL)) {
@@ -26,6 +27,7 @@ void replica_migration_tick(struct cluster *cluster) {
             (!target || memcmp(node->id.text, target->id.text, NODE_ID_LEN) < 0))
             target = node;
     }
+    cluster->covered_version = orphans ? 0 : cluster->view_version;
     if (!target || best < 2 || !cluster->ok || !cluster->settings.allow_replica_migration) return;
     struct cluster_node *primary = myself->primary;
     struct cluster_facts facts;

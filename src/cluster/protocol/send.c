@@ -73,7 +73,7 @@ void cluster_publish(struct cluster *cluster, struct slice channel, struct slice
         struct cluster_node *node = cluster->nodes.list[i];
         if (!node->link || !node->link->connected || node->flags & (NODE_MYSELF | NODE_HANDSHAKE)) continue;
         if (shard && !nodes_share_shard(node, cluster->myself)) continue;
-        message.header.light = node->flags & NODE_LIGHT_PUBLISH && node->link->pong_ms;
+        message.header.light = node->flags & NODE_LIGHT_PUBLISH && node->link->answered;
         send_message(cluster, node->link, &message);
     }
 }
