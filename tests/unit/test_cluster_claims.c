@@ -79,12 +79,17 @@ static void a_slot_moves_by_hand(void **state) {
     assert_true(node_slot_range(source->myself, &at, &first, &last));
     assert_int_equal(last, slot - 1);
     assert_true(sim_said(&sim, 2, "Slot range [7, 7] is migrated from node"));
-    /* The source gives a slot up first. */
+    /* The source, whose epoch is larger, gives a slot up first. */
+    assert_true(cluster_bump_epoch(source, now));
+    sim_agree(&sim, 5000);
+    assert_true(target->myself->config_epoch < source->myself->config_epoch);
+    now = time_at(1);
     assert_null(cluster_set_slot_importing(target, 8, id_at(0), now));
     struct slot_bitmap eight = one_slot(8);
     assert_null(cluster_delete_slots(source, &eight, now));
     sim_agree(&sim, 5000);
     assert_ptr_equal(sim_owner(&sim, 2, 8), &sim.machines[1]);
+    assert_true(target->myself->config_epoch > source->myself->config_epoch);
     /* Several at once, as at the end of a migration. */
     cluster_set_slot_stable(source, 9, now);
     struct slot_bitmap nine = one_slot(9);

@@ -192,7 +192,8 @@ static void log_run(struct cluster *cluster, struct slot_run *run, const struct 
     run->from = NULL;
 }
 
-/* The source of an import gives the slot up: it is ours now. */
+/* The source of an import gives the slot up: it is ours now. A larger epoch makes nodes believe it that know the source
+ * as the owner, with an epoch that may be larger than the present one. */
 static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, unsigned slot) {
     if (slots_importing_from(&cluster->slots, slot) == sender && node_is_primary(cluster->myself)) {
         say_notice(cluster,
@@ -201,6 +202,7 @@ static void stop_claiming(struct cluster *cluster, struct cluster_node *sender, 
                    slot, NODE_TEXT(sender), SHARD_TEXT(sender));
         slots_set_importing(&cluster->slots, slot, NULL);
         slot_assign(cluster, slot, cluster->myself);
+        if (!epoch_stays(cluster)) bump_epoch_without_consensus(cluster);
     } else {
         slots_set_unclaimed(&cluster->slots, slot, true);
     }
