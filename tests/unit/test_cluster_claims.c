@@ -300,6 +300,23 @@ static void who_loses_its_last_slot_follows_the_new_owner(void **state) {
     sim_free(&sim);
 }
 
+/* No slot that it has lost tells an empty primary that it is replaced. */
+static void a_primary_without_slots_follows_the_replica_that_replaces_it(void **state) {
+    build(5, 3); /* machines 3 and 4 follow 0 and 1 */
+    assert_null(cluster_replicate(cluster_at(4), id_at(0), time_at(4)));
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    assert_null(cluster_delete_slots(cluster_at(0), &slots, time_at(0)));
+    sim_run(&sim, 5000);
+    for (unsigned i = 3; i < 5; i++) assert_null(cluster_delete_slots(cluster_at(i), &slots, time_at(i)));
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_TAKEOVER, "test", time_at(3)));
+    sim_run(&sim, 5000);
+    assert_int_equal(cluster_at(3)->myself->slot_count, 0);
+    assert_ptr_equal(cluster_at(0)->myself->primary, node_of(0, 3));
+    assert_ptr_equal(cluster_at(4)->myself->primary, node_of(4, 3));
+    assert_true(node_is_primary(cluster_at(3)->myself));
+    sim_free(&sim);
+}
+
 static void slots_are_added_and_deleted_all_or_none(void **state) {
     sim_init(&sim, 3, 1, 2000);
     struct slot_bitmap slots = one_slot(5);
@@ -502,6 +519,7 @@ int main(void) {
         cmocka_unit_test(a_primary_of_a_bound_shard_keeps_keys_that_a_sibling_claims),
         cmocka_unit_test(a_primary_does_not_follow_a_replica_that_was_reset),
         cmocka_unit_test(who_loses_its_last_slot_follows_the_new_owner),
+        cmocka_unit_test(a_primary_without_slots_follows_the_replica_that_replaces_it),
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
         cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),

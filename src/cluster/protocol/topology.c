@@ -304,14 +304,15 @@ static bool has_left_shard(const struct cluster_node *node, const struct bus_mes
 }
 
 /* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
- * shard. So the old primary keeps slots, although it is replaced. */
+ * shard. So the old primary keeps slots, although it is replaced. A primary without slots has none to lose, and no
+ * claim of the successor says that it is replaced. */
 static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
     const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
     if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
     if (old == myself && election_is_without_mandate(cluster)) return true;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (cluster->slots.owner[slot] == old && !slot_leaves(cluster, slot)) return false;
-    return old->slot_count > 0;
+    return true;
 }
 
 static void believe_slots(struct cluster *cluster, struct cluster_node *sender, uint64_t epoch,
