@@ -269,6 +269,17 @@ static void a_node_that_does_not_dial_is_met_again(void **state) {
     sim_free(&sim);
 }
 
+static void a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout(void **state) {
+    build(3, 3);
+    cluster_at(0)->settings.node_timeout_ms = 600000;
+    for (unsigned attempt = 0; attempt < 2; attempt++) {
+        link_close(cluster_at(0), node_of(0, 1)->link);
+        sim_run(&sim, 1500);
+        assert_true(node_of(0, 1)->link && node_of(0, 1)->link->connected);
+    }
+    sim_free(&sim);
+}
+
 static void replicate_checks_its_target(void **state) {
     build(6, 3);
     struct node_id unknown = *id_at(0);
@@ -654,6 +665,7 @@ int main(void) {
         cmocka_unit_test(a_reset_node_starts_anew),
         cmocka_unit_test(a_forgotten_node_is_not_met_before_the_blacklist_ends),
         cmocka_unit_test(a_node_that_does_not_dial_is_met_again),
+        cmocka_unit_test(a_lost_link_is_dialled_again_soon_also_with_a_long_node_timeout),
         cmocka_unit_test(replicate_checks_its_target),
         cmocka_unit_test(a_replica_takes_over_from_a_primary_without_slots),
         cmocka_unit_test(a_primary_in_the_minority_stops_serving),

@@ -100,9 +100,11 @@ void cluster_link_heard(struct cluster *cluster, struct cluster_link *link, int6
 }
 
 /* Dials the nodes without a link. Dead nodes are not dialled at each tick: `budget` attempts may come sooner after the
- * last one than a twentieth of the node timeout. */
+ * last one than a twentieth of the node timeout, or than a second. */
 void reconnect_tick(struct cluster *cluster) {
+    enum { PAUSE_MAX_MS = 1000 };
     int64_t now = cluster->now_ms, timeout = cluster->settings.node_timeout_ms;
+    int64_t pause = timeout / 20 < PAUSE_MAX_MS ? timeout / 20 : PAUSE_MAX_MS;
     int64_t budget = (int64_t)cluster->nodes.count * CLUSTER_TICK_MS / max_i64(timeout / 2, 1) * 10;
     for (size_t i = 0; i < cluster->nodes.count;) {
         struct node_heartbeat *beat = &cluster->nodes.beats[i];
@@ -125,8 +127,7 @@ void reconnect_tick(struct cluster *cluster) {
             (now - beat->data_received_ms > timeout / 2 || unanswered > timeout))
             link_close(cluster, link);
         if (node->link) continue;
-        if (node->dialled_ms && now - node->dialled_ms < timeout / 20 && !fast_failover_dials(cluster, node) &&
-            budget-- <= 0)
+        if (node->dialled_ms && now - node->dialled_ms < pause && !fast_failover_dials(cluster, node) && budget-- <= 0)
             continue;
         node->dialled_ms = now;
         if (!beat->ping_sent_ms) beat->ping_sent_ms = now; /* an attempt to connect is a ping without a reply */
