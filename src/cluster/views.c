@@ -322,12 +322,13 @@ static void make_shards(struct view *view, struct reply *reply, struct endpoint_
         size_t ranges = 0;
         unsigned slot, first, last;
         for (end = i; end < count && nodes_share_shard(members[i], members[end]); end++)
-            for (slot = 0; node_slot_range(members[end], &slot, &first, &last);) ranges++;
+            for (slot = 0; node_is_primary(members[end]) && node_slot_range(members[end], &slot, &first, &last);)
+                ranges++;
         reply_map(reply, 3);
         reply_bulk_text(reply, "slots");
         reply_array(reply, 2 * ranges);
         for (size_t at = i; at < end; at++) {
-            for (slot = 0; node_slot_range(members[at], &slot, &first, &last);) {
+            for (slot = 0; node_is_primary(members[at]) && node_slot_range(members[at], &slot, &first, &last);) {
                 reply_integer(reply, first);
                 reply_integer(reply, last);
             }

@@ -208,6 +208,16 @@ start_server $node {
                 wait_for_condition 10000 {[r -2 cluster countkeysinslot 0] == 0}
             }
 
+            test "SHARDS lists no slots of replicas" {
+                r -2 multi
+                foreach words {{delslots 8000} {addslots 8000} shards} {r -2 cluster {*}$words}
+                foreach shard [lindex [r -2 exec] 2] {
+                    if {[dict get $shard id] eq [r cluster myshardid]} {assert_equal {0 7999} [dict get $shard slots]}
+                }
+                r -2 cluster delslots 8000 ;# the next ping of the primary brings it back
+                wait_for_condition 20000 {[lrange [lindex [r -2 cluster slots] 0] 0 1] eq {0 8000}}
+            }
+
             test "FAILOVER exchanges the primary and its replica" {
                 assert_error "ERR You should send CLUSTER FAILOVER to a replica" {r cluster failover}
                 assert_error "ERR syntax error" \

@@ -78,6 +78,9 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
             "Slot range 5-12 overlaps with previous range 0-10." "slotsrange 0 10 5 12 node $other"\
             "Slot ranges in migrations overlap" "slotsrange 0 10 node $other slotsrange 5 12 node $other"\
             "Requested slots span multiple shards" "slotsrange 0 16383 node $other"\
+            "Requested slots span multiple shards" "slotsrange 0 0 16383 16383 5 3 node $other"\
+            "Requested slots span multiple shards" "slotsrange 5 5 5 16383"\
+            "Start slot number 5 is greater than end slot number 3." "slotsrange 0 0 5 3 16383 16383 node $other"\
             "Slots are not served by this node." "slotsrange 16383 16383 node $other"\
             "Invalid node name: abc" {slotsrange 0 1 node abc}\
             "Invalid node name: [string repeat a 200]" "slotsrange 0 1 node [string repeat a 200]"\

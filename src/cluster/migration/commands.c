@@ -25,11 +25,24 @@ static bool is_number(struct slice text) {
     return parse_int64(text, &number);
 }
 
-/* Adds a range. False: it was refused. */
-static bool range_add(struct call *call, struct ranges *ranges, unsigned first, unsigned last) {
+/* Adds a range. False: it was refused. With `owner`, all slots must be those of one node, which becomes *owner. */
+static bool range_add(struct call *call, struct ranges *ranges, unsigned first, unsigned last,
+                      struct cluster_node **owner) {
     if (first > last) {
         reply_error_format(call->reply, "ERR Start slot number %u is greater than end slot number %u.", first, last);
         return false;
+    }
+    for (unsigned slot = first; owner && slot <= last; slot++) {
+        struct cluster_node *node = this_cluster->slots.owner[slot];
+        if (!node) {
+            reply_error_format(call->reply, "ERR Slot %u has no node served.", slot);
+            return false;
+        }
+        if (*owner && *owner != node) {
+            reply_error(call->reply, "ERR Requested slots span multiple shards");
+            return false;
+        }
+        *owner = node;
     }
     for (size_t i = 0; i < ranges->count; i++) {
         if (first > ranges->list[i][1] || last < ranges->list[i][0]) continue;
@@ -43,28 +56,10 @@ static bool range_add(struct call *call, struct ranges *ranges, unsigned first, 
     return true;
 }
 
-/* All slots have the same owner. NULL: that was refused. */
-static struct cluster_node *ranges_owner(struct call *call, const struct ranges *ranges) {
-    struct cluster_node *owner = NULL;
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_bitmap_has(&ranges->slots, slot)) continue;
-        struct cluster_node *node = this_cluster->slots.owner[slot];
-        if (!node) {
-            reply_error_format(call->reply, "ERR Slot %u has no node served.", slot);
-            return NULL;
-        }
-        if (owner && owner != node) {
-            reply_error(call->reply, "ERR Requested slots span multiple shards");
-            return NULL;
-        }
-        owner = node;
-    }
-    return owner;
-}
-
 /* Reads ranges from argument *at on and moves it behind them. Replies and returns NULL if they are invalid; else
  * returns their owner. */
 static struct cluster_node *ranges_read(struct call *call, int *at, struct ranges *ranges) {
+    struct cluster_node *owner = NULL;
     ranges->count = 0;
     memset(&ranges->slots, 0, sizeof ranges->slots);
     while (*at < call->argc && is_number(call->argv[*at])) {
@@ -74,7 +69,7 @@ static struct cluster_node *ranges_read(struct call *call, int *at, struct range
             return NULL;
         }
         if (!cluster_slot_read(call, *at, &first) || !cluster_slot_read(call, *at + 1, &last) ||
-            !range_add(call, ranges, first, last))
+            !range_add(call, ranges, first, last, &owner))
             return NULL;
         *at += 2;
     }
@@ -82,7 +77,7 @@ static struct cluster_node *ranges_read(struct call *call, int *at, struct range
         reply_error(call->reply, "ERR No slot ranges specified");
         return NULL;
     }
-    return ranges_owner(call, ranges);
+    return owner;
 }
 
 /* Whatever its characters are: then no node has it. */
@@ -292,7 +287,7 @@ static bool establish_read_tracked(struct call *call, struct slice *name, struct
             for (; at + 1 < call->argc && is_number(call->argv[at]); at += 2) {
                 unsigned first, last;
                 if (!cluster_slot_read(call, at, &first) || !cluster_slot_read(call, at + 1, &last) ||
-                    !range_add(call, ranges, first, last))
+                    !range_add(call, ranges, first, last, NULL))
                     return false;
             }
             continue;
