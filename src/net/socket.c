@@ -288,11 +288,11 @@ void socket_flush(struct connection *conn) {
     struct socket_connection *s = socket_of(conn);
     if (s->blocked || conn->state < CONN_OPEN || !takes_output(s)) return;
     int result = write_all(s);
-    if (result == 0) return;
+    if (result == 0 && !(s->io->has_input && s->io->has_input(s))) return; /* a write may have read input */
     if (result < 0)
         write_failed(s, -result);
     else
-        s->blocked = true;
+        s->blocked = result > 0;
     socket_update_interest(s);
 }
 
@@ -394,14 +394,11 @@ static void socket_ready(struct event_io *event, int mask) {
     }
     if ((mask & EVENT_WRITE) && s->blocked) {
         int result = write_all(s);
-        if (result < 0) {
+        if (result < 0)
             write_failed(s, -result);
-            socket_update_interest(s);
-        } else if (result == 0) {
-            s->blocked = false;
-            socket_update_interest(s);
-        } else if (s->wants_read)
-            socket_update_interest(s);
+        else
+            s->blocked = result > 0;
+        socket_update_interest(s);
         bool over = result < 0 && conn->state == CONN_ENDED; /* nothing else reports that the queue is gone */
         if ((result == 0 || over) && conn->events->drained) conn->events->drained(conn);
         if (conn->state != CONN_OPEN || conn->error) return;

@@ -232,6 +232,9 @@ static ssize_t tls_write(struct socket_connection *s, const struct iovec *parts,
         errno = 0;
         session->fed = 0;
         int result = SSL_write_ex(session->ssl, bytes.data, bytes.len, &n);
+        /* The rest of a message that had come in part was read, and perhaps data behind it: the socket has them no
+         * more. */
+        if (__builtin_expect(session->fed > 0, 0) && SSL_has_pending(session->ssl)) session->more = true;
         if (result <= 0) {
             int error = errno, meaning = call_failed(s, session, result, error);
             if (meaning == 0) meaning = -EPIPE;

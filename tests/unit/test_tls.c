@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/ioctl.h>
@@ -594,6 +595,75 @@ static void input_that_openssl_holds_is_read_when_reading_goes_on(void **state) 
     assert_false(server.corrupt);
 }
 
+/* A ticket of several records has come in part, so OpenSSL must read its rest before it writes. `len` bytes of data
+ * follow the ticket. */
+static void write_in_a_ticket(int listening, bool paused, int len) {
+    char bytes[16384], junk[2000] = {0}, data[100];
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    SSL *ssl = SSL_new(context);
+    BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+    BIO_set_mem_eof_return(in, -1);
+    SSL_set_bio(ssl, in, out);
+    assert_int_equal(SSL_use_certificate_file(ssl, own_cert, SSL_FILETYPE_PEM), 1);
+    assert_int_equal(SSL_use_PrivateKey_file(ssl, own_key, SSL_FILETYPE_PEM), 1);
+    SSL_set_num_tickets(ssl, 0);
+    SSL_set_max_send_fragment(ssl, 512);
+    SSL_set_accept_state(ssl);
+    client.closed = client.connected = 0;
+    client.consumed = 0;
+    dial(&client);
+    int raw = -1;
+    turn_until((raw = accept(listening, NULL, NULL)) >= 0);
+    fcntl(raw, F_SETFL, O_NONBLOCK);
+    setsockopt(raw, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    while (!client.connected || !SSL_is_init_finished(ssl)) {
+        event_loop_turn(loop, 1);
+        ssize_t n = read(raw, bytes, sizeof bytes);
+        if (n > 0) BIO_write(in, bytes, (int)n);
+        SSL_do_handshake(ssl);
+        int size = BIO_read(out, bytes, sizeof bytes);
+        if (size > 0) assert_int_equal(write(raw, bytes, (size_t)size), size);
+    }
+    SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), junk, sizeof junk);
+    assert_int_equal(SSL_new_session_ticket(ssl), 1);
+    for (int i = 0; i < len; i++) data[i] = (char)stream_byte(client.expect_seed, (uint64_t)i);
+    assert_int_equal(SSL_write(ssl, data, len), len);
+    int size = BIO_read(out, bytes, sizeof bytes), first = 5 + ((uint8_t)bytes[3] << 8 | (uint8_t)bytes[4]);
+    assert_true(size > 2000 && first < 600);
+    assert_int_equal(write(raw, bytes, (size_t)first), first);
+    int unread = 0;
+    turn_until(ioctl(conn_fd(client.conn), FIONREAD, &unread) == 0 && unread == 0);
+    conn_set_reading(client.conn, !paused);
+    assert_int_equal(write(raw, bytes + first, (size_t)(size - first)), size - first);
+    do assert_int_equal(ioctl(conn_fd(client.conn), FIONREAD, &unread), 0);
+    while (unread < size - first);
+    output_write(&client.conn->out, SLICE("x"));
+    conn_flush(client.conn); /* reads the ticket and the data */
+    assert_int_equal(ioctl(conn_fd(client.conn), FIONREAD, &unread), 0);
+    assert_int_equal(unread, 0);
+    conn_set_reading(client.conn, true);
+    turn_until(client.consumed == (uint64_t)len);
+    assert_false(client.corrupt);
+    end_close(&client);
+    close(raw);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+}
+
+static void input_that_openssl_reads_for_a_write_is_delivered(void **state) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), port = suite.port;
+    assert_int_equal(bind(listening, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listening, 1), 0);
+    getsockname(listening, (struct sockaddr *)&at, &len);
+    suite.port = ntohs(at.sin_port);
+    write_in_a_ticket(listening, false, 100);
+    write_in_a_ticket(listening, true, 100);
+    suite.port = port;
+    close(listening);
+}
+
 int main(void) {
 #define TLS_TEST(name) cmocka_unit_test_setup_teardown(name, tls_setup, suite_teardown)
 #undef SUITE_TEST
@@ -625,6 +695,7 @@ int main(void) {
         TLS_TEST(a_peer_that_sends_byte_by_byte_is_served),
         TLS_TEST(a_stream_that_ends_without_a_notice_has_ended),
         TLS_TEST(input_that_openssl_holds_is_read_when_reading_goes_on),
+        TLS_TEST(input_that_openssl_reads_for_a_write_is_delivered),
     };
     return cmocka_run_group_tests_name("tls", tests, use_tls, leave_tls);
 }

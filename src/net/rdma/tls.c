@@ -293,6 +293,9 @@ static void output_run(struct rdma_tls *t, size_t most) {
         size_t n;
         t->fed = 0;
         int result = SSL_write_ex(t->ssl, bytes.data, bytes.len, &n);
+        /* The rest of a message that had come in part was read, and perhaps data behind it: the carrier has them no
+         * more. */
+        if (__builtin_expect(t->fed > 0, 0) && SSL_has_pending(t->ssl)) t->more = true;
         if (result > 0) {
             output_advance(t, n);
             continue;
@@ -318,7 +321,7 @@ static void rdma_tls_flush(struct connection *conn) {
     struct rdma_tls *t = tls_of(conn);
     if (conn->state != CONN_OPEN || !takes_output(t)) return;
     output_run(t, SEALED_MAX);
-    if (__builtin_expect(t->write_waits, 0)) update_reading(t);
+    if (__builtin_expect(t->write_waits || t->more, 0)) update_reading(t);
     if (rdma_tls_pending(conn)) t->waiting = true;
 }
 
