@@ -98,14 +98,19 @@ static void own_changes_end(void) {
 }
 
 /* A script counts only with the commands that it calls: it may declare keys that it never reads. */
-static void after_call(struct call *call, uint64_t ticks) {
-    if (own_changes.first && !dispatch_is_nested()) own_changes_end();
+static void call_reads(const struct call *call) {
     if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
     const struct command_spec *spec = call->command->spec;
     if (!(spec->flags & CMD_READONLY) || spec->group == GROUP_SCRIPTING) return;
     const struct client *reader = dispatch_requester();
     struct tracker *tracker = reader->flags & CLIENT_TRACKING ? tracker_of(reader) : NULL;
     if (tracker && wants_keys(tracker)) keys_read(call, tracker);
+}
+
+/* The reads come first: the limit of the table may evict keys, whose messages to the reader are deferred, too. */
+static void after_call(struct call *call, uint64_t ticks) {
+    call_reads(call);
+    if (own_changes.first && !dispatch_is_nested()) own_changes_end();
 }
 static struct call_listener call_listener = {.after = after_call, .again = true, .state_only = true};
 

@@ -891,6 +891,23 @@ proc bound_tests {} {
         }
     }
 
+    test "a read that evicts a key from the full table sends the message, also to its own client, without delay" {
+        r flushall
+        with_config {tracking-table-max-keys 1} {
+            set c [tracker]
+            $c get a
+            $c get b
+            assert_match {invalidate [ab]} [$c -push]
+            $c eval {redis.call('get', 'c')} 0
+            assert_match {invalidate [abc]} [$c -push]
+            $c multi
+            $c get d
+            $c exec
+            assert_match {invalidate [abcd]} [$c -push]
+            $c -close
+        }
+    }
+
     test "clients that read a key and leave do not fill the table" -needs {ours 1} {
         r flushall
         set c [tracker]
