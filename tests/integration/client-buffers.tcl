@@ -223,13 +223,16 @@ start_server {overrides {io-threads -} tags {limits}} {
         set c [new_client]
         set id [$c client id]
         assert_equal 16384 [field_of $id rbs]
+        r config resetstat
         r debug replybuffer peak-reset-time 100
         wait_for_condition 5000 {[field_of $id rbs] < 2046}
+        assert_morethan [info_field stats reply_buffer_shrinks] 0
         assert_range [field_of $id rbs] 1024 2045
         assert_equal OK [r debug replybuffer resizing 0]
         assert_equal OK [r debug replybuffer resizing 1]
         r debug replybuffer peak-reset-time never
         wait_for_condition 5000 {[string length [$c get value]] && [field_of $id rbs] == 16384}
+        assert_morethan [info_field stats reply_buffer_expands] 2
         r debug replybuffer peak-reset-time reset
         assert_error "ERR value is not an integer or out of range" {r debug replybuffer peak-reset-time x}
     }

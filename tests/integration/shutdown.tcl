@@ -140,7 +140,9 @@ start_server {overrides {repl-diskless-sync-delay 0 repl-timeout 3600 shutdown-t
         foreach c $clients {$c -send shutdown}
         wait_for_condition 15000 {[regexp -all {User requested shutdown... \(user request} [log_text]] == 2}
         assert_equal shutdown_in_progress [pause_reason]
+        assert_range [info_field server shutdown_in_milliseconds] 3000000 3600000
         assert_equal OK [r shutdown abort]
+        assert_equal "" [info_field server shutdown_in_milliseconds]
         foreach c $clients {
             assert_error "ERR Errors trying to SHUTDOWN. Check logs." {$c -read}
             assert_equal PONG [$c ping]

@@ -309,6 +309,8 @@ static void reply_buffer_cron(struct client *client, size_t pending) {
             client->reply_size = size_class(peak < REPLY_SIZE_MIN ? REPLY_SIZE_MIN : peak + 1);
         else if (peak >= size)
             client->reply_size = size < REPLY_SIZE_MAX / 2 ? size * 2 : REPLY_SIZE_MAX;
+        client_stats.reply_shrinks += client->reply_size < size;
+        client_stats.reply_expands += client->reply_size > size;
     }
     if (client_reply_peak_reset_ms < 0 || clock_ms() - client->reply_peak_since_ms <= client_reply_peak_reset_ms)
         return;

@@ -123,6 +123,12 @@ bool server_shutdown_abort(void) {
     return true;
 }
 
+int64_t shutdown_remaining_ms(void) {
+    if (!shutdown_.waiting) return -1;
+    int64_t left = shutdown_.deadline_ms - clock_ms();
+    return left > 0 ? left : 0;
+}
+
 void shutdown_continue(void) {
     if (!shutdown_.waiting || (!parts_ready() && clock_ms() < shutdown_.deadline_ms)) return;
     if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting();

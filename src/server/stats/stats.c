@@ -23,6 +23,7 @@
 #include "server/maxmemory.h"
 #include "server/process/child.h"
 #include "server/process/process.h"
+#include "server/process/shutdown.h"
 #include "server/role.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
@@ -140,6 +141,8 @@ static void server_write(struct output *out) {
     line(out, "config_file:%s", config_file());
     line(out, "io_threads_active:%d", io_threads_active());
     line(out, "availability_zone:%s", server_settings.availability_zone);
+    int64_t shutdown_ms = shutdown_remaining_ms();
+    if (shutdown_ms >= 0) line(out, "shutdown_in_milliseconds:%lld", (long long)shutdown_ms);
     listeners_info(out);
 }
 
@@ -273,8 +276,8 @@ static void stats_write_rest(struct output *out) {
     line(out, "io_threaded_total_prefetch_entries:%llu", ull(io_threads_prefetched.keys));
     line(out, "client_query_buffer_limit_disconnections:%llu", ull(client_stats.query_limit_closed));
     line(out, "client_output_buffer_limit_disconnections:%llu", ull(client_stats.output_limit_closed));
-    line(out, "reply_buffer_shrinks:0");
-    line(out, "reply_buffer_expands:0");
+    line(out, "reply_buffer_shrinks:%llu", ull(client_stats.reply_shrinks));
+    line(out, "reply_buffer_expands:%llu", ull(client_stats.reply_expands));
     line(out, "eventloop_cycles:%llu", ull(loop->turns));
     line(out, "eventloop_duration_sum:%llu", ull(loop->busy_us));
     line(out, "eventloop_duration_cmd_sum:%llu", ull(ticks_to_us(dispatch_ticks_total)));
