@@ -225,9 +225,19 @@ static void file_saved(bool success) {
     serve_next();
 }
 
-/* The highest RDB version that the replica is known to load. Replicas older than Valkey 8 do not announce a version. */
+static bool has_expiring_fields(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        if (db_expiring(keyspace_db(server.keyspace, id))) return true;
+    return false;
+}
+
+/* The highest RDB version that the replica is known to load. Replicas older than Valkey 8 do not announce a version,
+ * but they do announce EOF. A client without either is a tool, which gets the version that the data need. */
 static int snapshot_version(const struct replica *replica) {
-    return replica->version >= VERSION_9 ? RDB_VERSION : replica->version ? RDB_VERSION_COMMON : RDB_VERSION_OLD;
+    if (replica->version >= VERSION_9) return RDB_VERSION;
+    if (replica->version) return RDB_VERSION_COMMON;
+    bool tool = !(replica->capabilities & CAPA_EOF);
+    return tool && has_expiring_fields() ? RDB_VERSION : RDB_VERSION_OLD;
 }
 
 static int file_version; /* of the file that is being written */
@@ -587,12 +597,6 @@ static void fail_waiting(const struct replica *like) {
         if (channel) awaited_drop(channel);
         refuse(replica, "ERR BGSAVE failed, replication can't continue");
     }
-}
-
-static bool has_expiring_fields(void) {
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
-        if (db_expiring(keyspace_db(server.keyspace, id))) return true;
-    return false;
 }
 
 static void log_refusal(const struct replica *replica, int version) {

@@ -263,6 +263,8 @@ static bool sync_refused(struct call *call) {
         reply_error(call->reply, "NOMASTERLINK Can't SYNC while not connected with my master");
     } else if (conn_pending(call->client->conn) || reply_barrier_held(call->client)) {
         reply_error(call->reply, "ERR SYNC and PSYNC are invalid with pending output");
+    } else if (replica_get(call->client)->filter && !(replica_get(call->client)->capabilities & CAPA_EOF)) {
+        reply_error(call->reply, "ERR Filtered replica requires EOF capability");
     } else {
         return false;
     }

@@ -164,6 +164,23 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         r del fields
     }
 
+    test "a client without any capability gets the format that the data need" {
+        r hset fields f v
+        r hexpire fields 10000 fields 1 f
+        set c [new_client]
+        $c -send sync
+        assert_match "VALKEY080*fields*" [replica_payload $c]
+        $c -close
+        wait_replicas 0
+        r del fields
+    }
+
+    test "a snapshot without data needs a replica that reads it from the stream" {
+        set c [replica_connect listening-port 1 rdb-filter-only functions]
+        assert_equal "-ERR Filtered replica requires EOF capability" [replica_sync $c]
+        $c -close
+    }
+
     test "the stream: SELECT where the database changes, MULTI and EXEC around groups, messages" {
         lassign [replica_full_sync] c
         r flushall
