@@ -629,8 +629,6 @@ static void sim_handle(struct sim *sim, struct sim_event *event) {
             cluster_link_closed(machine->cluster, link, false, sim_time(machine));
             break;
         }
-        __builtin_prefetch(link->node);
-        __builtin_prefetch(link->received);
         struct bus_message message;
         const uint8_t *bad_id;
         enum bus_verdict verdict = bus_decode(event->bytes->bytes, event->len, &message, &bad_id);
@@ -728,19 +726,36 @@ static void sim_check_service(struct sim *sim) {
     }
 }
 
-/* A thousand machines do not fit in the cache: what the next events need is fetched during this one. */
+/* A thousand machines do not fit in the cache: what the next events need is fetched during this one. In
+ * the heap of events the first is the next one, and one of its two children that after it. */
+static void sim_prefetch_lines(const void *from, size_t len) {
+    enum { LINE = 64 };
+    for (size_t at = 0; from && at < len; at += LINE) __builtin_prefetch((const char *)from + at);
+}
+static const struct cluster_link *sim_link_of(const struct sim_event *event) {
+    if (event->kind != SIM_DELIVER) return NULL;
+    return event->to_a ? event->connection->link_a : event->connection->link_b;
+}
 static void sim_prefetch(const struct sim *sim) {
-    enum { AHEAD = 7, LINE = 64 };
-    for (size_t i = 1; i < AHEAD && i < sim->event_count; i++)
-        if (sim->events[i].connection) __builtin_prefetch(sim->events[i].connection);
-    if (sim->event_count == 0 || sim->events[0].kind != SIM_DELIVER) return;
-    const struct sim_event *next = &sim->events[0];
-    const char *link = (const char *)(next->to_a ? next->connection->link_a : next->connection->link_b);
-    const char *cluster = (const char *)sim->machines[next->machine].cluster;
-    for (size_t at = 0; link && at < sizeof(struct cluster_link); at += LINE) __builtin_prefetch(link + at);
-    for (size_t at = 0; cluster && at < offsetof(struct cluster, slots); at += LINE) __builtin_prefetch(cluster + at);
-    for (size_t at = 0; at < next->len && at < BUS_HEADER_SIZE; at += LINE)
-        __builtin_prefetch((const char *)next->bytes + at);
+    enum { AHEAD = 15, HEADER = 160 };
+    const struct sim_event *events = sim->events;
+    for (size_t i = 3; i < AHEAD && i < sim->event_count; i++)
+        if (events[i].connection) sim_prefetch_lines(events[i].connection, sizeof *events[i].connection);
+    if (sim->event_count < 3) return;
+    const struct sim_event *second = event_before(&events[1], &events[2]) ? &events[1] : &events[2];
+    const struct cluster *cluster = sim->machines[second->machine].cluster;
+    const struct cluster_link *link = sim_link_of(&events[0]);
+    if (link) {
+        sim_prefetch_lines(link->node, 2 * sizeof(struct node_id));
+        sim_prefetch_lines(link->received, HEADER);
+    }
+    sim_prefetch_lines(sim_link_of(second), sizeof *link);
+    if (!cluster) return;
+    sim_prefetch_lines(cluster, offsetof(struct cluster, slots));
+    sim_prefetch_lines(&cluster->slots.assigned, sizeof cluster->slots.assigned);
+    sim_prefetch_lines(&cluster->slots.unclaimed_count,
+                       offsetof(struct cluster, error) - offsetof(struct cluster, slots.unclaimed_count));
+    sim_prefetch_lines(second->bytes, second->len < HEADER ? second->len : HEADER);
 }
 
 static void sim_step(struct sim *sim) {

@@ -35,6 +35,7 @@
 #include "cluster/protocol/node.h"
 #include "cluster/protocol/own_fields.h"
 #include "cluster/protocol/slots.h"
+#include "lib/structures/hashtable.h"
 #include "lib/system/log.h"
 
 enum {
@@ -189,7 +190,9 @@ struct cluster {
     int64_t news_ms;  /* last time that a node was added, or its address changed */
     int64_t moved_ms; /* last time that an address changed; 0: never */
     uint64_t ticks, stamp;
-    uint64_t covered_version; /* replica_migration.c: `view_version` at which no primary was without replicas, or 0 */
+    /* replica_migration.c has nothing to do before this time while the view has this version. */
+    uint64_t covered_version;
+    int64_t covered_ms;
     struct cluster_node **suspects; /* PFAIL, or it was so after the last tick */
     size_t suspect_count, suspect_capacity;
     unsigned todo;             /* enum cluster_todo: at the next flush */

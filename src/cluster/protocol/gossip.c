@@ -107,6 +107,7 @@ static void fill_gossip(struct cluster *cluster, struct bus_message *message, co
         if (count > attempts) count = attempts;
         for (size_t i = 0; i < count; i++)
             __builtin_prefetch(drawn[i] = &nodes->beats[random_under(cluster, nodes->count)]);
+        if (message->gossip_count == 0) __builtin_prefetch(nodes_of_beat(nodes, drawn[0]));
         attempts -= count;
         for (size_t i = 0; i < count; i++) {
             struct node_heartbeat *beat = drawn[i];
@@ -231,7 +232,8 @@ static void say_gossip(struct cluster *cluster, const struct bus_gossip *entry) 
 
 static void process_entry(struct cluster *cluster, struct cluster_node *sender, const struct bus_gossip *entry,
                           struct cluster_node *node) {
-    if (!node) node = nodes_find(&cluster->nodes, &entry->id); /* an entry before this one may have added it */
+    /* An entry before this one may have added it. */
+    if (!node || !node_id_equal(&node->id, &entry->id)) node = nodes_find(&cluster->nodes, &entry->id);
     if (!node) {
         if (!(entry->flags & (NODE_NOADDR | NODE_HANDSHAKE))) add_known(cluster, entry);
         return;
@@ -264,15 +266,15 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
     }
 }
 
-/* The nodes of entries from `at` on; NULL: not known. Returns how many. */
-static size_t find_nodes(struct hashtable *table, const struct bus_message *message, size_t at,
-                         void *nodes[static HASHTABLE_PREFETCH_MAX]) {
-    struct slice ids[HASHTABLE_PREFETCH_MAX];
+/* The nodes that have ids like those of the entries from `at` on; NULL: none. Returns how many. */
+static size_t find_nodes(const struct node_table *nodes, const struct bus_message *message, size_t at,
+                         struct cluster_node *found[static NODES_FIND_MAX]) {
+    struct node_heartbeat *beats[NODES_FIND_MAX];
     size_t count = message->gossip_count - at;
-    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+    if (count > NODES_FIND_MAX) count = NODES_FIND_MAX;
+    nodes_find_brief(nodes, message->gossip_bytes + at * BUS_GOSSIP_SIZE, BUS_GOSSIP_SIZE, count, beats);
     for (size_t i = 0; i < count; i++)
-        ids[i] = slice_make(message->gossip_bytes + (at + i) * BUS_GOSSIP_SIZE, NODE_ID_LEN);
-    hashtable_find_all(table, ids, count, nodes);
+        if ((found[i] = beats[i] ? nodes_of_beat(nodes, beats[i]) : NULL)) __builtin_prefetch(found[i]);
     return count;
 }
 
@@ -292,8 +294,8 @@ static void process_brief_entry(struct cluster *cluster, struct cluster_node *se
 /* Only nodes that we know may tell of others. */
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     for (size_t at = 0, found; at < message->gossip_count; at += found) {
-        void *nodes[HASHTABLE_PREFETCH_MAX];
-        found = find_nodes(cluster->nodes.by_id, message, at, nodes);
+        struct cluster_node *nodes[NODES_FIND_MAX];
+        found = find_nodes(&cluster->nodes, message, at, nodes);
         for (size_t i = 0; i < found; i++) {
             struct bus_gossip entry;
             bus_gossip_at(message, at + i, &entry);

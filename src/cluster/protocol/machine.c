@@ -277,8 +277,10 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
         sender->beat->pong_received_ms = cluster->now_ms;
         sender->beat->ping_sent_ms = 0;
         if (!link->answered) link->answered = true;
-        if (sender->met_again) say_met(cluster, sender);
-        sender->met_again = false;
+        if (sender->met_again) {
+            say_met(cluster, sender);
+            sender->met_again = false;
+        }
         if (node_maybe_failed(sender)) {
             sender->flags &= ~(unsigned)NODE_PFAIL;
             node_update(sender);
@@ -295,7 +297,8 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
 
 static void receive_whole(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message) {
     const struct bus_header *header = &message->header;
-    struct cluster_node *sender = nodes_find(&cluster->nodes, &header->sender);
+    struct cluster_node *sender = link->node;
+    if (!sender || !node_id_equal(&sender->id, &header->sender)) sender = nodes_find(&cluster->nodes, &header->sender);
     if (sender && node_in_handshake(sender)) sender = NULL;
     if (sender && sender != cluster->myself) {
         bind_inbound(cluster, link, sender);

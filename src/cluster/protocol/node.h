@@ -8,7 +8,6 @@
 #ifndef CLUSTER_PROTOCOL_NODE_H
 #define CLUSTER_PROTOCOL_NODE_H
 #include "cluster/protocol/bus_wire.h"
-#include "lib/structures/hashtable.h"
 
 struct cluster_link;
 
@@ -42,13 +41,19 @@ struct cluster_node {
     struct cluster_link *link;    /* that we dialled; NULL: none. node_update() after a change of the links */
     struct cluster_link *inbound; /* that it dialled; NULL: none */
 
-    struct node_id shard;
+    /* What each message of the node is compared with */
+    struct cluster_node *primary; /* of a replica; NULL if it is not known */
     uint64_t config_epoch;
+    uint32_t features; /* enum own_feature (own_fields.h) */
+    uint32_t members;  /* nodes_digest() of the nodes that it knows; 0: it does not tell */
+    uint16_t rdma_port, client_rdma_port;
     bool claim_heard; /* its slots are not only those of nodes.conf */
+    bool met_again;   /* a MEET to this member has no reply yet */
+
+    struct node_id shard;
     size_t index;     /* in nodes.list */
     size_t view_rank; /* the host's own: its place in a view */
 
-    struct cluster_node *primary;   /* of a replica; NULL if it is not known */
     struct cluster_node **replicas; /* of a primary, by id */
     size_t replica_count;
     struct slot_bitmap *slots;                 /* NULL: none */
@@ -57,9 +62,6 @@ struct cluster_node {
 
     char address[NODE_ADDRESS_MAX];    /* "": not known */
     uint16_t port, tls_port, bus_port; /* 0: it has none */
-    uint16_t rdma_port, client_rdma_port;
-    uint32_t features; /* enum own_feature (own_fields.h) */
-    uint32_t members;  /* nodes_digest() of the nodes that it knows; 0: it does not tell */
     /* What it announces; NULL: nothing. Owned. */
     char *hostname, *nodename, *client_ipv4, *client_ipv6, *availability_zone;
     uint16_t client_port, client_tls_port;
@@ -71,7 +73,6 @@ struct cluster_node {
     int64_t orphaned_ms;        /* since when a primary has no working replica */
     int64_t inbound_missing_ms; /* since when it has no inbound link */
     int64_t meet_sent_ms;
-    bool met_again;       /* a MEET to this member has no reply yet */
     int64_t dialled_ms;   /* last attempt to connect */
     int64_t link_lost_ms; /* when a working link that we dialled broke; 0: we have one, or never had */
     unsigned refusals;    /* of our attempts to connect since then, without a break */
@@ -106,7 +107,6 @@ static inline const char *node_text(const char *text) {
 }
 
 struct node_table {
-    struct hashtable *by_id;
     struct cluster_node **list;
     struct node_heartbeat *beats; /* of the nodes of `list` */
     uint32_t *brief;              /* a hash table of places in `list`: node.c */

@@ -7,8 +7,9 @@ enum { ORPHANED_MS = 5000 /* a replica that moves at once would move during each
 
 void replica_migration_tick(struct cluster *cluster) {
     struct cluster_node *myself = cluster->myself, *target = NULL;
-    size_t best = 0, orphans = 0;
-    if (cluster->covered_version == cluster->view_version) return;
+    size_t best = 0;
+    if (cluster->covered_version == cluster->view_version && cluster->now_ms <= cluster->covered_ms) return;
+    int64_t first_ms = INT64_MAX - ORPHANED_MS;
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct cluster_node *node = nodes_at(&cluster->nodes, i);
         if (!node_votes(node) || node->flags & (NODE_HANDSHAKE | NODE_FAIL | NODE_PFAIL)) {
@@ -21,13 +22,14 @@ void replica_migration_tick(struct cluster *cluster) {
             if (node->orphaned_ms) node->orphaned_ms = 0;
             continue;
         }
-        orphans++;
         if (!node->orphaned_ms) node->orphaned_ms = cluster->now_ms;
+        first_ms = min_i64(first_ms, node->orphaned_ms);
         if (cluster->now_ms - node->orphaned_ms > ORPHANED_MS &&
             (!target || memcmp(node->id.text, target->id.text, NODE_ID_LEN) < 0))
             target = node;
     }
-    cluster->covered_version = orphans ? 0 : cluster->view_version;
+    cluster->covered_version = cluster->view_version;
+    cluster->covered_ms = first_ms + ORPHANED_MS;
     if (!target || best < 2 || !cluster->ok || !cluster->settings.allow_replica_migration) return;
     struct cluster_node *primary = myself->primary;
     struct cluster_facts facts;

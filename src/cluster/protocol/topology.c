@@ -446,7 +446,9 @@ static bool process_role(struct cluster *cluster, struct cluster_node *sender, c
         node_set_role_primary(cluster, sender);
         return true;
     }
-    struct cluster_node *primary = nodes_find(&cluster->nodes, &header->primary);
+    struct cluster_node *primary = sender->primary;
+    if (!primary || !node_id_equal(&primary->id, &header->primary))
+        primary = nodes_find(&cluster->nodes, &header->primary);
     if (primary == sender) primary = NULL;
     bool was_primary = node_is_primary(sender);
     if (was_primary && !demote(cluster, sender, primary, header)) return false;
@@ -483,7 +485,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
     if (!process_role(cluster, sender, header)) return;
     struct cluster_node *claimant = node_is_primary(sender) ? sender : sender->primary;
     const struct slot_bitmap *slots = header->slots ? header->slots : &slot_bitmap_empty;
-    if (claimant == sender) sender->claim_heard = true;
+    if (claimant == sender && !sender->claim_heard) sender->claim_heard = true;
     bool differs = claimant && !repeat_slots_are_of(cluster, slots, claimant);
     if (differs) {
         /* A replica of ours learns our slots from us. */
