@@ -649,6 +649,50 @@ static void own_fields_are_zero_for_others(void **state) {
     assert_true(own_fields_read(bytes, &fields));
 }
 
+static struct cluster_node *numbered_node(unsigned number) {
+    struct node_id id;
+    char text[NODE_ID_LEN + 1];
+    /* Three of them begin alike. */
+    snprintf(text, sizeof text, "%016x%024x", number / 3, number);
+    memcpy(id.text, text, NODE_ID_LEN);
+    return node_new(&id, NODE_PRIMARY, 1);
+}
+static void ids_that_begin_alike_are_told_apart(void **state) {
+    enum { NODES = 300 };
+    static struct cluster_node *present[NODES];
+    struct node_table nodes;
+    nodes_init(&nodes);
+    struct cluster_node *stranger = numbered_node(NODES * 3);
+    assert_null(nodes_find(&nodes, &stranger->id));
+    unsigned random = 1;
+    for (unsigned i = 0; i < 5000; i++) {
+        unsigned at = (random = random * 1103515245 + 12345) >> 16;
+        struct cluster_node **node = &present[at %= NODES];
+        if (*node) {
+            nodes_remove(&nodes, *node);
+            *node = NULL;
+        } else {
+            nodes_add(&nodes, *node = numbered_node(at));
+            (*node)->beat->pong_received_ms = at;
+        }
+        if (i % 100) continue;
+        for (at = 0; at < NODES; at++) {
+            struct cluster_node *like = numbered_node(at);
+            struct node_heartbeat *beats[NODES_FIND_MAX];
+            assert_ptr_equal(nodes_find(&nodes, &like->id), present[at]);
+            nodes_find_brief(&nodes, (const uint8_t *)like->id.text, NODE_ID_LEN, 1, beats);
+            bool known = present[at / 3 * 3] || present[at / 3 * 3 + 1] || present[at / 3 * 3 + 2];
+            assert_int_equal(beats[0] != NULL, known);
+            if (known) assert_memory_equal(nodes_of_beat(&nodes, beats[0])->id.text, like->id.text, BUS_BRIEF_ID_LEN);
+            if (present[at]) assert_int_equal(present[at]->beat->pong_received_ms, at);
+            mem_free(like);
+        }
+        assert_null(nodes_find(&nodes, &stranger->id));
+    }
+    mem_free(stranger);
+    nodes_free(&nodes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manual_failover_loses_no_write),
@@ -682,6 +726,7 @@ int main(void) {
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),
+        cmocka_unit_test(ids_that_begin_alike_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,9 +74,6 @@ static void empty_table_has_nothing(void **state) {
     size_t calls = 0;
     assert_null(hashtable_find(t, SLICE("x")));
     assert_null(hashtable_find_slot(t, SLICE("x")));
-    void *found[1] = {t};
-    hashtable_find_all(t, &SLICE("x"), 1, found);
-    assert_null(found[0]);
     assert_null(hashtable_pop(t, SLICE("x")));
     assert_false(hashtable_delete(t, SLICE("x")));
     assert_null(hashtable_random(t));
@@ -142,19 +139,6 @@ static size_t holds_the_model(struct hashtable *t) {
         size += model[n] != NULL;
     }
     assert_int_equal(hashtable_size(t), size);
-    for (uint32_t first = 0; first < NUMBERS; first += HASHTABLE_PREFETCH_MAX) {
-        struct slice keys[HASHTABLE_PREFETCH_MAX];
-        char texts[HASHTABLE_PREFETCH_MAX][24];
-        void *found[HASHTABLE_PREFETCH_MAX];
-        uint32_t count = NUMBERS - first < HASHTABLE_PREFETCH_MAX ? NUMBERS - first : HASHTABLE_PREFETCH_MAX;
-        for (uint32_t i = 0; i < count; i++) {
-            keys[i] = key_of(first + i);
-            memcpy(texts[i], keys[i].data, keys[i].len);
-            keys[i].data = texts[i];
-        }
-        hashtable_find_all(t, keys, count, found);
-        for (uint32_t i = 0; i < count; i++) assert_ptr_equal(found[i], model[first + i]);
-    }
     return size;
 }
 

@@ -491,26 +491,6 @@ void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_
     for (size_t i = 0; i < count; i++) prefetch_matches(table, hashes[i]);
 }
 
-void hashtable_find_all(struct hashtable *table, const struct slice *keys, size_t count, void **entries) {
-    uint64_t hashes[HASHTABLE_PREFETCH_MAX];
-    if (!table->used) {
-        for (size_t i = 0; i < count; i++) entries[i] = NULL;
-        return;
-    }
-    hash_and_prefetch(table, keys, count, hashes);
-    /* Only the first line of each entry: the processor waits when too many lines are on their way. */
-    for (size_t i = 0; i < count; i++) {
-        const struct bucket *b = &table->arrays[0].buckets[hashes[i] & table->arrays[0].mask];
-        unsigned matches = bucket_matches(b, hash_byte(hashes[i]));
-        if (matches) __builtin_prefetch(b->entries[__builtin_ctz(matches)]);
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct location location;
-        bool found = find(table, keys[i], hashes[i], &location);
-        entries[i] = found ? location.bucket->entries[location.index] : NULL;
-    }
-}
-
 void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
     struct location location;
     position->hash = hash_of(table, key);

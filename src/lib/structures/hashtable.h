@@ -35,9 +35,6 @@ void **hashtable_find_slot(struct hashtable *table, struct slice key);
  * misses overlap. Ignores keys past HASHTABLE_PREFETCH_MAX. */
 enum { HASHTABLE_PREFETCH_MAX = 32 };
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count);
-/* Finds several entries at once, so that the cache misses overlap; for tables whose entries begin with their key.
- * `entries`: NULL for a key that is not found. At most HASHTABLE_PREFETCH_MAX. */
-void hashtable_find_all(struct hashtable *table, const struct slice *keys, size_t count, void **entries);
 bool hashtable_add(struct hashtable *table, void *entry); /* false: the key exists; nothing changed */
 /* Find or add with one search. Returns the slot of the existing entry. Otherwise returns NULL and fills `position`,
  * which the next call on this table may pass to hashtable_add_at() to add an entry with that key. */
