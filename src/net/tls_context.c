@@ -159,6 +159,17 @@ static bool set_dh(SSL_CTX *ssl, const char *path, char *error, size_t error_siz
     return true;
 }
 
+/* The certificate of a resumed session is not verified again, and each connection may get a new ticket, so that a
+ * client could come back for ever with a certificate that has expired. Its ticket is not accepted: the handshake is
+ * complete. A session without tickets is not renewed, so it ends after tls-session-cache-timeout. */
+static SSL_TICKET_RETURN ticket_decrypted(SSL *ssl, SSL_SESSION *session, const unsigned char *key_name,
+                                          size_t key_name_len, SSL_TICKET_STATUS status, void *argument) {
+    if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) return SSL_TICKET_RETURN_IGNORE_RENEW;
+    const X509 *peer = SSL_SESSION_get0_peer(session);
+    if (peer && X509_cmp_current_time(X509_get0_notAfter(peer)) <= 0) return SSL_TICKET_RETURN_IGNORE_RENEW;
+    return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
+}
+
 static void set_server(SSL_CTX *ssl, const struct tls_settings *s) {
     static const unsigned char name[] = "valkey";
     int verify = s->auth == TLS_AUTH_NO    ? SSL_VERIFY_NONE
@@ -171,6 +182,7 @@ static void set_server(SSL_CTX *ssl, const struct tls_settings *s) {
         SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_SERVER);
         SSL_CTX_sess_set_cache_size(ssl, s->session_cache_size);
         SSL_CTX_set_timeout(ssl, s->session_cache_timeout);
+        SSL_CTX_set_session_ticket_cb(ssl, NULL, ticket_decrypted, NULL);
         SSL_CTX_set_num_tickets(ssl, 1); /* a client that comes back needs one, and each costs part of the handshake */
     } else {
         SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);

@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ec.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -307,6 +309,81 @@ static void sessions_are_resumed_unless_caching_is_off(void **state) {
         }
         SSL_SESSION_free(session);
     }
+}
+
+/* A certificate that the authority of the tests has signed for `key`, valid for `seconds`. */
+static X509 *certificate_lasting(EVP_PKEY *key, int seconds) {
+    char path[64];
+    FILE *file;
+    path_make(path, "ca.key");
+    EVP_PKEY *authority_key = (file = fopen(path, "r")) ? PEM_read_PrivateKey(file, NULL, NULL, NULL) : NULL;
+    fclose(file);
+    X509 *authority = (file = fopen(ca, "r")) ? PEM_read_X509(file, NULL, NULL, NULL) : NULL, *made = X509_new();
+    fclose(file);
+    X509_set_version(made, X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(made), 77);
+    X509_gmtime_adj(X509_getm_notBefore(made), -60);
+    X509_gmtime_adj(X509_getm_notAfter(made), seconds);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(made), "CN", MBSTRING_ASC, (const uint8_t *)"short", -1, -1, 0);
+    X509_set_issuer_name(made, X509_get_subject_name(authority));
+    X509_set_pubkey(made, key);
+    assert_true(X509_sign(made, authority_key, EVP_sha256()) > 0);
+    X509_free(authority);
+    EVP_PKEY_free(authority_key);
+    return made;
+}
+
+/* A client of `version` connects with the certificate, offers *session and replaces it. Returns whether the server
+ * resumed it. */
+static bool resumed_with(X509 *certificate, EVP_PKEY *key, int version, SSL_SESSION **session) {
+    SSL_CTX *context;
+    int raw = raw_dial();
+    server.conn = NULL;
+    SSL *ssl = plain_client(&context, raw);
+    SSL_set_min_proto_version(ssl, version);
+    SSL_set_max_proto_version(ssl, version);
+    assert_int_equal(SSL_use_certificate(ssl, certificate), 1);
+    assert_int_equal(SSL_use_PrivateKey(ssl, key), 1);
+    if (*session) SSL_set_session(ssl, *session);
+    plain_handshake(ssl);
+    turn_until(server.conn != NULL);
+    output_write(&server.conn->out, SLICE("x"));
+    conn_flush(server.conn);
+    char byte;
+    while (SSL_read(ssl, &byte, 1) <= 0) event_loop_turn(loop, 1000); /* and reads the ticket before it */
+    bool resumed = SSL_session_reused(ssl);
+    SSL_SESSION_free(*session);
+    *session = SSL_get1_session(ssl);
+    end_close(&server);
+    while (SSL_read(ssl, &byte, 1) <= 0 && !SSL_get_shutdown(ssl)) event_loop_turn(loop, 1000);
+    SSL_shutdown(ssl);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    close(raw);
+    return resumed;
+}
+
+static void a_ticket_ends_with_the_certificate_of_the_client(void **state) {
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    struct tls_settings settings = server_settings_plain();
+    settings.auth = TLS_AUTH_YES;
+    use(TLS_SERVER, settings);
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *brief = certificate_lasting(key, 3), *renewed = certificate_lasting(key, 3600);
+    SSL_SESSION *sessions[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        assert_false(resumed_with(brief, key, versions[i], &sessions[i]));
+        assert_true(resumed_with(brief, key, versions[i], &sessions[i]));
+    }
+    turn_until(X509_cmp_current_time(X509_get0_notAfter(brief)) < 0);
+    for (int i = 0; i < 2; i++) {
+        assert_false(resumed_with(renewed, key, versions[i], &sessions[i]));
+        assert_true(resumed_with(renewed, key, versions[i], &sessions[i]));
+        SSL_SESSION_free(sessions[i]);
+    }
+    X509_free(brief);
+    X509_free(renewed);
+    EVP_PKEY_free(key);
 }
 
 /* --- Peers that misbehave --- */
@@ -682,6 +759,7 @@ int main(void) {
         TLS_TEST(a_key_with_a_password_and_dh_parameters_are_read),
         TLS_TEST(both_sides_must_have_a_version_in_common),
         TLS_TEST(sessions_are_resumed_unless_caching_is_off),
+        TLS_TEST(a_ticket_ends_with_the_certificate_of_the_client),
         TLS_TEST(a_peer_that_speaks_no_tls_is_closed),
         TLS_TEST(a_peer_that_closes_in_the_handshake_leaves_nothing),
         TLS_TEST(a_silent_peer_is_closed_when_its_time_is_over),
