@@ -263,6 +263,9 @@ static void stand_back(void *context) {
 static bool owns(void) {
     return node_is_primary(this_cluster->myself);
 }
+static bool has_slots(void) {
+    return this_cluster->myself->slot_count > 0;
+}
 static void elected(void) {
     cluster_mandated(this_cluster, cluster_now());
 }
@@ -275,7 +278,7 @@ static const char *address(const char *node_id, int *port) {
     return node->address;
 }
 static const struct sync_host shard_host = {
-    .owns = owns, .elected = elected, .leads = migration_leads, .address = address};
+    .owns = owns, .has_slots = has_slots, .elected = elected, .leads = migration_leads, .address = address};
 
 void effects_start(void) {
     starting = true;

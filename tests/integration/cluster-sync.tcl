@@ -136,3 +136,36 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
         }
     }
 }
+
+start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
+    foreach i {0 1 2} {wait_sync_ready $i 2 3}
+
+    test "a server with slots that has not reached the group of its new shard founds none when it restarts" \
+            -needs {ours 1} {
+        write_acknowledged [slot_tag 100] kept
+        set old [slot_owner 100]
+        set shard {0 3 6}
+        set moved {}
+        foreach i {1 4 7} {if {![is_primary $i]} {lappend moved $i}}
+        lassign $moved new other
+        set id [node_id $old]
+        foreach i $shard {node_pause $i}
+        foreach i $moved {n $i cluster replicate $id}
+        assert_equal OK [n $new cluster failover takeover]
+        assert [is_primary $new]
+        assert_equal fenced [sync_of $new sync_replication]
+        wait_for_condition 20000 {[primary_of $other] == $new}
+        node_restart $new
+        wait_for_condition 20000 {[sync_of $new sync_replication] ne ""}
+        assert_equal fenced [sync_of $new sync_replication]
+        wait_for_condition 20000 {
+            [string match "-NOSYNCREPLICAS *it belongs to no group yet*" [answer $new get [slot_tag 100]]]
+        }
+        foreach i $shard {node_resume $i}
+        set heir [lindex [lsearch -all -inline -not $shard $old] 0]
+        wait_for_condition 30000 {[primary_of $heir] == $new && [primary_of $old] == $new}
+        assert_equal OK [n $heir cluster failover takeover]
+        wait_for_condition 30000 {![catch {n $heir get [slot_tag 100]} got] && $got eq "kept"}
+        wait_for_condition 30000 {[primary_of $new] == $heir && [sync_of $new sync_group] eq [sync_of $heir sync_group]}
+    }
+}

@@ -56,6 +56,7 @@ static int64_t heartbeat_ms;
 static uint64_t lease_until; /* ticks */
 static bool writable;        /* sync_who_writable() */
 static bool started;         /* the data set is loaded */
+static bool had_file;        /* of promises, when it started */
 
 /* Not the cached time: a process that was frozen must notice. */
 int64_t sync_now_ms(void) {
@@ -645,6 +646,10 @@ static void begin(void) {
     mark_all_again(); /* the data may have writes that were never acknowledged */
     if (role_is_replica()) {
         log_notice("Synchronous replication: this server follows the primary of its group");
+    } else if (had_file && !sync_who.state.group[0] && sync_host && sync_host->has_slots()) {
+        /* It has left a group for a shard whose primary it has not reached. The data of that shard are elsewhere. */
+        sync_who_depose(&sync_who, sync_now_ms());
+        log_warning("Synchronous replication: this server cannot lead: %s", sync_who.obstacle);
     } else if (sync_who.state.group[0]) {
         sync_who_depose(&sync_who, sync_now_ms());
         log_notice("Synchronous replication: asking the other servers of the group whether this server may lead it");
@@ -679,7 +684,7 @@ static void start(void) {
     if (!sync_settings.on) return;
     sync_on = true;
     sync_fsync = sync_settings.fsync;
-    bool exists = sync_file_load(&state);
+    bool exists = had_file = sync_file_load(&state);
     if (!exists) random_hex(id, SYNC_ID_LEN);
     id[SYNC_ID_LEN] = 0;
     struct sync_settings settings = {.replicas = sync_settings.replicas,

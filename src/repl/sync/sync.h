@@ -62,13 +62,16 @@ bool sync_stands(void); /* it is a candidate, or a primary that does not lead */
  *     deposed by its shard             it still is the primary of the shard
  *     a node goes to another shard     sync_leave(): it forgets its group, for which it is a member that has failed
  *     … becomes an empty primary       sync_leave_and_found()
+ *     it restarts before it has found  TAKEOVER may have given it the slots: it founds no group, because only the
+ *     its new group                    servers of the shard have the data
  *
  * Where the two elections disagree nothing is served: the owner of the slots that does not lead its shard is fenced,
  * and a server that leads its shard without owning slots redirects its clients. */
 struct sync_host {
-    bool (*owns)(void);    /* this server is the primary of its shard for the cluster */
-    void (*elected)(void); /* its shard has elected this replica */
-    void (*leads)(void);   /* it leads from now on, and serves as soon as this returns */
+    bool (*owns)(void);      /* this server is the primary of its shard for the cluster */
+    bool (*has_slots)(void); /* … and has slots */
+    void (*elected)(void);   /* its shard has elected this replica */
+    void (*leads)(void);     /* it leads from now on, and serves as soon as this returns */
     /* Where other nodes reach this one; host "": not known. The host is valid until the next turn of the loop. */
     const char *(*address)(const char *node_id, int *port);
 };
