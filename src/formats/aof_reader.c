@@ -214,7 +214,7 @@ static enum aof_record read_command(struct aof_reader *reader) {
     int64_t count;
     enum aof_record record = read_number(reader, '*', &count);
     if (record != AOF_COMMAND) return record;
-    if (count > INT_MAX) return bad(reader, AOF_DAMAGED, "Invalid number of arguments");
+    if (count < 1 || count > INT_MAX) return bad(reader, AOF_DAMAGED, "Invalid number of arguments");
     reader->pool_len = 0;
     for (int i = 0; i < (int)count; i++)
         if ((record = read_argument(reader, i)) != AOF_COMMAND) return record;

@@ -138,7 +138,12 @@ static int damaged(const char *name, uint64_t offset, const char *reason) {
 
 /* The file ends within a command; it is valid up to `offset`. */
 static int truncated(const char *name, uint64_t offset, bool is_last) {
-    if (!aof_settings.load_truncated || !is_last) {
+    if (aof_settings.load_truncated && !is_last) {
+        log_warning("The append-only file %s ends early, at offset %llu", name, (unsigned long long)offset);
+        log_warning("Fatal error: the truncated file is not the last file");
+        return -EINVAL;
+    }
+    if (!aof_settings.load_truncated) {
         log_warning("Unexpected end of file reading the append only file %s. You can: 1) Make a backup of your AOF "
                     "file, then use ./valkey-check-aof --fix <filename.manifest>. 2) Alternatively you can set the "
                     "'aof-load-truncated' configuration option to yes and restart the server.",
@@ -172,7 +177,7 @@ static int read_commands(struct loader *loader, bool is_last) {
         log_warning("Unrecoverable error reading the append only file %s: %s", loader->name, loader->source->reason);
         error = loader->source->error;
     } else if (record == AOF_TRUNCATED) {
-        if (loader->first) log_notice("Revert incomplete MULTI/EXEC transaction from AOF file %s", loader->name);
+        if (loader->first) log_warning("Revert incomplete MULTI/EXEC transaction in AOF file %s", loader->name);
         error = truncated(loader->name, reader.good_offset, is_last);
     }
     aof_reader_free(&reader);

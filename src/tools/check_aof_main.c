@@ -33,7 +33,7 @@ static int open_file(const char *path, struct stat *info) {
     if (fd >= 0)
         printf("Cannot open file %s: it is no regular file\n", path);
     else
-        printf("Cannot open file %s: %s\n", path, strerror(errno));
+        printf("Cannot open file %s: %s, aborting...\n", path, strerror(errno));
     if (fd >= 0) close(fd);
     return -1;
 }
@@ -45,15 +45,15 @@ static bool looks_like_rdb(struct source *source) {
 
 /* Truncates at the first annotation after the point in time. */
 static enum outcome cut_at_time(int fd, const char *path, const char *name, bool last, uint64_t offset) {
+    if (offset == 0) {
+        printf("AOF %s has nothing before timestamp %lld, aborting...\n", path, (long long)check.truncate_to);
+        return BAD;
+    }
     if (!last) {
         printf("Failed to truncate AOF %s to timestamp %lld to offset %llu because it is not the last file.\n", path,
                (long long)check.truncate_to, (unsigned long long)offset);
         printf("If you insist, please delete all files after this file according to the manifest file and delete the "
                "corresponding records in manifest file manually. Then re-run valkey-check-aof.\n");
-        return BAD;
-    }
-    if (offset == 0) {
-        printf("AOF %s has nothing before timestamp %lld, aborting...\n", name, (long long)check.truncate_to);
         return BAD;
     }
     if (ftruncate(fd, (off_t)offset) != 0) {
@@ -232,7 +232,11 @@ static bool check_manifest(const char *path) {
 }
 
 static bool check_single(const char *path) {
-    if (access(path, F_OK) == 0) printf("Start checking Old-Style AOF\n");
+    if (access(path, F_OK) != 0) {
+        printf("Cannot open file %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    printf("Start checking Old-Style AOF\n");
     enum outcome outcome = check_file(path, path, true, false, false);
     show("", path, outcome);
     return outcome != BAD;

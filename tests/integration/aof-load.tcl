@@ -97,15 +97,16 @@ test "with aof-load-truncated no a file that ends early ends the server" {
 test "a file that ends early and is not the last one ends the server" {
     refuses [list appendonly.aof.manifest "file a seq 1 type i\nfile b seq 2 type i\n" a \
         [string range $::good 0 end-3] b ""] \
-        "*Unexpected end of file reading the append only file a.*"
+        "*Fatal error: the truncated file is not the last file*"
     refuses [with_manifest [string range $::good 0 end-3] ""] \
-        "*Unexpected end of file reading the append only file a.base.aof.*"
+        "*The append-only file a.base.aof ends early, at offset*not the last file*"
 }
 
 foreach {what bytes offset} [list \
     "bytes that are no command" "garbage" [string length $::good] \
     "an argument without its end" "*2\r\n\$3\r\nDELxx\$1\r\na\r\n" * \
     "a length that is no number" "*2\r\n\$x\r\nDEL\r\n\$1\r\na\r\n" * \
+    "a command without arguments" "*0\r\n" * \
     "an unknown command" [commands {NOSUCH a}] [string length $::good] \
     "a command with too few arguments" [commands {SET a}] [string length $::good] \
 ] {

@@ -173,6 +173,10 @@ test "valkey-check-aof: --truncate-to-timestamp keeps what was executed until th
     assert_match "*Truncate nothing in AOF x.aof.1.base.aof to timestamp 1700000050*Successfully truncated AOF\
         x.aof.1.incr.aof to timestamp 1700000050*" $out
     assert_equal $::first [incremental $manifest]
+    write_file [file dirname $manifest]/x.aof.1.base.aof $::second
+    lassign [check_aof "" --truncate-to-timestamp 1700000050 $manifest] code out
+    assert_equal 1 $code
+    assert_match "*AOF */x.aof.1.base.aof has nothing before timestamp 1700000050, aborting...\n" $out
 }
 
 test "valkey-check-aof: damage in the middle, and a file that the manifest names and that is missing" {
@@ -181,7 +185,9 @@ test "valkey-check-aof: damage in the middle, and a file that the manifest names
     assert_match "*AOF x.aof.1.incr.aof is not valid.*" $out
     set manifest [aof_of $::first]
     file delete [file dirname $manifest]/x.aof.1.base.aof
-    assert_equal 1 [lindex [check_aof "" $manifest] 0]
+    lassign [check_aof "" $manifest] code out
+    assert_equal 1 $code
+    assert_match "*Cannot open file */x.aof.1.base.aof: No such file or directory, aborting...\n" $out
 }
 
 start_server {no_rdma 1 overrides {appendonly yes aof-timestamp-enabled yes}} {
