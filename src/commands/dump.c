@@ -159,10 +159,7 @@ static void restore(struct call *call, struct large_load *load) {
     struct entry *entry = db_rename(scratch, key, call->db, key);
     if (expire_at >= 0) entry = db_set_expire(call->db, entry, expire_at);
     propagate_restore(call, &options, expire_at, load);
-    if (options.idle_seconds >= 0)
-        entry_set_idle_seconds(entry,
-                               (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
-    if (options.frequency >= 0) entry_set_frequency(entry, (uint8_t)options.frequency);
+    entry_set_access(entry, options.idle_seconds, options.frequency);
     notify(call->db, NOTIFY_NEW, "new", key); /* the replaced key was deleted before */
     notify(call->db, NOTIFY_GENERIC, "restore", key);
     call->dirty++;

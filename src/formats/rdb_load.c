@@ -232,13 +232,6 @@ static bool flush(struct load *load) {
     return bulk_flush(&load->bulk) || fail_duplicate(load, entry_key(load->bulk.duplicate));
 }
 
-static void set_access(const struct load *load, struct entry *entry) {
-    if (store_settings.lfu && load->frequency >= 0)
-        entry_set_frequency(entry, (uint8_t)load->frequency);
-    else if (!store_settings.lfu && load->idle_seconds >= 0)
-        entry_set_idle_seconds(entry, load->idle_seconds < UINT32_MAX ? (uint32_t)load->idle_seconds : UINT32_MAX);
-}
-
 static bool is_expired(const struct load *load) {
     return load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_ms();
 }
@@ -275,7 +268,7 @@ static bool read_key(struct load *load, uint8_t type) {
         else
             entry_discard(entry);
     } else {
-        set_access(load, entry);
+        entry_set_access(entry, load->idle_seconds, load->frequency);
         if (load->fragment && load->fragment->key_read)
             load->fragment->key_read(load->fragment->context, load->db, entry);
         if (load->fragment) key_slot_announce(entry_key(entry), slot); /* it is not computed again */

@@ -56,3 +56,9 @@ void entry_set_idle_seconds(struct entry *e, uint32_t seconds) {
 void entry_set_frequency(struct entry *e, uint8_t frequency) {
     e->access = lfu_field(frequency) & LRU_MASK;
 }
+void entry_set_access(struct entry *e, int64_t idle_seconds, int64_t frequency) {
+    if (store_settings.lfu && frequency >= 0)
+        entry_set_frequency(e, (uint8_t)frequency);
+    else if (!store_settings.lfu && idle_seconds >= 0)
+        entry_set_idle_seconds(e, idle_seconds < UINT32_MAX ? (uint32_t)idle_seconds : UINT32_MAX);
+}

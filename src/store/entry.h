@@ -46,9 +46,11 @@ size_t entry_header_size(void);                                 /* bytes of an e
 size_t entry_memory(const struct entry *entry, size_t samples); /* as reported by MEMORY USAGE */
 /* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */
 uint32_t entry_idle_seconds(const struct entry *entry);
-uint8_t entry_frequency(const struct entry *entry);                 /* with decay applied */
-void entry_set_idle_seconds(struct entry *entry, uint32_t seconds); /* RESTORE, RDB */
+uint8_t entry_frequency(const struct entry *entry); /* with decay applied */
+void entry_set_idle_seconds(struct entry *entry, uint32_t seconds);
 void entry_set_frequency(struct entry *entry, uint8_t frequency);
+/* RESTORE, RDB: sets the one that maxmemory-policy uses, unless it is negative: not given. */
+void entry_set_access(struct entry *entry, int64_t idle_seconds, int64_t frequency);
 
 /* Strings. */
 enum { STRING_NUMBER_TEXT = 24, ENTRY_EMBED_MAX = 1024 };

@@ -131,15 +131,19 @@ start_server {tags {dump}} {
         assert_equal 0 [r exists c]
     }
 
-    test "RESTORE: IDLETIME and FREQ" {
+    test "RESTORE: IDLETIME and FREQ, of which the one that maxmemory-policy does not use is ignored" {
         r flushall
         r set s v
         set payload [r dump s]
         r restore a 0 $payload idletime 1000
         assert_range [r object idletime a] 999 1010
+        r restore a 0 $payload replace freq 100
+        assert_range [r object idletime a] 0 10
         r config set maxmemory-policy allkeys-lfu
         r restore b 0 $payload freq 100
         assert_range [r object freq b] 95 100
+        r restore b 0 $payload replace idletime 1000
+        assert_equal 5 [r object freq b]
         r config set maxmemory-policy noeviction
     }
 
