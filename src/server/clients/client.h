@@ -265,7 +265,7 @@ extern struct client_settings client_settings;
 size_t client_prefetch_max(void);
 struct client_stats {
     uint64_t accepted, rejected, bytes_in, bytes_out, reads, writes, query_limit_closed, output_limit_closed;
-    uint64_t reply_shrinks, reply_expands; /* changes of reply_size */
+    uint64_t reply_shrinks, reply_expands;      /* changes of reply_size */
     size_t recent_max_input, recent_max_output; /* of the last seconds */
 };
 extern struct client_stats client_stats;

@@ -8,6 +8,6 @@ void shutdown_on_signal(void);     /* each turn: starts the shutdown that a sign
 /* Shuts the server down as SHUTDOWN NOW does and calls `end`, which must not return, in place of exit(). Returns only
  * if a part refuses. */
 void shutdown_and_then(void (*end)(void));
-void shutdown_continue(void); /* cron: continues a shutdown that waits */
+void shutdown_continue(void);        /* cron: continues a shutdown that waits */
 int64_t shutdown_remaining_ms(void); /* until a shutdown that waits ends; -1: none waits */
 #endif
