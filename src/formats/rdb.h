@@ -87,6 +87,7 @@ struct rdb_settings {
     int version_check;  /* enum rdb_version_check; relaxed: also try versions of other products and later versions */
 };
 extern struct rdb_settings rdb_settings;
+extern uint64_t rdb_sanitizations; /* listpacks, intsets and their older forms of values that were checked */
 
 bool rdb_version_accepted(int version);
 

@@ -32,6 +32,7 @@ enum {
     LZF_EXPANSION = 88      /* LZF expands 3 bytes to at most 264 */
 };
 struct rdb_settings rdb_settings = {.compression = true};
+uint64_t rdb_sanitizations;
 
 /* --- Writing --- */
 

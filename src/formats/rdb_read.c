@@ -258,6 +258,7 @@ static void read_listpack(struct reading *reading, enum rdb_type type) {
     size_t len;
     uint8_t *lp = rdb_read_block(reading->in, &len);
     if (!lp) return;
+    rdb_sanitizations++;
     if (!listpack_validate(lp, len, true, NULL, NULL))
         fail_corrupt(reading, corruption_text(type));
     else if (adopt(reading, type, type, lp))
@@ -269,6 +270,7 @@ static void read_converted(struct reading *reading, enum rdb_type stored, enum r
                            uint8_t *(*to_listpack)(struct slice bytes)) {
     struct slice bytes;
     if (!rdb_read_string(reading->in, &reading->in->first, &bytes)) return;
+    rdb_sanitizations++;
     uint8_t *lp = to_listpack(bytes);
     if (!lp) {
         fail_corrupt(reading, corruption_text(stored));
@@ -302,6 +304,7 @@ static void read_plain(struct reading *reading, bool may_be_empty) {
 static void read_node(struct reading *reading) {
     size_t len;
     uint8_t *lp = rdb_read_block(reading->in, &len);
+    rdb_sanitizations += lp != NULL;
     if (lp && !listpack_validate(lp, len, true, NULL, NULL))
         fail_corrupt(reading, corruption_text(RDB_LIST_QUICKLIST_2));
     if (lp) append_node(reading, lp);
@@ -309,6 +312,7 @@ static void read_node(struct reading *reading) {
 static void read_ziplist(struct reading *reading, enum rdb_type type) {
     struct slice bytes;
     if (!rdb_read_string(reading->in, &reading->in->first, &bytes)) return;
+    rdb_sanitizations++;
     uint8_t *lp = ziplist_to_listpack(bytes);
     if (lp)
         append_node(reading, lp);
@@ -398,6 +402,7 @@ static void read_intset(struct reading *reading) {
     size_t len;
     uint8_t *numbers = rdb_read_block(reading->in, &len);
     if (!numbers) return;
+    rdb_sanitizations++;
     if (!intset_validate(numbers, len, true)) {
         fail_corrupt(reading, "Intset integrity check failed.");
         mem_free(numbers);

@@ -112,6 +112,7 @@ void rdb_read_stream_node(struct rdb_reader *in, struct stream *stream, struct s
     struct stream_id master = stream_id_decode(key.data);
     uint8_t *lp = rdb_read_block(in, &len);
     if (!lp) return;
+    rdb_sanitizations++;
     if (stream_id_compare(master, *after) <= 0)
         fail_corrupt(in, "Stream listpacks are not in order");
     else if (!stream_node_validate(lp, len, master, after, &living))

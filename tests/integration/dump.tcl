@@ -147,6 +147,26 @@ start_server {tags {dump}} {
         r config set maxmemory-policy noeviction
     }
 
+    test "dump_payload_sanitizations counts the listpacks and intsets that RESTORE has checked" {
+        r flushall
+        with_config {list-max-listpack-size 2 stream-node-max-entries 2} {
+            r rpush list 1 2 3 4 5 6
+            foreach id {1 2 3 4} {r xadd stream $id-1 f v}
+        }
+        r hset hash f v
+        r zadd zset 1 a
+        r sadd set a
+        r sadd intset 1
+        r set string v
+        for {set i 0} {$i < 1000} {incr i} {lappend members member:$i}
+        r sadd table {*}$members
+        foreach {key count} {list 3 stream 2 hash 1 zset 1 set 1 intset 1 string 0 table 0} {
+            r config resetstat
+            r restore copy 0 [r dump $key] replace
+            assert_equal [list $key $count] [list $key [info_field stats dump_payload_sanitizations]]
+        }
+    }
+
     test "RESTORE: invalid arguments" {
         r flushall
         r set s v

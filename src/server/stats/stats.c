@@ -3,6 +3,7 @@
  * Fields of features that this server does not have are shown if clients read them and the value is correct: 0 keys are
  * tracked. */
 #include "server/stats/stats.h"
+#include "formats/rdb.h"
 #include "lib/structures/histogram.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
@@ -264,7 +265,7 @@ static void stats_write_rest(struct output *out) {
     line(out, "tracking_total_prefixes:%zu", tracking_stats.prefixes);
     line(out, "unexpected_error_replies:%llu", ull(role_sync.errors));
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
-    line(out, "dump_payload_sanitizations:0");
+    line(out, "dump_payload_sanitizations:%llu", ull(rdb_sanitizations));
     line(out, "total_reads_processed:%llu", ull(client_stats.reads));
     line(out, "total_writes_processed:%llu", ull(client_stats.writes));
     line(out, "io_threaded_reads_processed:%llu", ull(io_threads_reads()));
@@ -294,6 +295,7 @@ static void stats_write_rest(struct output *out) {
 
 static void stats_reset(void) {
     client_stats = (struct client_stats){0};
+    rdb_sanitizations = 0;
     io_threads_prefetched = (struct io_threads_prefetched){0};
     dispatch_commands = dispatch_ticks_total = 0;
     store_stats = (struct store_stats){0};
