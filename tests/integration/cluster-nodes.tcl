@@ -80,6 +80,7 @@ test "a node does not start with a damaged nodes.conf, and leaves it as it is" {
         "$id :1@2 myself,master - 0 0 0 connected\n$id :1@2 master - 0 0 0 connected\n$end" {*} \
         "$id :1@2 myself,slave $other 0 0 0 connected\n$end" {*a primary is not there*} \
         "$id :1@2 myself,master - 0 0 0 connected 16384\n$end" {*Line 1: *} \
+        "$id :1@2,ho\0st myself,master - 0 0 0 connected\n$end" {*Line 1: there is a byte 0*} \
     ] {
         set dir [file join $::unit_dir damaged]
         file mkdir $dir

@@ -601,6 +601,12 @@ static void a_configuration_survives_a_restart(void **state) {
     assert_int_equal(loaded->nodes.count, 6);
     cluster_free(loaded);
     memory_output_free(&third);
+    for (size_t i = 0; i < file.count; i++) file.lines[i].flags |= NODE_REPLICA;
+    loaded = cluster_new_from(&file, &sim.machines[0].settings, &sim_effects, &sim.machines[0], time_at(0), &error);
+    for (size_t i = 0; i < file.count; i++) assert_false(node_is_primary(loaded->nodes.list[i])); /* not both */
+    cluster_free(loaded);
+    for (size_t i = 0; i < file.count; i++)
+        if (file.lines[i].flags & NODE_PRIMARY) file.lines[i].flags &= (uint16_t)~NODE_REPLICA;
     size_t other = file.myself ? 0 : 1;
     struct node_id saved = file.lines[other].id;
     file.lines[other].id = file.lines[file.myself].id;

@@ -82,7 +82,10 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
     } else {
         if (nodes_find(&cluster->nodes, &line->id)) return "a node is there twice";
         node = node_new(&line->id, line->flags & LOADED_FLAGS, cluster->now_ms);
-        if (!(node->flags & NODE_REPLICA)) node->flags |= NODE_PRIMARY;
+        if (node->flags & NODE_REPLICA)
+            node->flags &= ~(unsigned)NODE_PRIMARY;
+        else
+            node->flags |= NODE_PRIMARY;
         nodes_add(&cluster->nodes, node);
         node->news_ms = 0; /* the others know it */
         snprintf(node->address, sizeof node->address, "%.*s", (int)line->address.len, line->address.data);

@@ -248,6 +248,12 @@ static bool parse_epochs(struct parser *p, struct slice rest) {
 
 static bool parse_line(struct parser *p, struct slice rest) {
     struct slice columns[COLUMNS];
+    /* A file system may leave blocks of zeros after a power failure; texts end at such a byte. */
+    const char *zero = rest.len ? memchr(rest.data, 0, rest.len) : NULL;
+    if (zero) {
+        p->error->line.len = (size_t)(zero - rest.data);
+        return fail(p, "there is a byte 0");
+    }
     columns[0] = take_word(&rest);
     if (!columns[0].len) return true;
     if (slice_is(columns[0], "vars")) return parse_epochs(p, rest);
