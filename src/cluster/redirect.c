@@ -132,11 +132,38 @@ static void presence_see(void *context, const struct command *command, int argc,
 
 /* --- The decision --- */
 
+/* What a command, or the commands of a transaction, name. */
+struct names {
+    bool keys, channels;
+};
+static void names_see(void *context, const struct command *command, int argc, const struct slice *argv) {
+    struct names *names = context;
+    if (command->spec->flags & CMD_PUBSUB)
+        names->channels |= slot_of(command, argc, argv) >= 0;
+    else
+        names->keys |= slot_of(command, argc, argv) >= 0;
+}
+
+/* Valkey takes a transaction for one of channels if any of its commands names a channel, and lets EXEC write while only
+ * reads are allowed: writes in a cluster that is down are what the option is against. */
+static const char *down_error(const struct names *names, bool writes) {
+    if (names->channels && !cluster_options.shard_messages_when_down) return "CLUSTERDOWN The cluster is down";
+    if (!names->keys) return NULL;
+    if (!cluster_options.reads_when_down) return "CLUSTERDOWN The cluster is down";
+    return writes ? "CLUSTERDOWN The cluster is down and only accepts read commands" : NULL;
+}
+
 static const char *decide(struct client *client, const struct command *command, uint32_t flags, int argc,
                           const struct slice *argv, unsigned slot) {
     const struct cluster *cluster = this_cluster;
     const struct cluster_node *owner = cluster->slots.owner[slot], *myself = cluster->myself;
-    bool executes = flags & CMD_RUNS_QUEUED, channels = command->spec->flags & CMD_PUBSUB;
+    bool executes = flags & CMD_RUNS_QUEUED;
+    struct names names = {0};
+    if (executes)
+        transaction_each(client, names_see, &names);
+    else
+        *(command->spec->flags & CMD_PUBSUB ? &names.channels : &names.keys) = true;
+    bool channels = !names.keys;
     bool writes = flags & CMD_WRITE, reads_only = client->flags & CLIENT_READONLY;
     if (!owner) return "CLUSTERDOWN Hash slot not served";
 
@@ -159,15 +186,8 @@ static const char *decide(struct client *client, const struct command *command, 
         if (presence.two_databases) return try_again;
     }
 
-    if (!cluster->ok) {
-        if (channels) {
-            if (!cluster_options.shard_messages_when_down) return "CLUSTERDOWN The cluster is down";
-        } else if (!cluster_options.reads_when_down) {
-            return "CLUSTERDOWN The cluster is down";
-        } else if (writes) {
-            return "CLUSTERDOWN The cluster is down and only accepts read commands";
-        }
-    }
+    const char *down = cluster->ok ? NULL : down_error(&names, writes);
+    if (down) return down;
     if ((target || imports) && node_is_primary(myself) && strcmp(command->full_name, "migrate") == 0) return NULL;
     if (target && presence.missing)
         return presence.existing ? try_again : endpoint_redirection(target, slot, true, client).data;

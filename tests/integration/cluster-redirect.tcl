@@ -154,6 +154,7 @@ start_server {overrides {cluster-enabled yes cluster-databases 4} tags {cluster}
         replies [list {get x} {-CLUSTERDOWN Hash slot not served} {get y} $down {spublish y 1} :0 {multi} +OK\
             {get y} $down\
             {exec} {-EXECABORT Transaction discarded because of previous errors.}\
+            {multi} +OK {spublish y 1} +QUEUED {exec} {* :0}\
             {eval "return redis.call('dbsize')" 1 y} $down {ping} +PONG]
         assert_match "-ERR Can not execute a command 'set' while the cluster is down script: on *"\
             [r -typed eval "return redis.call('set','y',1)" 0]
