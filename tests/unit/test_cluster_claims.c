@@ -96,6 +96,11 @@ static void a_slot_moves_by_hand(void **state) {
     cluster_take_slots(target, &nine, now);
     sim_agree(&sim, 5000);
     assert_ptr_equal(sim_owner(&sim, 2, 9), &sim.machines[1]);
+    /* A slot without an owner is imported from nobody. */
+    assert_null(cluster_set_slot_importing(target, 10, id_at(0), now));
+    struct slot_bitmap ten = one_slot(10);
+    assert_null(cluster_delete_slots(target, &ten, now));
+    assert_null(slots_importing_from(&target->slots, 10));
     sim_free(&sim);
 }
 

@@ -30,8 +30,12 @@ const char *cluster_delete_slots(struct cluster *cluster, const struct slot_bitm
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (slot_bitmap_has(slots, slot) && !cluster->slots.owner[slot])
             return error(cluster, "Slot %u is already unassigned", slot);
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
-        if (slot_bitmap_has(slots, slot)) slot_assign(cluster, slot, NULL);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+        if (!slot_bitmap_has(slots, slot)) continue;
+        if (slots_importing_from(&cluster->slots, slot)) changed_self(cluster);
+        slots_set_importing(&cluster->slots, slot, NULL);
+        slot_assign(cluster, slot, NULL);
+    }
     return NULL;
 }
 
