@@ -110,6 +110,9 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         set job [string repeat j 40]
         assert_error "ERR Target node does not know the source node"\
             {n 1 cluster syncslots establish source [string repeat f 40] name $job slotsrange 0 1}
+        assert_error "ERR Target node does not know the source node"\
+            {n 1 cluster syncslots establish source [string repeat f 40]}
+        assert_error "ERR Source node is target node itself" {n 1 cluster syncslots establish source [node_id 1]}
         assert_error "ERR Target node does not agree about current slot ownership"\
             {n 1 cluster syncslots establish source [node_id 0] name $job slotsrange 16000 16001}
         assert_error "ERR No such slot migration job" {n 1 cluster syncslots finish state success name $job}

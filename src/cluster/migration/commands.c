@@ -246,17 +246,29 @@ static bool epoch_after(const struct call *call, int64_t *epoch) {
 }
 
 struct establish {
-    struct node_id source;
+    struct cluster_node *source;
     struct slice name;
     struct cluster_node *owner;
 };
 
+static bool establish_read_source(struct call *call, int at, struct cluster_node **source) {
+    struct node_id id;
+    if (!is_id(call->argv[at], &id)) {
+        reply_syntax_error(call->reply);
+        return false;
+    }
+    *source = nodes_find(&this_cluster->nodes, &id);
+    if (*source && *source != this_cluster->myself) return true;
+    reply_error(call->reply,
+                *source ? "ERR Source node is target node itself" : "ERR Target node does not know the source node");
+    return false;
+}
+
 static bool establish_read(struct call *call, struct establish *request, struct ranges *ranges) {
-    bool source = false;
     for (int at = 3; at < call->argc;) {
         bool more = at + 1 < call->argc;
-        if (!source && slice_is(call->argv[at], "source") && more && is_id(call->argv[at + 1], &request->source)) {
-            source = true;
+        if (!request->source && slice_is(call->argv[at], "source") && more) {
+            if (!establish_read_source(call, at + 1, &request->source)) return false;
             at += 2;
         } else if (!request->name.len && slice_is(call->argv[at], "name") && more &&
                    call->argv[at + 1].len == JOB_NAME_LEN) {
@@ -271,7 +283,7 @@ static bool establish_read(struct call *call, struct establish *request, struct 
             return false;
         }
     }
-    if (source && request->name.len && request->owner) return true;
+    if (request->source && request->name.len && request->owner) return true;
     reply_syntax_error(call->reply);
     return false;
 }
@@ -333,10 +345,7 @@ static void outcome_run(struct call *call) {
 }
 
 static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {
-    const struct cluster_node *source = nodes_find(&this_cluster->nodes, &request->source);
-    if (!source) return "ERR Target node does not know the source node";
-    if (source == this_cluster->myself) return "ERR Source node is target node itself";
-    if (request->owner != source) return "ERR Target node does not agree about current slot ownership";
+    if (request->owner != request->source) return "ERR Target node does not agree about current slot ownership";
     const struct job *known = job_find(request->name); /* replicas tell jobs apart by their names */
     if (known && !job_is_over(known)) return "ERR A slot migration with this name is in progress";
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
@@ -375,8 +384,7 @@ static void establish_run(struct call *call) {
         reply_error(call->reply, refused);
         return;
     }
-    import_establish(call, nodes_find(&this_cluster->nodes, &request.source), request.name,
-                     (const uint16_t(*)[2])ranges.list, ranges.count);
+    import_establish(call, request.source, request.name, (const uint16_t(*)[2])ranges.list, ranges.count);
 }
 
 /* TAKE NAME job: from the stream of a primary, or a file. */
