@@ -79,10 +79,15 @@ static bool change_read(struct call *call, struct request *request) {
         reply_error_format(call->reply, "ERR %s", refused);
         return false;
     }
-    if (next == call->argc || !slice_is(call->argv[next], "timeout")) return true;
-    if (next + 1 < call->argc) return call_timeout_milliseconds(call, next + 1, &request->timeout_ms);
-    reply_error(call->reply, "ERR Missing timeout value");
-    return false;
+    for (; next < call->argc; next++) {
+        if (!slice_is(call->argv[next], "timeout")) continue;
+        if (++next == call->argc) {
+            reply_error(call->reply, "ERR Missing timeout value");
+            return false;
+        }
+        if (!call_timeout_milliseconds(call, next, &request->timeout_ms)) return false;
+    }
+    return true;
 }
 
 static void execute(struct call *call, const struct request *request) {

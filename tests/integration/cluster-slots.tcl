@@ -232,6 +232,12 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal OK [n 0 cluster setslot 0 stable]
     }
 
+    test "SETSLOT reads TIMEOUT behind words that it ignores" {
+        assert_error "ERR timeout is not an integer or out of range" {n 0 cluster setslot 0 stable x timeout a}
+        assert_error "ERR Missing timeout value" {n 0 cluster setslot 0 stable timeout 5 timeout}
+        assert_equal OK [n 0 cluster setslot 0 stable x timeout 1000]
+    }
+
     test "SETSLOT in a transaction does not wait" {
         foreach {command reply} {multi +OK {cluster setslot 0 stable} +QUEUED} {
             assert_equal $reply [n 0 -typed {*}$command]
