@@ -275,6 +275,42 @@ start_cluster [list primaries 3 replicas 2 overrides $sync_migration_options] {
         assert_equal $source [check_moving seventh $shards]
     }
 
+    test "the operator forgets a target that died: the slot belongs to its shard, which may have taken it" \
+            -needs {ours 1} {
+        foreach shard $shards {wait_shard_ready $shard}
+        write_moving seventh
+        set source [check_moving seventh $shards]
+        set target [wait_shard_ready {2 5 8}]
+        set others [lsearch -all -inline -not {2 5 8} $target]
+        n $source config set cluster-manual-failover-timeout 500 ;# the source serves its other slots afterwards
+        grant_moving $source $target
+        set from [node_log_size $source]
+        foreach i $others {node_pause $i}
+        n $target debug slotmigration prevent-failover 0
+        n $target ping ;# its replicas will find that it takes the slot
+        set id [node_id $target]
+        node_kill $target
+        foreach i {0 3 6 1 4 7} {n $i cluster forget $id}
+        wait_for_condition 20000 {
+            [log_has "the slots are not served until its outcome is known" $from [node_level $source]] ||
+            [log_has "The target did not take the slots" $from [node_level $source]]
+        }
+        set value seventh
+        if {![catch {n $source set [moving_key 0] eighth:0} reply] && $reply eq "OK"} {set value eighth}
+        node_restart $source KILL ;# and knows the shard of the target from its files
+        set source [wait_shard_ready [expr {$source in {0 3 6} ? {0 3 6} : {1 4 7}}]]
+        assert_match "*CLUSTERDOWN*" [n $source -typed get [moving_key 0]]
+        foreach i $others {node_resume $i}
+        wait_for_condition 30000 {
+            [catch {n [lindex $others 0] cluster failover takeover}] || [leader_of_shard $others] >= 0
+        }
+        wait_for_condition 30000 {[leader_of_shard $others] >= 0}
+        wait_for_condition 30000 {![catch {n [slot_owner $moving_slot $source] get [moving_key 0]} got]}
+        assert_equal $value:0 $got
+        write_moving seventh
+        assert {[check_moving seventh $shards] in $others}
+    }
+
     test "the operator forgets a target whose shard is dead: the source has the slot again" -needs {ours 1} {
         set source [check_moving seventh $shards]
         set dead [expr {$source in {0 3 6} ? {1 4 7} : {0 3 6}}]

@@ -316,9 +316,10 @@ static bool establish_read_tracked(struct call *call, struct slice *name, struct
 static void grant_run(struct call *call, bool moved) {
     static struct ranges ranges;
     struct slice name;
-    struct node_id target;
+    struct node_id target, shard;
     int64_t epoch;
-    if (!is_from_primary(call) || !id_after(call, "target", &target) || !epoch_after(call, &epoch)) {
+    if (!is_from_primary(call) || !id_after(call, "target", &target) || !id_after(call, "shard", &shard) ||
+        !epoch_after(call, &epoch)) {
         reply_syntax_error(call->reply);
         return;
     }
@@ -326,22 +327,26 @@ static void grant_run(struct call *call, bool moved) {
     if (moved)
         copied_owner_heard(&target, (uint64_t)epoch, &ranges.slots);
     else
-        granted_track(name, &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
+        granted_track(name, &target, &shard, (uint64_t)epoch, (const uint16_t(*)[2])ranges.list, ranges.count);
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
 }
 
-/* OUTCOME SOURCE id NAME job [EPOCH epoch] SLOTSRANGE a b …: from the leader of the source's shard. */
+/* OUTCOME SOURCE id NAME job SHARD id [EPOCH epoch] SLOTSRANGE a b …: from the leader of the source's shard. */
 static void outcome_run(struct call *call) {
     static struct ranges ranges;
     struct slice name;
-    struct node_id source;
+    struct node_id source, shard;
     int64_t epoch;
-    if (!id_after(call, "source", &source) || !epoch_after(call, &epoch)) {
+    if (!id_after(call, "source", &source) || !id_after(call, "shard", &shard) || !epoch_after(call, &epoch)) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (establish_read_tracked(call, &name, &ranges)) import_asked(call, &source, name, &ranges.slots, (uint64_t)epoch);
+    if (!establish_read_tracked(call, &name, &ranges)) return;
+    if (node_id_equal(&shard, &this_cluster->myself->shard))
+        import_asked(call, &source, name, &ranges.slots, (uint64_t)epoch);
+    else
+        reply_error(call->reply, "ERR This node is in another shard");
 }
 
 static const char *establish_refusal(const struct establish *request, const struct ranges *ranges) {

@@ -589,7 +589,7 @@ void export_step(struct job *job) {
         job->paused_until_ms = INT64_MAX;
         job->unknown_ms = 0;
     } else {
-        granted_note_epoch(job);
+        granted_note_target(job);
         pause_writes(job, GRANTED_PAUSE_MS);
     }
     job_set_state(job, JOB_EXPORT_GRANTED);
@@ -603,20 +603,20 @@ void export_step(struct job *job) {
 static bool target_has_refused(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target), *speaker = NULL;
     int64_t now = cluster_now(), timeout = config_number("cluster-node-timeout");
-    if (!target) return true; /* forgotten: an operator's decision */
-    if (job->client && (clock_ms() - job->updated_s * 1000 > GRANTED_PAUSE_MS || node_failed(target)))
+    if (!granted_knows_shard(job)) return true; /* forgotten: an operator's decision */
+    if (job->client && (clock_ms() - job->updated_s * 1000 > GRANTED_PAUSE_MS || !target || node_failed(target)))
         client_free(job->client);
     if (job->client) return false;
     if (!job->unknown_ms) job->unknown_ms = now;
     int64_t least = timeout;
-    if (node_is_primary(target) && !node_failed(target)) {
+    if (target && node_is_primary(target) && !node_failed(target)) {
         speaker = target;
         if (!sync_on) least = ON_THE_WAY_MS;
     } else { /* a successor makes up its mind first: import.c */
         least = 2 * config_number("cluster-manual-failover-timeout") + 4 * timeout;
         for (size_t i = 0; i < this_cluster->nodes.count; i++) {
             const struct cluster_node *node = this_cluster->nodes.list[i];
-            if (node != target && node_votes(node) && nodes_share_shard(node, target)) speaker = node;
+            if (node != target && node_votes(node) && node_id_equal(&node->shard, &job->target_shard)) speaker = node;
         }
     }
     return speaker && speaker->beat->data_received_ms > job->unknown_ms + least;

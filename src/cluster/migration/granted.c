@@ -1,16 +1,16 @@
 /* granted.c: the source's shard with a job whose grant is in its stream (outcome.h): the grant itself, jobs that are
  * tracked, and the question to the target's shard.
  *
- *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id EPOCH epoch
+ *     in the stream and append-only file    CLUSTER SYNCSLOTS GRANT NAME job TARGET id SHARD id EPOCH epoch
  *                                           SLOTSRANGE a b …
- *                                           CLUSTER SYNCSLOTS MOVED NAME job TARGET id EPOCH epoch
+ *                                           CLUSTER SYNCSLOTS MOVED NAME job TARGET id SHARD id EPOCH epoch
  *                                           SLOTSRANGE a b …: who owns the slots, before FINISH STATE SUCCESS
  *                                           CLUSTER SYNCSLOTS FINISH STATE state NAME job MESSAGE text
  *                                           [EPOCH epoch]: of the claim of a server that has taken the slots back
- *     in RDB files                          AUX cluster-slot-grants: "job id epoch a b …," for each job
+ *     in RDB files                          AUX cluster-slot-grants: "job target shard epoch a b …," for each
  *     leader of the source's shard -> leader of the target's shard, on a connection of its own
- *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job EPOCH epoch
- *                                           SLOTSRANGE a b …
+ *                                           CLUSTER SYNCSLOTS OUTCOME SOURCE id NAME job SHARD id EPOCH epoch
+ *                                           SLOTSRANGE a b …: to this shard
  *                                           +TAKEN or +REFUSED; an error: not decided yet */
 #include "cluster/effects.h"
 #include "cluster/migration/jobs.h"
@@ -74,6 +74,8 @@ static struct ranged owner_words(const char *verb, const struct job *job, char e
                                  {job->name, JOB_NAME_LEN},
                                  SLICE("TARGET"),
                                  {job->target.text, NODE_ID_LEN},
+                                 SLICE("SHARD"),
+                                 {job->target_shard.text, NODE_ID_LEN},
                                  SLICE("EPOCH"),
                                  {epoch, format_uint64(epoch, job->target_epoch)},
                                  SLICE("SLOTSRANGE")};
@@ -82,14 +84,15 @@ static struct ranged owner_words(const char *verb, const struct job *job, char e
 
 /* The claim of a target of this kind has a larger epoch than it had before, so an older claim that comes late is told
  * from it. A target that is Valkey may claim the slots with the epoch that it has. */
-void granted_note_epoch(struct job *job) {
+void granted_note_target(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
+    if (target) job->target_shard = target->shard;
     job->target_epoch = target && target->features & OWN_FEATURE_SLOT_OUTCOME ? target->config_epoch : 0;
 }
 
 void granted_record(struct job *job) {
     char epoch[NUMBER_TEXT_MAX];
-    granted_note_epoch(job);
+    granted_note_target(job);
     struct ranged words = owner_words("GRANT", job, epoch);
     job_propagate((int)words.count, words.list);
     ranged_free(&words);
@@ -99,13 +102,14 @@ void granted_record(struct job *job) {
 
 /* --- Jobs that are tracked --- */
 
-void granted_track(struct slice name, const struct node_id *target, uint64_t target_epoch, const uint16_t (*ranges)[2],
-                   size_t count) {
+void granted_track(struct slice name, const struct node_id *target, const struct node_id *target_shard,
+                   uint64_t target_epoch, const uint16_t (*ranges)[2], size_t count) {
     struct job *known = job_find(name);
     if (known && !job_is_over(known)) return;
     struct job *job = job_new(false, name, ranges, count, JOB_EXPORT_GRANTED);
     job->is_tracked = job->is_recorded = true;
     job->target = *target;
+    job->target_shard = *target_shard;
     job->target_epoch = target_epoch;
     log_notice("Slot migration %s was granted. Its outcome is not known", job_text(job));
 }
@@ -145,6 +149,7 @@ static void propagate_owner(const struct job *job, const struct cluster_node *ow
     }
     if (part.count) {
         part.target = owner->id;
+        part.target_shard = owner->shard;
         part.target_epoch = owner->config_epoch;
         struct ranged words = owner_words("MOVED", &part, epoch);
         job_propagate((int)words.count, words.list);
@@ -254,7 +259,7 @@ static void ask_connected(struct connection *conn) {
     struct output *out = &conn->out;
     char epoch[NUMBER_TEXT_MAX];
     replica_send_auth(conn);
-    struct ranged words = ranged_words(job, 10,
+    struct ranged words = ranged_words(job, 12,
                                        (struct slice[]){SLICE("CLUSTER"),
                                                         SLICE("SYNCSLOTS"),
                                                         SLICE("OUTCOME"),
@@ -262,6 +267,8 @@ static void ask_connected(struct connection *conn) {
                                                         {this_cluster->myself->id.text, NODE_ID_LEN},
                                                         SLICE("NAME"),
                                                         {job->name, JOB_NAME_LEN},
+                                                        SLICE("SHARD"),
+                                                        {job->target_shard.text, NODE_ID_LEN},
                                                         SLICE("EPOCH"),
                                                         {epoch, format_uint64(epoch, this_cluster->current_epoch)},
                                                         SLICE("SLOTSRANGE")});
@@ -304,16 +311,21 @@ static void ask_closed(struct connection *conn) {
 static const struct connection_events ask_events = {
     .connected = ask_connected, .readable = ask_readable, .closed = ask_closed};
 
-/* The node that decides for the target's shard; NULL: none is known. */
+/* The node that decides for the target's shard; NULL: none is known. The target itself may have left it. */
 static const struct cluster_node *leader_of_target(const struct job *job) {
-    const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
-    if (!target || (node_is_primary(target) && !node_failed(target))) return target;
+    const struct cluster_node *leader = NULL;
     for (size_t i = 0; i < this_cluster->nodes.count; i++) {
         const struct cluster_node *node = this_cluster->nodes.list[i];
-        if (node != target && node_is_primary(node) && !node_failed(node) && nodes_share_shard(node, target))
-            return node;
+        if (!node_is_primary(node) || node_failed(node) || !node_id_equal(&node->shard, &job->target_shard)) continue;
+        if (!leader || node_id_equal(&node->id, &job->target)) leader = node;
     }
-    return NULL;
+    return leader;
+}
+
+bool granted_knows_shard(const struct job *job) {
+    for (size_t i = 0; i < this_cluster->nodes.count; i++)
+        if (node_id_equal(&this_cluster->nodes.list[i]->shard, &job->target_shard)) return true;
+    return false;
 }
 
 static void ask(struct job *job) {
@@ -338,8 +350,7 @@ static void ask(struct job *job) {
 void granted_step(struct job *job) {
     struct grant_facts facts;
     if (server_is_loading()) return;
-    if (!nodes_find(&this_cluster->nodes, &job->target) && !job->is_decided) {
-        /* An operator has forgotten the target. */
+    if (!granted_knows_shard(job) && !job->is_decided) { /* an operator has forgotten all of its nodes */
         facts_of(job, &facts);
         if (facts.leads) take_back(job);
         return;
@@ -416,6 +427,8 @@ size_t migration_write_aux(struct rdb_aux *fields) {
         output_write(&text.out, SLICE(" "));
         output_write(&text.out, slice_make(job->target.text, NODE_ID_LEN));
         output_write(&text.out, SLICE(" "));
+        output_write(&text.out, slice_make(job->target_shard.text, NODE_ID_LEN));
+        output_write(&text.out, SLICE(" "));
         output_write(&text.out, (struct slice){number, format_uint64(number, job->target_epoch)});
         for (size_t i = 0; i < 2 * job->count; i++) {
             output_write(&text.out, SLICE(" "));
@@ -449,23 +462,24 @@ static bool read_ranges(struct slice text, uint16_t (*ranges)[2], size_t *count)
 
 void migration_read_aux(struct slice name, struct slice value) {
     static uint16_t ranges[HASH_SLOTS][2];
-    enum { HEAD = JOB_NAME_LEN + 1 + NODE_ID_LEN + 1 };
+    enum { SHARD_AT = JOB_NAME_LEN + 1 + NODE_ID_LEN + 1, HEAD = SHARD_AT + NODE_ID_LEN + 1 };
     const char *at = value.data, *end = at + value.len;
     import_read_aux(name, value);
     if (!slice_is(name, aux_name)) return;
     while (at < end) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         size_t count;
-        struct node_id target;
+        struct node_id target, shard;
         int64_t epoch;
         if (!comma) return;
         const char *first = comma - at > HEAD ? memchr(at + HEAD, ' ', (size_t)(comma - at - HEAD)) : NULL;
         if (first && parse_int64((struct slice){at + HEAD, (size_t)(first - at - HEAD)}, &epoch) && epoch >= 0 &&
             read_ranges((struct slice){first + 1, (size_t)(comma - first - 1)}, ranges, &count)) {
             memcpy(target.text, at + JOB_NAME_LEN + 1, NODE_ID_LEN);
-            if (node_id_valid(&target))
-                granted_track(slice_make(at, JOB_NAME_LEN), &target, (uint64_t)epoch, (const uint16_t(*)[2])ranges,
-                              count);
+            memcpy(shard.text, at + SHARD_AT, NODE_ID_LEN);
+            if (node_id_valid(&target) && node_id_valid(&shard))
+                granted_track(slice_make(at, JOB_NAME_LEN), &target, &shard, (uint64_t)epoch,
+                              (const uint16_t(*)[2])ranges, count);
         }
         at = comma + 1;
     }

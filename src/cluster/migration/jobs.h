@@ -50,12 +50,13 @@ struct job {
     int64_t created_s, updated_s, acked_s;
     int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
     char *message;
-    uint64_t target_epoch; /* an export: the target's before it may claim the slots; 0: any claim of it counts */
-    bool is_recorded;      /* an export: its grant is in the stream (granted.c) */
-    bool is_decided;       /* … and its outcome is known */
-    bool is_refused;       /* an export that is granted: the target will not take the slots */
-    bool takes;            /* an import: TAKE is in the stream. It does not fail any more */
-    const char *failing;   /* the job is to fail with this message at the end of the turn; NULL: it is not */
+    struct node_id target_shard; /* an export that is granted */
+    uint64_t target_epoch;       /* an export: the target's before it may claim the slots; 0: any claim of it counts */
+    bool is_recorded;            /* an export: its grant is in the stream (granted.c) */
+    bool is_decided;             /* … and its outcome is known */
+    bool is_refused;             /* an export that is granted: the target will not take the slots */
+    bool takes;                  /* an import: TAKE is in the stream. It does not fail any more */
+    const char *failing;         /* the job is to fail with this message at the end of the turn; NULL: it is not */
     enum job_state failing_as;
     struct client *client;            /* of the link; NULL: none (any more) */
     uint64_t counted_in, counted_out; /* bytes of the link that are counted */
@@ -157,11 +158,12 @@ void export_snapshot_done(struct job *job, bool good);      /* snapshot.c calls 
 size_t job_output(const struct job *job);                   /* bytes that wait for the peer */
 
 /* granted.c */
-bool granted_is_asked(const struct job *job); /* the target answers the question for the outcome */
-void granted_record(struct job *job);         /* writes the grant into the stream */
-void granted_note_epoch(struct job *job);     /* of the target, when the grant is decided */
-void granted_track(struct slice name, const struct node_id *target, uint64_t target_epoch, const uint16_t (*ranges)[2],
-                   size_t count);
+bool granted_is_asked(const struct job *job);    /* the target answers the question for the outcome */
+void granted_record(struct job *job);            /* writes the grant into the stream */
+void granted_note_target(struct job *job);       /* its epoch and shard, when the grant is decided */
+bool granted_knows_shard(const struct job *job); /* a node of the target's shard */
+void granted_track(struct slice name, const struct node_id *target, const struct node_id *target_shard,
+                   uint64_t target_epoch, const uint16_t (*ranges)[2], size_t count);
 void granted_step(struct job *job);
 /* job_end() asks. True: the job does not end before its outcome is known. */
 bool granted_keeps(struct job *job, enum job_state state);

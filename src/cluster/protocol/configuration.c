@@ -106,7 +106,8 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
     }
     if (line->unknown.len) node->unknown = mem_strndup(line->unknown.data, line->unknown.len);
     node->config_epoch = node_is_replica(node) ? 0 : line->epoch;
-    if (!node_id_is_zero(&line->shard))
+    node->shard_heard = !node_id_is_zero(&line->shard);
+    if (node->shard_heard)
         node->shard = line->shard;
     else if (node != cluster->myself)
         random_id(cluster, &node->shard);

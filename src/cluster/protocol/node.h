@@ -47,6 +47,7 @@ struct cluster_node {
     uint32_t features; /* enum own_feature (own_fields.h) */
     uint32_t members;  /* nodes_digest() of the nodes that it knows; 0: it does not tell */
     uint16_t rdma_port, client_rdma_port;
+    bool shard_heard; /* else `shard` is random, or was said by a replica of its */
     bool claim_heard; /* its slots are not only those of nodes.conf */
     bool met_again;   /* a MEET to this member has no reply yet */
 

@@ -82,12 +82,17 @@ static void move_shard_of_replicas(struct cluster *cluster, struct cluster_node 
 }
 
 void node_move_to_shard(struct cluster *cluster, struct cluster_node *node, const struct node_id *shard) {
+    struct cluster_node *primary = node_is_replica(node) ? node->primary : NULL;
+    node->shard_heard = true;
     if (node_id_equal(&node->shard, shard)) return;
-    if (node_is_replica(node) && node->primary && !node_id_equal(&node->primary->shard, shard)) {
+    if (primary && primary != cluster->myself && !primary->shard_heard) { /* known from gossip, maybe dead */
+        primary->shard = *shard;
+        move_shard_of_replicas(cluster, primary);
+    } else if (primary && !node_id_equal(&primary->shard, shard)) {
         say_notice(cluster,
                    "Shard id %.40s update request for node id %.40s diverges from existing primary shard id %.40s, "
                    "rejecting!",
-                   shard->text, node->id.text, node->primary->shard.text);
+                   shard->text, node->id.text, primary->shard.text);
         return;
     }
     node->shard = *shard;
