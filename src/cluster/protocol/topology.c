@@ -309,12 +309,14 @@ static bool has_left_shard(const struct cluster_node *node, const struct bus_mes
 }
 
 /* A successor of this node's primary, or of this primary, leaves the slots to nobody that were granted to another
- * shard. So the old primary keeps slots, although it is replaced. A primary without slots has none to lose, and no
- * claim of the successor says that it is replaced. */
+ * shard. So the old primary keeps slots, although it is replaced. A replica may not have heard of the grant; it follows
+ * the one that its shard has elected last. A primary without slots has none to lose, and no claim of the successor says
+ * that it is replaced. */
 static bool is_successor(struct cluster *cluster, const struct cluster_node *node, uint64_t epoch) {
     const struct cluster_node *myself = cluster->myself, *old = cluster_shard_primary(cluster);
     if (!old || old == node || !nodes_share_shard(node, myself) || old->config_epoch >= epoch) return false;
     if (old == myself && election_is_without_mandate(cluster)) return true;
+    if (old != myself && old->slot_count > 0 && node->slot_count > 0 && election_is_of_shard(cluster)) return true;
     for (unsigned slot = 0; slot < HASH_SLOTS; slot++)
         if (cluster->slots.owner[slot] == old && !slot_leaves(cluster, slot)) return false;
     return true;
