@@ -6,7 +6,7 @@
  *     tests/simulation/run --sync --seed 17       one, with its history
  *     … --migrations                              with slots that move between the shards: migration_simulator.h. Then
  *                                                 the bus, or all links but the bus, may be cut alone, and be slow
- *     … --members                                 instead with servers that are reset, and join again:
+ *     … --members                                 with servers that are reset, and join again:
  *                                                 membership_simulator.h
  *
  * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
@@ -49,6 +49,7 @@ static void leave(struct node *node) {
     sync_who_leave(&node->who, id, world.now);
 }
 
+static void migrations_left_shard(struct node *node);
 static void found(struct node *node) {
     char group[SYNC_ID_LEN + 1];
     snprintf(group, sizeof group, "f%07x%032x", (unsigned)below(1 << 28), node->index);
@@ -61,7 +62,8 @@ static void leave_and_found(struct node *node) {
     link_down(node);
     node->replica = false;
     node->follows = -1;
-    node->len = 0;
+    node->len = node->base = 0;
+    migrations_left_shard(node);
     found(node);
 }
 
@@ -150,12 +152,13 @@ static void start(unsigned index) {
     node->follows = -1;
     sim_start(&cluster_sim.machines[index]);
     node_start(node);
+    hear_owners_of_file(node);
     if (!node->replica && !node->who.state.group[0]) found(node);
 }
 
 static void crash(struct node *node) {
-    migration_crashed(node);
     node_crash(node, true);
+    migration_crashed(node);
     sim_crash(machine_of(node));
 }
 
@@ -235,7 +238,8 @@ static void begin(uint64_t seed, int64_t timeout) {
     world.serves = server_serves;
     world.command_committed = command_committed;
     world.began = migrations_lead;
-    world.copies = owners_copied;
+    world.copied = migrations_copied;
+    world.loads = migrations_load;
     moving.may_crash = may_lose_data;
     moving.crash = crash;
     if (moving.on) migrations_begin();
@@ -316,6 +320,21 @@ static void run_one(uint64_t seed) {
         run_both(500);
         if (waited > 10 * timeout + 60000 && moving.on && !all_can_elect()) break; /* it decides on no granted slots */
         if (waited > 10 * timeout + 60000)
+            for (unsigned m = 0; m < MACHINES; m++) {
+                struct cluster *c = cluster_sim.machines[m].cluster;
+                printf("DBG machine %u epoch %llu/%llu lead %d:", m, (unsigned long long)c->myself->config_epoch,
+                       (unsigned long long)c->current_epoch, (int)world.nodes[m].who.status);
+                for (unsigned k = 0; k < MOBILE; k++) {
+                    struct cluster_node *o = c->slots.owner[mobile_slot(k)];
+                    printf(" %u(%u):%d@%llu%s", k, mobile_slot(k), o ? sim_index(o->address) : -1,
+                           o ? (unsigned long long)o->config_epoch : 0,
+                           slot_bitmap_has(&c->slots.unclaimed, mobile_slot(k)) ? "U" : "");
+                }
+                for (unsigned k = 0, u = 0; k < HASH_SLOTS; k++)
+                    if (slot_bitmap_has(&c->slots.unclaimed, k) && u++ < 3) printf(" U%u", k);
+                puts("");
+            }
+        if (waited > 10 * timeout + 60000)
             sim_fail(&cluster_sim, "no agreement after the faults: %s", sim_disagreement(&cluster_sim));
     }
     for (int i = 0; i < 60 && recovered_shards(before) < SHARDS; i++) run_both(500);
@@ -351,10 +370,6 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         moving.on |= strcmp(argv[i], "--migrations") == 0;
         membership.on |= strcmp(argv[i], "--members") == 0;
-    }
-    if (moving.on && membership.on) {
-        fprintf(stderr, "--migrations and --members cannot be combined\n");
-        return 2;
     }
     log_level = LOG_LEVEL_NOTICE;
     effects = sim_effects;

@@ -20,7 +20,7 @@ struct command {
     enum command_kind kind;
     unsigned job, slot;
     uint64_t value, epoch;
-    struct node_id target;
+    struct node_id target, target_shard;
     bool success;
 };
 struct migration {
@@ -29,7 +29,7 @@ struct migration {
     bool requested;        /* REQUEST-FAILOVER was sent, or has come */
     bool refused;          /* an export that is granted: the target will not take the slots */
     struct node_id source; /* its target too: */
-    struct node_id target;
+    struct node_id target, target_shard;
     uint64_t target_epoch;
     unsigned link; /* to `peer`; 0: none */
     int peer;
@@ -45,13 +45,21 @@ struct holder { /* what a server knows of slots that move */
     int64_t last_end;
     uint64_t unheard[MOBILE]; /* the epochs of owners that are not known here: copied_owners.c; 0: none */
 };
+/* What a copy of the data brings, and what a file of a server has. */
+struct migration_copy {
+    struct holder holder;
+    struct {
+        struct node_id id;
+        uint64_t epoch; /* 0: none */
+    } owners[MOBILE];
+};
 struct sent {
     enum { SENT_REQUEST, SENT_GRANTED, SENT_CLOSED, SENT_QUESTION, SENT_ANSWER } kind;
     int from, to;
     unsigned life_to, link, job, slot;
     int64_t due;
     uint64_t epoch;
-    struct node_id source;
+    struct node_id source, shard;
     enum outcome_answer answer;
 };
 static struct {
@@ -59,6 +67,7 @@ static struct {
     struct command *commands;
     uint32_t command_count;
     struct holder *holders;
+    struct migration_copy *arriving, *files; /* of each server: a copy on its way; what it has loaded, or rewritten */
     struct sent sent[SENT_MAX];
     unsigned sent_count, names, links, done, failed, refused;
     uint64_t next_value, acknowledged[MOBILE];
@@ -163,6 +172,7 @@ static void apply(struct node *node, const struct command *command) {
         job->is_tracked = true;
         job->is_recorded = job->granted = command->kind == COMMAND_GRANT;
         job->target = command->target;
+        job->target_shard = command->target_shard;
         job->target_epoch = command->epoch;
         break;
     case COMMAND_TAKE:
@@ -195,15 +205,9 @@ static void write_command(struct node *node, struct command command) {
     append(node, (struct entry){.command = moving.command_count++});
     holder_of(node)->applied = node->len;
 }
-/* What has come, or all of it if the log is another one. */
 static void follow_log(struct node *node) {
     struct holder *holder = holder_of(node);
-    if (node->len < holder->applied) {
-        each_job(job, holder) detach(node, job);
-        holder->job_count = 0;
-        holder->applied = holder->last_end = 0;
-        memset(holder->data, 0, sizeof holder->data);
-    }
+    if (node->len < holder->applied) violated("a log became shorter", (int)node->index);
     while (holder->applied < node->len) {
         uint32_t command = node->log[holder->applied++].command;
         if (command) apply(node, &moving.commands[command]);
@@ -295,14 +299,14 @@ static void release(struct node *node, const struct migration *job) {
 
 static void ask_for_outcome(struct node *node, struct migration *job) {
     struct cluster *cluster = cluster_of(node);
-    const struct cluster_node *target = nodes_find(&cluster->nodes, &job->target), *leader = NULL;
+    const struct cluster_node *leader = NULL;
     if (job->question && world.now - job->asked_ms > ANSWER_MS) job->question = 0;
-    if (!target || job->question || world.now - job->asked_ms < ASK_MS) return;
-    if (node_is_primary(target) && !node_failed(target)) leader = target;
-    for (size_t i = 0; !leader && i < cluster->nodes.count; i++) {
+    if (job->question || world.now - job->asked_ms < ASK_MS) return;
+    for (size_t i = 0; i < cluster->nodes.count; i++) { /* leader_of_target() */
         const struct cluster_node *other = cluster->nodes.list[i];
-        if (other != target && node_is_primary(other) && !node_failed(other) && nodes_share_shard(other, target))
-            leader = other;
+        if (!node_is_primary(other) || node_failed(other) || !node_id_equal(&other->shard, &job->target_shard))
+            continue;
+        if (!leader || node_id_equal(&other->id, &job->target)) leader = other;
     }
     int to = leader ? sim_index(leader->address) : -1;
     if (to < 0 || to == (int)node->index) return;
@@ -313,6 +317,7 @@ static void ask_for_outcome(struct node *node, struct migration *job) {
     question->job = job->name;
     question->slot = job->slot;
     question->source = cluster->myself->id;
+    question->shard = job->target_shard;
     question->epoch = cluster->current_epoch;
 }
 
@@ -342,11 +347,22 @@ static bool may_take_slots(struct holder *holder) {
     return false;
 }
 
+/* granted_knows_shard() */
+static bool knows_target_shard(const struct cluster *cluster, const struct migration *job) {
+    for (size_t i = 0; i < cluster->nodes.count; i++)
+        if (node_id_equal(&cluster->nodes.list[i]->shard, &job->target_shard)) return true;
+    return false;
+}
+
 static void export_step(struct node *node, struct migration *job) {
     struct cluster *cluster = cluster_of(node);
     if (job->is_recorded && job->granted) {
         struct grant_facts facts;
         grant_facts(node, job, &facts);
+        if (!knows_target_shard(cluster, job) && !job->is_decided) { /* the administrator has forgotten it */
+            if (facts.leads) take_back(node, job);
+            return;
+        }
         switch (grant_decide(&facts)) {
         case GRANT_WAIT: break;
         case GRANT_TRACK:
@@ -370,10 +386,12 @@ static void export_step(struct node *node, struct migration *job) {
     if (!job->is_recorded) {
         const struct cluster_node *target = nodes_find(&cluster->nodes, &job->target);
         job->target_epoch = target ? target->config_epoch : 0;
+        if (target) job->target_shard = target->shard;
         write_command(node, (struct command){.kind = COMMAND_GRANT,
                                              .job = job->name,
                                              .slot = job->slot,
                                              .target = job->target,
+                                             .target_shard = job->target_shard,
                                              .epoch = job->target_epoch});
         job->is_recorded = true;
         job->paused_until = INT64_MAX;
@@ -475,6 +493,7 @@ static enum outcome_answer answer_question(struct node *node, const struct sent 
     struct outcome_facts facts = {.job = state,
                                   .certain = is_primary(node) && leads_for_certain(node),
                                   .committed = has_committed(node, holder->last_end)};
+    if (!node_id_equal(&question->shard, &cluster->myself->shard)) return OUTCOME_LATER;
     outcome_facts_of_slots(&facts, cluster, &slots, nodes_find(&cluster->nodes, &question->source));
     const struct cluster_node *owner = cluster->slots.owner[mobile_slot(question->slot)];
     uint64_t unheard = holder->unheard[question->slot];
@@ -494,6 +513,94 @@ static enum outcome_answer answer_question(struct node *node, const struct sent 
     note((int)node->index, "answers %d about job %u, slot %u, which it knows as %d", (int)answer, question->job,
          question->slot, (int)state);
     return answer;
+}
+
+/* --- Copies and files --- */
+
+/* Jobs that are in progress are in RDB files: migration_write_aux(), migration_imports_list(). */
+static void copy_state(struct node *node, struct migration_copy *copy) {
+    struct holder *holder = holder_of(node);
+    follow_log(node);
+    memset(copy, 0, sizeof *copy);
+    copy->holder.applied = node->len;
+    memcpy(copy->holder.data, holder->data, sizeof holder->data);
+    each_job(job, holder) {
+        if (job->over || (!job->is_import && !job->is_recorded)) continue;
+        copy->holder.jobs[copy->holder.job_count++] = (struct migration){.name = job->name,
+                                                                         .slot = job->slot,
+                                                                         .is_import = job->is_import,
+                                                                         .is_tracked = true,
+                                                                         .is_recorded = !job->is_import,
+                                                                         .granted = !job->is_import,
+                                                                         .takes = job->takes,
+                                                                         .target = job->target,
+                                                                         .target_shard = job->target_shard,
+                                                                         .target_epoch = job->target_epoch,
+                                                                         .committed_at = -1,
+                                                                         .updated_ms = world.now,
+                                                                         .peer = -1};
+    }
+    for (unsigned i = 0; i < MOBILE; i++) {
+        const struct cluster_node *owner = cluster_of(node)->slots.owner[mobile_slot(i)];
+        if (!owner) continue;
+        copy->owners[i].id = owner->id;
+        copy->owners[i].epoch = owner->config_epoch;
+    }
+}
+
+static void migrations_copied(struct node *node, const struct node *from) {
+    if (moving.on) copy_state(&world.nodes[from->index], &moving.arriving[node->index]);
+}
+
+/* copied_owners_read_aux() */
+static void hear_owners_of_file(struct node *node) {
+    const struct migration_copy *file = &moving.files[node->index];
+    if (!moving.on || !node_is_replica(cluster_of(node)->myself)) return;
+    for (unsigned i = 0; i < MOBILE; i++)
+        if (file->owners[i].epoch && !node_id_equal(&file->owners[i].id, &cluster_of(node)->myself->id))
+            hear_owner(node, i, &file->owners[i].id, file->owners[i].epoch);
+}
+
+/* migration_load_begins() */
+static void migrations_load(struct node *node) {
+    struct holder *holder = holder_of(node);
+    const struct migration_copy *copy = &moving.arriving[node->index];
+    if (!moving.on) return;
+    each_job(job, holder) detach(node, job);
+    moving.files[node->index] = *copy;
+    *holder = copy->holder;
+    hear_owners_of_file(node);
+}
+
+/* The rest of the log is replayed when the server starts. */
+static void migration_crashed(struct node *node) {
+    struct holder *holder = holder_of(node);
+    if (!moving.on) return;
+    each_job(job, holder) detach(node, job);
+    if (!node->base) memset(&moving.files[node->index], 0, sizeof *moving.files);
+    *holder = moving.files[node->index].holder;
+}
+
+static void rewrite_file(struct node *node) {
+    copy_state(node, &moving.files[node->index]);
+    node->base = node->len;
+}
+
+/* DEBUG LOADAOF */
+static void load_file(struct node *node) {
+    int64_t last_end = holder_of(node)->last_end;
+    note((int)node->index, "loads its file");
+    follow_log(node);
+    migration_crashed(node);
+    hear_owners_of_file(node);
+    follow_log(node);
+    holder_of(node)->last_end = last_end;
+}
+
+/* migration_left_shard(); its keys are deleted. */
+static void migrations_left_shard(struct node *node) {
+    if (!moving.on) return;
+    migration_crashed(node);
 }
 
 /* --- The servers --- */
@@ -574,7 +681,7 @@ static void migrate_some_slot(void) {
 
 /* What may happen between two messages of a migration. Machines come back with the other faults. */
 static void disturb(struct node *node, struct migration *job) {
-    switch (below(6)) {
+    switch (below(7)) {
     case 0: detach(node, job); break;
     case 1: /* CANCELSLOTMIGRATIONS: export_cancel() */
         if (job->is_import || job->is_tracked || job->failing) break;
@@ -599,6 +706,7 @@ static void disturb(struct node *node, struct migration *job) {
         sim_freeze(machine_of(node), (int64_t)below(4000));
         node->frozen_until = world.now + machine_of(node)->frozen_until_ms - cluster_sim.now_ms;
         break;
+    case 5: load_file(node); break;
     default:
         cluster_failover(cluster_of(node), FAILOVER_NORMAL, "test", sim_time(machine_of(node)));
         for (unsigned i = 0; i < MACHINES; i++) { /* of a replica of its */
@@ -658,18 +766,6 @@ static void migrations_lead(struct node *node) {
     }
 }
 
-/* copied_owners.c: before the keys are loaded */
-static void owners_copied(struct node *node, const struct node *from) {
-    struct cluster *cluster = cluster_of(node);
-    if (!moving.on || !node_is_replica(cluster->myself)) return;
-    memset(holder_of(node)->unheard, 0, sizeof holder_of(node)->unheard);
-    for (unsigned i = 0; i < MOBILE; i++) {
-        const struct cluster_node *owner = cluster_of(from)->slots.owner[mobile_slot(i)];
-        if (owner && !node_id_equal(&owner->id, &cluster->myself->id))
-            hear_owner(node, i, &owner->id, owner->config_epoch);
-    }
-}
-
 static bool keeps_keys(const struct node *node, unsigned mobile) {
     const struct cluster_node *owner = cluster_of(node)->slots.owner[mobile_slot(mobile)];
     if (node->replica || (owner && nodes_share_shard(owner, cluster_of(node)->myself))) return true;
@@ -684,6 +780,7 @@ static void migration_step(void) {
         if (!runs(node) || !cluster_of(node)) continue;
         struct holder *holder = holder_of(node);
         follow_log(node);
+        if (below(2000) == 0) rewrite_file(node);
         for (unsigned i = 0; i < MOBILE; i++) { /* effects_settle() */
             if (!holder->drops[i] || stands(node)) continue;
             holder->drops[i] = false;
@@ -713,13 +810,6 @@ static void command_committed(struct node *node, uint32_t at) {
     (void)node;
     if (command->kind == COMMAND_WRITE && command->value > moving.acknowledged[command->slot] && !command->job)
         moving.acknowledged[command->slot] = command->value;
-}
-
-static void migration_crashed(struct node *node) {
-    struct holder *holder = holder_of(node);
-    if (!moving.on) return;
-    each_job(job, holder) detach(node, job);
-    *holder = (struct holder){0};
 }
 
 /* --- Effects of the cluster's machine: src/cluster/effects.c --- */
@@ -782,7 +872,10 @@ static void migrations_begin(void) {
     if (!moving.commands) {
         moving.commands = mem_alloc(COMMANDS_MAX * sizeof *moving.commands);
         moving.holders = mem_alloc(MACHINES * sizeof *moving.holders);
+        moving.arriving = mem_alloc(MACHINES * sizeof *moving.arriving);
+        moving.files = mem_alloc(MACHINES * sizeof *moving.files);
     }
+    memset(moving.files, 0, MACHINES * sizeof *moving.files);
     memset(moving.holders, 0, MACHINES * sizeof *moving.holders);
     memset(moving.acknowledged, 0, sizeof moving.acknowledged);
     moving.command_count = 1; /* 0 is none */

@@ -59,7 +59,8 @@ struct node {
     unsigned link_of;                              /* number of the link: what arrives from an older one is dropped */
     int64_t retry, psync_at, copy_until, copy_len; /* psync_at: the primary's answer to PSYNC arrives */
     struct entry *copy;
-    int64_t lag; /* entries that it is behind */
+    int64_t base; /* entries that a file has as a whole: they are lost together */
+    int64_t lag;  /* entries that it is behind */
     struct {
         bool up;
         unsigned number;
@@ -106,8 +107,9 @@ static struct world {
     bool (*serves)(const struct node *node);
     void (*elected)(struct node *node);
     void (*command_committed)(struct node *node, uint32_t command);
-    void (*began)(struct node *node); /* to lead */
-    void (*copies)(struct node *node, const struct node *from);
+    void (*began)(struct node *node);                           /* to lead */
+    void (*copied)(struct node *node, const struct node *from); /* the copy of this moment will be loaded */
+    void (*loads)(struct node *node);                           /* the copy */
 } world;
 
 static uint64_t below(uint64_t bound) {
@@ -170,6 +172,17 @@ static struct message *message(enum kind kind, int from, int to) {
     new->to = to;
     new->life_to = world.nodes[to].life;
     new->due = world.now + 1 + (int64_t)below(below(20) ? 5 : 400);
+    return new;
+}
+
+/* To the primary, in the order in which they are sent. */
+static struct message *message_on_link(enum kind kind, const struct node *node) {
+    struct message *new = message(kind, (int)node->index, node->follows);
+    new->link = node->link_of;
+    for (unsigned i = 0; i + 1 < world.message_count; i++) {
+        const struct message *before = &world.messages[i];
+        if (before->link == new->link && before->due > new->due) new->due = before->due;
+    }
     return new;
 }
 
@@ -258,8 +271,7 @@ static void does_send_set(void *context, const struct sync_set *set) {
 static void does_say_stored(void *context, const struct sync_set *set) {
     struct node *node = context;
     if (!node->link) return;
-    struct message *say = message(STORED, (int)node->index, node->follows);
-    say->link = node->link_of;
+    struct message *say = message_on_link(STORED, node);
     say->term = set->term;
     say->version = set->version;
 }
@@ -333,6 +345,8 @@ static void node_crash(struct node *node, bool disk) {
         node->peers[i].up = false;
     }
     node->len = disk && below(3) ? (int64_t)below((uint64_t)node->len + 1) : 0;
+    if (node->len < node->base) node->len = 0;
+    if (!node->len) node->base = 0;
     if (!disk) node->has_file = false;
 }
 
@@ -388,12 +402,13 @@ static void come_online(struct node *node) {
 static void got_psync(struct node *node) {
     const struct node *primary = &world.nodes[node->follows];
     node->psync_at = 0;
-    if (is_prefix(node, primary)) {
+    if (node->len && is_prefix(node, primary)) {
         come_online(node);
         return;
     }
     note((int)node->index, "copies from %d", node->follows);
     node->copy_until = world.now + 1 + (int64_t)below(500);
+    if (world.copied) world.copied(node, primary); /* the primary may write then */
     node->copy_len = primary->len;
     memcpy(node->copy, primary->log, (size_t)primary->len * sizeof *node->copy);
 }
@@ -401,9 +416,9 @@ static void got_psync(struct node *node) {
 static void got_copy(struct node *node) {
     node->copy_until = 0;
     sync_who_data_lost(&node->who);
-    node->len = node->copy_len;
+    node->len = node->base = node->copy_len;
     memcpy(node->log, node->copy, (size_t)node->len * sizeof *node->copy);
-    if (world.copies) world.copies(node, &world.nodes[node->follows]);
+    if (world.loads) world.loads(node);
     come_online(node);
 }
 
@@ -444,9 +459,7 @@ static void replicate(struct node *node) {
     sync_who_advanced(&node->who);
     if (!moved || !node->who.link_leads) return;
     sync_who_acknowledges(&node->who, world.now);
-    struct message *ack = message(ACK, (int)node->index, node->follows);
-    ack->offset = node->len;
-    ack->link = node->link_of;
+    message_on_link(ACK, node)->offset = node->len;
 }
 
 static void deliver(struct message *msg) {
