@@ -894,18 +894,20 @@ start_cluster {primaries 3 overrides {cluster-node-timeout 10000}} {
         migration_is 1 failover-granted
         set name [dict get [migration 1] name]
         set epoch [expr {[cluster_field 1 cluster_current_epoch] + 100}]
+        set question [list cluster syncslots outcome source [node_id 0] name $name shard]
+        set shard [n 1 cluster myshardid]
         foreach wrong {x -1} {
-            assert_error "ERR syntax error" {
-                n 1 cluster syncslots outcome source [node_id 0] name $name epoch $wrong slotsrange 201 201
-            }
+            assert_error "ERR syntax error" {n 1 {*}$question $shard epoch $wrong slotsrange 201 201}
         }
-        assert_error "TRYAGAIN The outcome of this slot migration is not decided" {
-            n 1 cluster syncslots outcome source [node_id 0] name $name epoch $epoch slotsrange 201 201
+        assert_error "ERR This node is in another shard" {
+            n 1 {*}$question [n 0 cluster myshardid] epoch $epoch slotsrange 201 201
         }
+        lappend question $shard epoch $epoch slotsrange 201 201
+        assert_error "TRYAGAIN The outcome of this slot migration is not decided" {n 1 {*}$question}
         assert {[cluster_field 1 cluster_current_epoch] < $epoch} ;# no claim
         n 1 multi
         n 1 debug slotmigration prevent-failover 0
-        n 1 cluster syncslots outcome source [node_id 0] name $name epoch $epoch slotsrange 201 201
+        n 1 {*}$question
         assert_equal {OK TAKEN} [n 1 exec]
         assert {[cluster_field 1 cluster_my_epoch] > $epoch}
         migration_is 0 success
