@@ -361,15 +361,19 @@ static void run_one(uint64_t seed) {
 int main(int argc, char **argv) {
     static struct cluster_effects effects;
     unsigned long long first = 1, last = 100;
-    for (int i = 1; i + 1 < argc && strncmp(argv[i], "--seed", 6) == 0; i += 2) {
-        int read = sscanf(argv[i + 1], "%llu-%llu", &first, &last);
-        if (read < 2) last = first;
-        world.verbose = strcmp(argv[i], "--seed") == 0;
-    }
     moving.on = membership.on = false;
     for (int i = 1; i < argc; i++) {
-        moving.on |= strcmp(argv[i], "--migrations") == 0;
-        membership.on |= strcmp(argv[i], "--members") == 0;
+        if (i + 1 < argc && (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0)) {
+            world.verbose = strcmp(argv[i], "--seed") == 0;
+            if (sscanf(argv[++i], "%llu-%llu", &first, &last) < 2) last = first;
+        } else if (strcmp(argv[i], "--migrations") == 0) {
+            moving.on = true;
+        } else if (strcmp(argv[i], "--members") == 0) {
+            membership.on = true;
+        } else {
+            fprintf(stderr, "unknown argument %s\n", argv[i]);
+            return 2;
+        }
     }
     log_level = LOG_LEVEL_NOTICE;
     effects = sim_effects;

@@ -10,27 +10,34 @@ static int simulate(int argc, char **argv);
 #include "../simulation/cluster_sync.c"
 #undef main
 
-static void simulate_seeds(const char *range, const char *option) {
-    char *argv[] = {"test", "--seeds", (char *)(uintptr_t)range, (char *)(uintptr_t)option, NULL};
-    assert_int_equal(simulate(option ? 4 : 3, argv), 0); /* a violation ends the program */
+static void simulate_seeds(const char *range, const char *option, const char *another) {
+    char *argv[] = {"test", "--seeds", (char *)(uintptr_t)range, (char *)(uintptr_t)option, (char *)(uintptr_t)another,
+                    NULL};
+    assert_int_equal(simulate(3 + !!option + !!another, argv), 0); /* a violation ends the program */
 }
 
 static void acknowledged_writes_survive_elections_of_shards(void **state) {
-    simulate_seeds("1-3", NULL);
+    simulate_seeds("1-3", NULL, NULL);
 }
 
 static void acknowledged_writes_survive_slot_migrations(void **state) {
     static const char *const ranges[] = {"1-3", "236", "256", "293", "707", "977", "1032"};
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations");
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) simulate_seeds(ranges[i], "--migrations", NULL);
 }
 
 static void acknowledged_writes_survive_changes_of_the_members(void **state) {
-    simulate_seeds("5-7", "--members");
+    simulate_seeds("5-7", "--members", NULL);
+}
+
+static void slots_find_an_owner_after_migrations_and_changes_of_the_members(void **state) {
+    simulate_seeds("447", "--members", "--migrations");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
-                                       cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
-                                       cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
+        cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
+        cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members),
+        cmocka_unit_test(slots_find_an_owner_after_migrations_and_changes_of_the_members)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
