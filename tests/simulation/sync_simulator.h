@@ -462,9 +462,16 @@ static void replicate(struct node *node) {
     message_on_link(ACK, node)->offset = node->len;
 }
 
+/* Of a message on a link: the link still exists. */
+static bool is_current(const struct message *msg) {
+    const struct node *to = &world.nodes[msg->to];
+    return (msg->kind == ACK || msg->kind == STORED) && to->peers[msg->from].up &&
+           to->peers[msg->from].number == msg->link;
+}
+
 static void deliver(struct message *msg) {
     struct node *to = &world.nodes[msg->to];
-    bool current = to->peers[msg->from].up && to->peers[msg->from].number == msg->link;
+    bool current = is_current(msg);
     switch (msg->kind) {
     case ACK:
         if (current) sync_who_peer_acked(&to->who, to->peers[msg->from].id, msg->offset);
@@ -485,7 +492,9 @@ static void messages_step(void) {
     for (unsigned i = 0; i < world.message_count;) {
         struct message msg = world.messages[i];
         struct node *to = &world.nodes[msg.to];
-        if (msg.due > world.now || (to->up && !runs(to))) {
+        bool current = to->up && to->life == msg.life_to && is_current(&msg);
+        /* A link repeats what is lost, until it breaks. */
+        if (msg.due > world.now || (to->up && !runs(to)) || (current && !reachable(msg.from, msg.to))) {
             i++;
             continue;
         }
