@@ -204,6 +204,21 @@ static void a_candidate_learns_nothing_from_a_server_of_another_group(void **sta
     assert_int_equal(who->state.set.now.count, 3);
 }
 
+static void a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set(void **state) {
+    world_begin(17, 3, 1);
+    struct sync_who *who = &world.nodes[1].who, former = world.nodes[0].who;
+    struct sync_vote vote;
+    former.state.set.version++;
+    promote(&world.nodes[1]);
+    struct sync_ask ask = {.kind = SYNC_STAND, .term = who->standing};
+    memcpy(ask.group, who->state.group, sizeof ask.group);
+    sync_who_asked(&former, &ask, world.now, &vote);
+    assert_int_equal(sync_members_find(&vote.set.now, former.state.id)->port, 0); /* it does not know its own */
+    sync_who_voted(who, &vote, world.now);
+    assert_int_equal(who->state.set.version, former.state.set.version);
+    assert_int_equal(sync_members_find(&who->state.set.now, former.state.id)->port, 1);
+}
+
 static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
     world_begin(10, 3, 1);
     node_crash(&world.nodes[0], true);
@@ -366,6 +381,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_promise_is_on_disk_and_the_lease_is_over_before_it_is_said),
         cmocka_unit_test(a_replica_has_the_data_of_the_primary_once_its_stream_continues_them),
         cmocka_unit_test(a_candidate_learns_nothing_from_a_server_of_another_group),
+        cmocka_unit_test(a_candidate_keeps_the_address_of_a_primary_that_tells_it_a_newer_set),
         cmocka_unit_test(a_change_of_the_set_needs_the_voters_of_both_sets),
         cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
         cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),

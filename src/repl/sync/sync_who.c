@@ -83,9 +83,24 @@ static void promise(struct sync_who *who, const struct sync_term *term) {
     who->promise_ticket = save(who);
 }
 
+/* A primary does not know under which address others reach it, so a set that it tells itself lacks that address.
+ * Without it a candidate could not ask that server. */
+static void keep_addresses(struct sync_members *members, const struct sync_set *old) {
+    for (int i = 0; i < members->count; i++) {
+        struct sync_member *member = &members->list[i];
+        if (member->port) continue;
+        const struct sync_member *known = sync_members_find(&old->now, member->id);
+        if (!known || !known->port) known = sync_members_find(&old->before, member->id);
+        if (known) *member = *known;
+    }
+}
+
 static void learn_set(struct sync_who *who, const struct sync_set *set) {
     if (!set->version || sync_set_compare(set, &who->state.set) <= 0) return;
-    who->state.set = *set;
+    struct sync_set learnt = *set;
+    keep_addresses(&learnt.now, &who->state.set);
+    keep_addresses(&learnt.before, &who->state.set);
+    who->state.set = learnt;
     who->said = false;
     who->set_ticket = save(who);
 }
