@@ -157,14 +157,7 @@ static const char *decide(struct client *client, const struct command *command, 
                           const struct slice *argv, unsigned slot) {
     const struct cluster *cluster = this_cluster;
     const struct cluster_node *owner = cluster->slots.owner[slot], *myself = cluster->myself;
-    bool executes = flags & CMD_RUNS_QUEUED;
-    struct names names = {0};
-    if (executes)
-        transaction_each(client, names_see, &names);
-    else
-        *(command->spec->flags & CMD_PUBSUB ? &names.channels : &names.keys) = true;
-    bool channels = !names.keys;
-    bool writes = flags & CMD_WRITE, reads_only = client->flags & CLIENT_READONLY;
+    bool executes = flags & CMD_RUNS_QUEUED, writes = flags & CMD_WRITE, reads_only = client->flags & CLIENT_READONLY;
     if (!owner) return "CLUSTERDOWN Hash slot not served";
 
     const struct cluster_node *target = slots_migrating_to(&cluster->slots, slot);
@@ -175,6 +168,13 @@ static const char *decide(struct client *client, const struct command *command, 
         target = NULL;
         imports = false;
     }
+    if (owner == myself && cluster->ok && !target && !imports) return NULL;
+    struct names names = {0};
+    if (executes)
+        transaction_each(client, names_see, &names);
+    else
+        *(command->spec->flags & CMD_PUBSUB ? &names.channels : &names.keys) = true;
+    bool channels = !names.keys;
     struct presence presence = {.db = client->db};
     if ((target || imports) && !channels) {
         if (executes)
