@@ -7,14 +7,13 @@ what every node tells of its cluster and what it writes into nodes.conf.
 
     tests/interop/cluster_admin.py [--seed N] [--steps 60] [--rounds 1] [--verbose]
 """
-import argparse
 import contextlib
 import os
 import random
 import re
 import time
 
-from common import Client, Error, Map, Report, Server, newest_server, ours, until, wait_for
+from common import Client, Error, Map, Report, Server, ours, required_newest, seeded_options, until, wait_for
 
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-databases", "2", "--cluster-node-timeout", "120000",
            "--cluster-ping-interval", "100", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
@@ -539,17 +538,9 @@ class Round:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
+    options = seeded_options(__doc__, steps=60, rounds=1)
     report = Report()
-    genuine, why = newest_server()
-    if not genuine:
-        report.missing("commands of administrators beside a genuine cluster", why)
-        report.finish()
+    genuine = required_newest(report, "commands of administrators beside a genuine cluster")
     for seed in range(options.seed, options.seed + options.rounds):
         with contextlib.ExitStack() as stack:
             game = Round(stack, (ours(), genuine), seed, options.verbose)

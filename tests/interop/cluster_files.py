@@ -6,13 +6,12 @@ it reads differently, is listed in DECISIONS with the reason.
     tests/interop/cluster_files.py [--seed N] [--random 0] [--only NAME] [--verbose]
 
 --random N adds N files with random damage of single characters, words and lines."""
-import argparse
 import contextlib
 import os
 import random
 import re
 
-from common import Client, Report, Server, newest_server, ours, until
+from common import Client, Report, Server, ours, required_newest, seeded_options, until
 
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "600000", "--enable-debug-command", "yes")
 JOBS = 4  # pairs of servers at a time
@@ -302,17 +301,9 @@ def compare(report, name, results, verbose):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--random", type=int, default=0)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
+    options = seeded_options(__doc__, random=0, only="")
     report = Report()
-    genuine, why = newest_server()
-    if not genuine:
-        report.missing("nodes.conf beside a genuine server", why)
-        report.finish()
+    genuine = required_newest(report, "nodes.conf beside a genuine server")
     cases = [case for case in files() if options.only in case[0]]
     rng = random.Random(options.seed)
     cases += [("seed %d, damage %d" % (options.seed, i), damaged(rng)) for i in range(options.random)]

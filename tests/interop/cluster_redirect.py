@@ -6,7 +6,6 @@ READONLY, shard channels, tracking.
 
     tests/interop/cluster_redirect.py [--seed N] [--steps 1500] [--rounds 1] [--verbose]
 """
-import argparse
 import contextlib
 import random
 import re
@@ -14,7 +13,8 @@ import select
 import socket
 import time
 
-from common import Client, Error, Map, Push, Report, Server, Set, Status, newest_server, ours, request, until, wait_for
+from common import (Client, Error, Map, Push, Report, Server, Set, Status, ours, request, required_newest,
+                    seeded_options, until, wait_for)
 
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-databases", "3", "--cluster-node-timeout", "30000",
            "--cluster-ping-interval", "100", "--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration",
@@ -359,17 +359,9 @@ class Round:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
+    options = seeded_options(__doc__, steps=1500, rounds=1)
     report = Report()
-    genuine, why = newest_server()
-    if not genuine:
-        report.missing("redirections beside a genuine cluster", why)
-        report.finish()
+    genuine = required_newest(report, "redirections beside a genuine cluster")
     for number in range(options.rounds):
         seed = options.seed + number
         with contextlib.ExitStack() as stack:

@@ -3,7 +3,9 @@ tests/harness.
 
 Every test program prints one line a result and ends with "N passed, N failed[, N skipped]"; what cannot run says why.
 """
+import argparse
 import os
+import random
 import subprocess
 import sys
 
@@ -67,3 +69,22 @@ def run(*argv, data=None, timeout=60, cwd=None):
     except subprocess.TimeoutExpired as e:
         return "timeout", (e.stdout or b"").decode("latin-1"), (e.stderr or b"").decode("latin-1")
     return p.returncode, p.stdout.decode("latin-1"), p.stderr.decode("latin-1")
+
+
+def seeded_options(description, **defaults):
+    """The command line of a program with random steps: --seed N, --verbose, and these options with their defaults."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--verbose", action="store_true")
+    for name, default in defaults.items():
+        parser.add_argument("--" + name, type=type(default), default=default)
+    return parser.parse_args()
+
+
+def required_newest(report, what):
+    """The path of the newest genuine server. Without one the program ends here."""
+    path, why = newest_server()
+    if not path:
+        report.missing(what, why)
+        report.finish()
+    return path
