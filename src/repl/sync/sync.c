@@ -44,7 +44,8 @@ struct sync_settings_of_server sync_settings;
 struct sync_who sync_who;
 
 const struct sync_host *sync_host;
-static struct reply_barrier barrier;
+static bool may_show(struct reply_barrier *self);
+static struct reply_barrier barrier = {.may_show = may_show};
 static struct sync_when when = {.committed = -1};
 static struct event_timer tick_timer, commit_timer;
 static uint64_t released;       /* the sequence number up to which the barrier was released */
@@ -154,13 +155,22 @@ static bool lease_holds(void) {
     return ticks_now() < lease_until;
 }
 
+/* A primary shows data only while it knows that no other server leads: during the lease, or after its replicas have
+ * acknowledged something that it sends now. What waits for an older acknowledgement proves nothing: that one may have
+ * been sent before another server was elected. */
+static bool may_show(struct reply_barrier *self) {
+    if (sync_who.status != SYNC_LEADING || lease_holds()) return true;
+    hold_reads();
+    return false;
+}
+
 static bool is_plain_replica(void) {
     return role_is_replica() && sync_who.status == SYNC_FOLLOWING;
 }
 
 static enum filter_answer data_look(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv) {
-    return writable && (!is_committed() || lease_holds()) ? FILTER_PASS : FILTER_ASK;
+    return writable ? FILTER_PASS : FILTER_ASK;
 }
 
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
@@ -175,10 +185,7 @@ static enum filter_answer data_ask(struct client *client, const struct command *
         return FILTER_REFUSE;
     }
     if (sync_who.status == SYNC_LEADING) {
-        if (writable) {
-            if (is_committed() && !lease_holds()) hold_reads();
-            return FILTER_PASS;
-        }
+        if (writable) return FILTER_PASS;
         const struct sync_members *members = &sync_who.state.set.now;
         int least = members->replicas > sync_settings.replicas ? members->replicas : sync_settings.replicas;
         snprintf(text, sizeof text,

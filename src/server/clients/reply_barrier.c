@@ -198,11 +198,20 @@ static void batch_close(struct held_replies *held) {
     list_insert_before(&waiting, at, &held->link);
 }
 
+/* Asks every barrier whether data may be shown, so that each one that denies it issues a number. */
+static void ask_to_show(void) {
+    list_each(&barriers, link) {
+        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+        if (barrier->may_show) barrier->may_show(barrier);
+    }
+}
+
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     if (!dispatch_running()) issued_before_call = issued;
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
     bool writes = command_flags & CMD_WRITE || (command_flags & (CMD_RUNS_SCRIPT | CMD_READONLY)) == CMD_RUNS_SCRIPT;
+    if (command_flags & (CMD_READONLY | CMD_WRITE | CMD_RUNS_SCRIPT)) ask_to_show();
     if (!held) {
         if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & CMD_READONLY)))
             return;

@@ -34,6 +34,11 @@
 struct reply_barrier {
     struct list_link link;
     uint64_t issued, released; /* private */
+    /* Called before data leave the server (a reply to a command that reads). True: this server may show its data at
+     * this moment. False: the callback has called reply_barrier_issue(), and releases that number when this server
+     * knows that it could show the data after the call. NULL: it always may. Whether everything that was issued is
+     * released is not its business. */
+    bool (*may_show)(struct reply_barrier *barrier);
 };
 extern bool reply_barrier_armed; /* at least one barrier is armed */
 
