@@ -5,6 +5,7 @@
  * its primary for the stream from that position on. A primary keeps the old id as its second id, so that its replicas
  * need no full synchronization. */
 #include "lib/system/log.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "persistence/loading.h"
@@ -13,7 +14,6 @@
 #include "repl/repl_feed.h"
 #include "repl/repl_stream.h"
 #include "server/role.h"
-#include <assert.h>
 #include <string.h>
 
 static struct repl_history history;
@@ -74,7 +74,7 @@ void repl_history_adopt(const struct stream_position *position) {
     repl_disconnect_replicas("the data set was replaced");
     repl_stream_free_backlog();
     /* Otherwise the stream would continue at the offset of its own last byte, not at the primary's. */
-    assert(!repl_stream_active());
+    must(!repl_stream_active());
     repl_own_commands_at = -1;
     second_clear();
     role_set_position(position);

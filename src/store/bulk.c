@@ -1,5 +1,6 @@
 /* bulk.c: see bulk.h. */
 #include "store/bulk.h"
+#include "lib/system/must.h"
 #include "store/keyspace_layout.h"
 
 struct entry *entry_new_value(struct slice key, int64_t expire_at, enum value_type type, enum value_encoding encoding,
@@ -19,11 +20,7 @@ void entry_discard(struct entry *e) {
 void db_add_entry(struct db *db, struct entry *e) {
     struct key_position position;
     void **ref = db_find_ref(db, entry_key_inline(e), &position);
-    if (ref) { /* the caller broke the contract; the new entry wins */
-        struct entry *old = *ref;
-        db_unlink(db, old);
-        entry_dispose(old, store_settings.lazy_server_del);
-    }
+    must(!ref);
     db_link(db, &position, e);
     hook_changed(db, e);
 }

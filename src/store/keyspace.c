@@ -8,6 +8,7 @@
 #include "store/keyspace.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -237,11 +238,7 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
                            void *value) {
     struct key_position position;
     void **ref = db_find_ref(db, key, &position);
-    if (ref) { /* the caller broke the contract; the new entry wins */
-        struct entry *old = *ref;
-        db_unlink(db, old);
-        entry_dispose(old, store_settings.lazy_server_del);
-    }
+    must(!ref);
     struct entry *e = entry_make(key, (struct entry_shape){0});
     e->type = type;
     e->encoding = encoding;

@@ -3,6 +3,7 @@
 #include "store/member_table.h"
 #include "lib/hash/siphash.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static void slots_make(struct member_table *table) {
 
 static struct member *append(struct member_table *table, const struct member *member) {
     if (table->count == table->capacity) {
-        if (table->count > UINT32_MAX / 4) abort(); /* half a terabyte of members */
+        must(table->count <= UINT32_MAX / 4); /* half a terabyte of members */
         table->capacity *= 2;
         table->members = mem_realloc(table->members, table->capacity * sizeof *table->members);
         if (table->slots) slots_make(table);

@@ -96,3 +96,14 @@ test "a crash report of a node of a cluster shows the cluster" -needs {ours 1} {
     assert_match "*CLUSTER INFO OUTPUT ------\ncluster_state:fail*CLUSTER NODES OUTPUT\
         ------\n*:$port@* myself,master - 0 0 0 connected*=== VALKEY BUG REPORT END*" $report
 }
+
+test "a condition that does not hold ends the process with a report that names it and its values" -needs {ours 1} {
+    if {[has_sanitizer]} {skip_test "the sanitizer reports crashes"}
+    lassign [serve -- --port PORT --enable-debug-command yes] process port
+    set client [new_client -host 127.0.0.1 -port $port -tcp 1]
+    assert {[catch {$client debug assert}]}
+    set got [spawn_wait $process 60000]
+    assert_equal SIGABRT [dict get $got code]
+    assert_match "*=== ASSERTION FAILED ===*==> *debug.c:* run_assert(): 'one == 2' is not true: one is 1,*\
+        *=== VALKEY BUG REPORT START*" [dict get $got out]
+}

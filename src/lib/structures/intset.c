@@ -1,6 +1,7 @@
 /* intset.c: see intset.h for the format. */
 #include "lib/structures/intset.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ bool intset_seek(const uint8_t *set, int64_t value, size_t *index) {
 
 /* As with listpacks, memory grows to the size needed and shrinks when less than half of it is used. */
 static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
-    if (count > UINT32_MAX) abort();
+    must_hold(count <= UINT32_MAX, "%zu members", count);
     size_t bytes = INTSET_HEADER_BYTES + width * count, capacity = mem_size(set);
     return bytes > capacity || (capacity > 64 && bytes < capacity / 2) ? mem_realloc(set, bytes) : set;
 }

@@ -8,6 +8,7 @@
  * used. */
 #include "lib/structures/listpack.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include <stdlib.h>
@@ -143,7 +144,7 @@ static void element_text(struct element *e, struct slice text) {
         e->head[0] = (uint8_t)(0xe0 | text.len >> 8), e->head[1] = (uint8_t)text.len;
         e->head_len = 2;
     } else {
-        if (text.len > UINT32_MAX - 64) abort();
+        must_hold(text.len <= UINT32_MAX - 64, "%zu bytes", text.len);
         e->head[0] = TEXT32;
         put32(e->head + 1, (uint32_t)text.len);
         e->head_len = 5;
@@ -327,7 +328,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
 /* Replaces the `old` bytes at an offset with `new` bytes, which the caller writes. */
 static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
     size_t bytes = listpack_bytes(lp), total = bytes - old + new, tail = bytes - offset - old;
-    if (total > UINT32_MAX) abort();
+    must_hold(total <= UINT32_MAX, "%zu bytes", total);
     if (new > old) {
         if (total > mem_size(lp)) lp = mem_realloc(lp, total);
         memmove(lp + offset + new, lp + offset + old, tail);

@@ -9,6 +9,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/cluster_hooks.h"
@@ -359,10 +360,16 @@ static void out_of_memory(size_t size) {
     log_warning("Guru Meditation: Server aborting for OUT OF MEMORY. Allocating %zu bytes!", size);
 }
 
+static void must_failed(const char *text) {
+    log_warning("=== ASSERTION FAILED ===");
+    log_warning("%s", text);
+}
+
 void crash_catch_signals(void) {
     void *frame;
     backtrace(&frame, 1); /* loads its library here, not in the handler */
     mem_set_oom_handler(out_of_memory);
+    must_set_handler(must_failed);
     struct sigaction alarm = {.sa_sigaction = stuck, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
     sigemptyset(&alarm.sa_mask);
     sigaction(SIGALRM, &alarm, NULL);
