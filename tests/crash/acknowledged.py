@@ -1,17 +1,22 @@
-"""acknowledged.py: no acknowledged write is lost and no primary answers a stale read, whatever fails.
+"""acknowledged.py: no acknowledged write is lost and no server shows stale or uncommitted data, whatever fails.
 
-    tests/crash/acknowledged [ROUNDS] [--seed N [--round K]] [--jobs N] [--limit SECONDS] [--faults NAME,…]
+    tests/crash/acknowledged [ROUNDS] [--seed N [--round K]] [--jobs N] [--limit SECONDS] [--faults NAME,… [--in-turn]]
                              [--server PATH] [--no-rdma] [--genuine DIRECTORY] [--cluster] [--keep DIR] [--verbose]
-    tests/crash/acknowledged --check FILE        a history that a failure has left
+    tests/crash/acknowledged --check FILE        a history that a failure has left, history.json
+    python3 tests/crash/linearizable.py FILE     the same for objects.json
 
 Three servers with `sync-replication yes` and `min-sync-replicas 1` (acknowledged_group.py). Clients, on TCP and over
 RDMA where the software device is built, write unique values and read them, on the primary and on any server: with SET,
-transactions, scripts and pipelines. Subscribers on all servers get a message with each write of a transaction. Each
-round executes one fault of FAULTS. Then everything is repaired, and the round ends with these conditions:
+transactions, scripts and pipelines; others use lists, counters, registers, queues and blocking commands, and stay with
+servers that are frozen, cut off or replaced (acknowledged_objects.py). Subscribers on all servers get messages about
+writes. A server outside gets copies by MIGRATE. Each round executes one fault of FAULTS (acknowledged_faults.py). Then
+everything is repaired, and the round ends with these conditions:
 
     the group acknowledges writes again, and no server has ended by itself
     the history of each key is linearizable, and that of a counter (acknowledged_check.py): no acknowledged write is
     lost, no read of a primary is stale, and nothing that a replica or a message has shown is lost
+    the same for the objects of this round (linearizable.py); nil at the timeout of BLPOP is the observation of an empty
+    queue; a replica does not forget what it has shown; the messages of a connection arrive in their order
     after the clients have paused, the three servers have the same DEBUG DIGEST
 
 A group lasts for 10 rounds. A seed determines options, faults and their order, not the interleaving of the processes;
@@ -22,7 +27,7 @@ its group.
 with the most of the stream is promoted. The run reports what is lost and succeeds.
 
 --cluster does the same with three shards of three servers each (acknowledged_cluster.py). Clients follow redirections.
-Slots move, too. There are no messages, and the servers of each shard have the same digest in the end.
+Slots move, at once and key by key, too. The servers of each shard have the same digest in the end.
 
 The last line is "N passed, N failed" (rounds)."""
 import argparse
@@ -38,40 +43,29 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 import acknowledged_cluster  # noqa: E402
 from acknowledged_cluster import Cluster  # noqa: E402
+import linearizable  # noqa: E402
 from acknowledged_check import INFINITE, READ, SEEN, WRITE, History, self_test  # noqa: E402
+from acknowledged_faults import FAULTS, FOR_GENUINE  # noqa: E402
 from acknowledged_group import SERVERS, Group  # noqa: E402
+from acknowledged_objects import Actor, Blocker, Exporter, Subscriber, Witness, Worker  # noqa: E402
+from acknowledged_objects import OBJECTS, object_names, read_name, read_request, value_of  # noqa: E402
 from resp import Client, Error  # noqa: E402
 from jobs import start_jobs  # noqa: E402
-from servers import rdma_device, until  # noqa: E402
+from servers import Server, ours, rdma_device, until  # noqa: E402
 
-ERA, KEYS, CLIENTS, CLIENT_TIMEOUT, MENDED_WITHIN = 10, 6, 6, 8, 60
+ERA, KEYS, CLIENTS, WORKERS, CLIENT_TIMEOUT, MENDED_WITHIN = 10, 6, 4, 4, 8, 60
 SCRIPT = "server.call('set', KEYS[1], ARGV[1]) return server.call('get', KEYS[1])"
 BAD_LINES = ("BUG REPORT", "ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "Protocol error from")
 
 
-class Load(threading.Thread):
+class Load(Actor):
     """A client. The odd ones follow the primary, the others stay for a while with any server that accepts them."""
 
     def __init__(self, era, number):
-        super().__init__(daemon=True)
-        self.era, self.group, self.history, self.number = era, era.group, era.history, number
-        self.ending, self.pause, self.idle, self.trouble = False, threading.Event(), threading.Event(), None
-        self.rng, self.values = random.Random(f"{era.options.seed}/{era.number}/{number}"), 0
+        super().__init__(era, number)
+        self.history, self.number = era.history, number
 
-    def run(self):
-        try:
-            while not self.ending:
-                if self.pause.is_set():
-                    self.idle.set()
-                    time.sleep(0.02)
-                    continue
-                self.idle.clear()
-                self.visit()
-        except Exception:
-            self.trouble = traceback.format_exc()
-        self.idle.set()
-
-    def visit(self):
+    def step(self):
         target = self.group.primary if self.number % 2 else self.rng.randrange(SERVERS)
         try:
             with Client(self.group.client_port(target, self.number % 3 == 0), timeout=CLIENT_TIMEOUT) as client:
@@ -84,10 +78,6 @@ class Load(threading.Thread):
                     time.sleep(0.002)
         except OSError:
             time.sleep(0.02)
-
-    def value(self):
-        self.values += 1
-        return f"{self.number}-{self.values}"
 
     def operation(self, client):
         """False: refused."""
@@ -189,7 +179,7 @@ class ClusterLoad(Load):
                 client.call("READONLY")
         return self.clients[number, readonly]
 
-    def visit(self):
+    def step(self):
         number = None
         try:
             for _ in range(200):
@@ -244,230 +234,6 @@ class ClusterLoad(Load):
         return self.write(client, [key], lambda values: [("SET", key, values[0], "GET")], previous=True)
 
 
-class Subscriber(threading.Thread):
-    """Gets the messages of one server."""
-
-    def __init__(self, era, number):
-        super().__init__(daemon=True)
-        self.era, self.number, self.ending = era, number, False
-
-    def run(self):
-        while not self.ending:
-            try:
-                with Client(self.era.group.client_port(self.number, self.number == 0), timeout=2) as client:
-                    client.call("SUBSCRIBE", "written")
-                    while not self.ending:
-                        message = client.read()
-                        now = time.monotonic()
-                        if message[0] == b"message":
-                            key, value = message[2].decode().split()
-                            self.era.history.add(SEEN, key, value, now, now)
-            except (OSError, TypeError):
-                time.sleep(0.05)
-
-
-# --- Faults. Each gets the group and random numbers.
-
-def hold(rng):
-    time.sleep(rng.choice([0, 0.1, 0.4, 1.2, 2.5]))
-
-
-def successor(group, rng):
-    return group.best_replica() if group.genuine else rng.choice(
-        [number for number in group.others() if group.servers[number].alive()])
-
-
-def kill_primary(group, rng):
-    primary = group.primary
-    group.kill(primary)
-    group.promote(successor(group, rng))
-    group.start(primary)
-
-
-def freeze_primary(group, rng):
-    primary = group.primary
-    group.freeze(primary)
-    hold(rng)
-    group.promote(successor(group, rng))
-    if rng.random() < 0.7:
-        group.follow()
-    hold(rng)
-    group.thaw(primary)
-
-
-def cut_primary(group, rng):
-    if not group.links:
-        return freeze_primary(group, rng)
-    group.separate(group.primary, rng.choice(["stalled", "refused", "deaf", "mute"]))
-    hold(rng)
-    group.promote(successor(group, rng))
-    if rng.random() < 0.7:
-        group.follow()
-    hold(rng)
-    return group.join_again(rng.random() < 0.5)
-
-
-def cut_replica(group, rng):
-    if not group.links:
-        return freeze_replica(group, rng)
-    group.separate(rng.choice(group.others()), rng.choice(["stalled", "refused", "deaf", "mute"]))
-    hold(rng)
-    hold(rng)
-    return group.join_again(rng.random() < 0.5)
-
-
-def promote(group, rng):
-    group.promote(successor(group, rng))
-
-
-def promote_both(group, rng):
-    """Two candidates at the same time."""
-    threads = [threading.Thread(target=group.try_call, args=(number, "REPLICAOF", "NO", "ONE"))
-               for number in group.others()]
-    group.note(f"servers {group.others()} are promoted at the same time")
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    hold(rng)
-
-
-def fenced_twice(group, rng):
-    """The old primary is told twice to be the primary."""
-    primary = group.primary
-    group.promote(successor(group, rng))
-    for _ in range(2):
-        group.note(f"server {primary} is promoted again")
-        group.try_call(primary, "REPLICAOF", "NO", "ONE")
-        hold(rng)
-
-
-def failover(group, rng):
-    chosen = successor(group, rng)
-    words = ["FAILOVER", "TO", "127.0.0.1", group.link_port(chosen)]
-    if rng.random() < 0.3:
-        words += ["FORCE"]
-    words += ["TIMEOUT", rng.choice([300, 5000])]
-    group.note(f"{words} at server {group.primary}")
-    group.try_call(group.primary, *words)
-    if rng.random() < 0.5:
-        until(lambda: group.leads(chosen), 6)
-    else:
-        hold(rng)
-
-
-def failover_killed(group, rng):
-    """One of the two servers of a FAILOVER is killed meanwhile."""
-    chosen, primary = successor(group, rng), group.primary
-    group.try_call(primary, "FAILOVER", "TO", "127.0.0.1", group.link_port(chosen), "TIMEOUT", 3000)
-    time.sleep(rng.uniform(0, 1.5))
-    victim = rng.choice([chosen, primary])
-    group.note(f"FAILOVER from {primary} to {chosen}")
-    group.kill(victim)
-    hold(rng)
-    group.start(victim)
-
-
-def restart_primary(group, rng):
-    primary = group.primary
-    if rng.random() < 0.3:
-        group.note(f"server {primary} is shut down")
-        group.servers[primary].stop()
-    else:
-        group.kill(primary)
-    if rng.random() < 0.3:
-        group.note("its data are removed")
-        group.lose_data(primary)
-    hold(rng)
-    group.start(primary)
-
-
-def kill_replica(group, rng):
-    victim = rng.choice(group.others())
-    group.kill(victim)
-    hold(rng)
-    group.start(victim)
-    if rng.random() < 0.5:
-        group.follow()
-
-
-def freeze_replica(group, rng):
-    victim = rng.choice(group.others())
-    group.freeze(victim)
-    hold(rng)
-    hold(rng)
-    group.thaw(victim)
-
-
-def old_replica(group, rng):
-    """A replica that has missed writes is promoted after the primary is gone."""
-    primary = group.primary
-    old = rng.choice(group.others())
-    group.freeze(old)
-    time.sleep(rng.uniform(0.3, 2))
-    group.kill(primary)
-    group.thaw(old)
-    group.promote(group.best_replica() if group.genuine else old)
-    group.start(primary)
-
-
-def new_replica(group, rng):
-    """A replica is replaced by a new server, which may be promoted before it has its copy."""
-    victim = rng.choice(group.others())
-    group.kill(victim)
-    group.wipe(victim)
-    group.start(victim)
-    group.follow()
-    if rng.random() < 0.5:
-        time.sleep(rng.uniform(0, 0.5))
-        group.note(f"server {victim} is promoted")
-        group.try_call(victim, "REPLICAOF", "NO", "ONE")
-        hold(rng)
-
-
-def moved_directory(group, rng):
-    """CONFIG SET dir must not move what a server has promised."""
-    primary = group.primary
-    for number in range(SERVERS):
-        place = os.path.join(group.servers[number].dir, "moved")
-        os.makedirs(place, exist_ok=True)
-        group.try_call(number, "CONFIG", "SET", "dir", place)
-    group.promote(successor(group, rng))
-    group.kill(primary)
-    hold(rng)
-    group.start(primary)
-
-
-def two_faults(group, rng):
-    """A replica is killed while the primary is frozen or cut off, and comes back."""
-    primary, victim = group.primary, rng.choice(group.others())
-    if group.links and rng.random() < 0.5:
-        group.separate(primary, rng.choice(["stalled", "deaf", "mute"]))
-    else:
-        group.freeze(primary)
-    hold(rng)
-    group.kill(victim)
-    other = next(number for number in group.others() if number != victim)
-    group.promote(other, 3)
-    group.start(victim)
-    group.follow()
-    until(lambda: group.leads(other), 3)
-    if group.links:
-        group.join_again(rng.random() < 0.5)
-    group.thaw(primary)
-
-
-FAULTS = {  # with their weights
-    "kill-primary": (3, kill_primary), "freeze-primary": (3, freeze_primary), "cut-primary": (4, cut_primary),
-    "cut-replica": (1, cut_replica), "promote": (1, promote), "promote-both": (2, promote_both),
-    "fenced-twice": (1, fenced_twice), "failover": (3, failover), "failover-killed": (2, failover_killed),
-    "restart-primary": (3, restart_primary), "kill-replica": (1, kill_replica), "freeze-replica": (1, freeze_replica),
-    "old-replica": (3, old_replica), "new-replica": (2, new_replica), "moved-directory": (1, moved_directory),
-    "two-faults": (3, two_faults),
-}
-FOR_GENUINE = {"kill-primary", "freeze-primary", "cut-primary", "promote", "failover", "old-replica"}
-
-
 class Era:
     """A group, its clients and its history."""
 
@@ -476,8 +242,10 @@ class Era:
         self.started, self.history, self.loads, self.lost = time.monotonic(), History(), [], 0
         if options.keep:
             os.makedirs(options.keep, exist_ok=True)
+        self.begin_objects(0)
         self.directory = tempfile.mkdtemp(prefix=f"valkey-acknowledged-{options.seed}-{number}.", dir=options.keep)
-        self.faults = {}
+        self.faults, self.operations, self.undecided, self.seen_messages = {}, 0, 0, 0
+        self.outside = None
 
     def note(self, text):
         self.notes.append(f"{time.monotonic() - self.started:8.3f} {time.strftime('%H:%M:%S')} "
@@ -495,10 +263,12 @@ class Era:
                 self.options, rng, self.directory, self.note)
             if not self.group.form():
                 raise AssertionError("the group does not form")
+            self.subscribers = []
             kind = ClusterLoad if self.options.cluster else Load
+            self.begin_objects(numbers[0])
             self.loads = [kind(self, client) for client in range(CLIENTS)]
-            quiet = self.group.genuine or self.options.cluster
-            self.subscribers = [] if quiet else [Subscriber(self, server) for server in range(SERVERS)]
+            if not self.group.genuine:
+                self.start_clients_of_objects()
             for thread in self.loads + self.subscribers:
                 thread.start()
             for number in numbers:
@@ -516,14 +286,32 @@ class Era:
             thread.join(CLIENT_TIMEOUT)
         if self.group:
             self.group.stop()
+        if self.outside:
+            self.outside.stop()
         if not failure and not self.options.keep:
             shutil.rmtree(self.directory, ignore_errors=True)
         return passed, failure is None
+
+    def begin_objects(self, number):
+        self.objects, self.round_number = linearizable.Histories(), number
+        self.calm = random.Random(f"{self.options.seed}/calm {number}").random() < 0.4
+
+    def start_clients_of_objects(self):
+        servers = range(len(self.group.servers))
+        self.subscribers = [Subscriber(self, server) for server in servers]
+        self.loads += [Worker(self, number) for number in range(WORKERS)]
+        self.group.witnesses = [Witness(self, server) for server in servers]
+        self.loads += self.group.witnesses + [Blocker(self, server) for server in servers]
+        if not self.options.cluster:
+            self.outside = Server(self.options.server or ours())
+            self.loads.append(Exporter(self, self.outside))
 
     def round(self, number):
         rng = random.Random(f"{self.options.seed}/round {number}")
         names = sorted(self.options.faults)
         name = rng.choices(names, [self.options.known[name][0] for name in names])[0]
+        if self.options.in_turn:
+            name = self.options.faults[number % len(self.options.faults)]
         self.faults[name] = self.faults.get(name, 0) + 1
         self.note(f"--- round {number}: {name}, {self.primary()}")
         time.sleep(rng.uniform(0, 0.5))
@@ -551,12 +339,13 @@ class Era:
             if load.trouble:
                 raise AssertionError(load.trouble)
         found = [text for text in self.history.violations() if text not in self.known]
+        found += [] if self.group.genuine else self.check_objects(name)
         if found and self.group.genuine:
             self.lost += len(found)
             self.known.update(found)
             self.note(f"{len(found)} violations: {found[:3]}")
         elif found:
-            raise AssertionError(f"{name}: " + "; ".join(found[:5]))
+            raise AssertionError(f"{name}: " + ";\n    ".join(text[:900] for text in found[:5]))
         copies = []
 
         def equal():
@@ -568,14 +357,41 @@ class Era:
             for line in server.output(None).splitlines():
                 if any(bad in line for bad in BAD_LINES):
                     raise AssertionError(f"{name}: server {number} logs: {line[:300]}")
+        self.begin_objects(self.round_number + 1)
         for load in self.loads:
             load.pause.clear()
+
+    def check_objects(self, name):
+        """The last reads, and the verdict."""
+        for kind in OBJECTS:
+            for key in object_names(kind, self.round_number, self.options.cluster):
+                token = self.objects.begin("primary", key, read_name(kind))
+                reply = until(lambda words=read_request(kind, key): self.at_primary(*words), 20)
+                if not reply:
+                    raise AssertionError(f"{name}: no primary answers for {key}")
+                self.objects.end(token, value_of(kind, reply[0]))
+        found = self.objects.violations()
+        undecided = [text for text in found if "UNDECIDED" in text]
+        self.operations, self.undecided = self.operations + self.objects.total, self.undecided + len(undecided)
+        for text in undecided:
+            self.note(text)
+        return [text for text in found if text not in undecided]
+
+    def at_primary(self, *words):
+        """[reply] of the primary that serves this key."""
+        for number in self.group.primaries() if self.options.cluster else [self.group.primary]:
+            reply = self.group.try_call(number, *words)
+            if isinstance(reply, (bytes, list)) or (words[0] == "GET" and reply is None and
+                                                    self.group.try_call(number, "EXISTS", words[1]) == 0):
+                return [reply]
+        return None
 
     def report(self, number, failure):
         if self.group:
             self.group.describe()
         self.note("FAILED: " + failure)
         self.history.save(os.path.join(self.directory, "history.json"))
+        self.objects.save(os.path.join(self.directory, "objects.json"))
         with open(os.path.join(self.directory, "notes"), "w", encoding="utf-8") as file:
             file.write("\n".join(self.notes) + "\n")
         again = f"  repeat with --seed {self.options.seed} --round {number}" if number is not None else ""
@@ -590,6 +406,7 @@ def add(totals, more):
 
 def work(options):
     passed = failed = lost = 0
+    objects = undecided = messages = 0
     faults, operations, started = {}, {}, time.monotonic()
     first, last = (options.round // ERA * ERA, options.round + 1) if options.round is not None else (0, options.rounds)
     for number in range(first // ERA, (last + ERA - 1) // ERA):
@@ -603,9 +420,11 @@ def work(options):
         add(faults, era.faults)
         add(operations, era.history.total)
         add(operations, {"count": len(era.history.counts)})
+        objects, undecided, messages = objects + era.operations, undecided + era.undecided, messages + era.seen_messages
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(faults.items())))
     print("%d writes and %d increments acknowledged, %d reads of primaries, %d values seen on replicas and in messages"
           % tuple(operations.get(name, 0) for name in (WRITE, "count", READ, SEEN)))
+    print(f"{objects} operations on objects and {messages} messages, {undecided} histories undecided")
     if options.genuine:
         print(f"{lost} acknowledged writes lost, or stale reads of a primary")
     print(f"{passed} passed, {failed} failed", flush=True)
@@ -622,6 +441,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--round", type=int, help="the group of this round, up to it")
     parser.add_argument("--faults", help="only these, separated by commas")
+    parser.add_argument("--in-turn", action="store_true", help="the faults in this order")
     parser.add_argument("--server", help="the program of our servers")
     parser.add_argument("--no-rdma", dest="rdma", action="store_false")
     parser.add_argument("--genuine", metavar="DIRECTORY", help="genuine servers, with WAIT 1")
@@ -631,6 +451,7 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     self_test()
+    linearizable.self_test()
     if options.check:
         found = History.load(options.check).violations()
         print("\n".join(found) or "linearizable")

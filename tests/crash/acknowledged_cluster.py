@@ -4,6 +4,7 @@ of three servers, and its faults.
 Clients connect to the servers themselves. The servers reach each other through two proxies before each of them, one for
 replication and commands and one for the bus, which are what it announces. With links over RDMA only the bus is cut."""
 import os
+import threading
 import time
 
 from acknowledged_group import FILES, Links, open_gate
@@ -35,7 +36,8 @@ class Cluster:
         self.rdma_links = self.rdma and rng.random() < 0.4
         self.files = rng.choice(sorted(FILES))
         note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
-        self.servers, self.gates, self.links, self.bus, self.ids = [], [], [], [], []
+        self.servers, self.gates, self.links, self.bus, self.ids, self.witnesses = [], [], [], [], [], []
+        self.open_move = None  # a slot whose keys move one by one, with the numbers of the primaries
         for number in range(NODES):
             place = os.path.join(directory, f"server{number}")
             os.mkdir(place)
@@ -67,6 +69,12 @@ class Cluster:
             links.close()
 
     # --- Asking
+
+    def link_port(self, number):
+        return self.links[number].port if self.links else self.servers[number].port
+
+    def leads(self, number):
+        return self.fields(number).get("sync_replication") == "leading"
 
     def client_port(self, number, rdma):
         return self.gates[number][1] if rdma and self.gates else self.servers[number].port
@@ -152,6 +160,8 @@ class Cluster:
 
     def works(self):
         """All servers agree, and each shard acknowledges writes and can lose a server."""
+        if self.open_move and not self.finish_move():
+            return False
         views = [self.view(number) for number in range(NODES)]
         first = views[0]
         if len(first) != NODES or any(view != first for view in views):
@@ -173,6 +183,37 @@ class Cluster:
     def moving(self, number):
         reply = self.try_call(number, "CLUSTER", "GETSLOTMIGRATIONS") or []
         return any(job[job.index(b"state") + 1] not in (b"success", b"failed", b"cancelled") for job in reply)
+
+    def primary_of(self, number):
+        """The primary of this server's shard."""
+        return next((one for one in self.primaries() if one % SHARDS == number % SHARDS), None)
+
+    def move_keys(self, source, target, slot):
+        """Moves some keys, as a tool for resharding does. Returns how many there were."""
+        keys = self.try_call(source, "CLUSTER", "GETKEYSINSLOT", slot, 10)
+        if not isinstance(keys, list):
+            return None
+        for key in keys:
+            self.try_call(source, "MIGRATE", "127.0.0.1", self.link_port(target), key, 0, 1000, "REPLACE")
+        return len(keys)
+
+    def finish_move(self):
+        """Ends a move key by key. True: the slot is at its target."""
+        slot, source, target = self.open_move
+        source, target = self.primary_of(source), self.primary_of(target)
+        if source is None or target is None:
+            return False
+        self.try_call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.ids[source])
+        self.try_call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[target])
+        if self.move_keys(source, target, slot) != 0:
+            return False
+        for number in [target, source, *(one for one in self.primaries() if one not in (source, target))]:
+            if isinstance(reply := self.try_call(number, "CLUSTER", "SETSLOT", slot, "NODE", self.ids[target]), Error) \
+                    or reply is None:
+                return False
+        self.note(f"slot {slot} is at server {target}")
+        self.open_move = None
+        return True
 
     def mend(self):
         for links in self.links + self.bus:
@@ -204,9 +245,15 @@ class Cluster:
 
     def freeze(self, number):
         self.note(f"server {number} is frozen")
+        if self.witnesses:
+            self.witnesses[number].before_freeze()
         self.servers[number].signal(19)
+        if self.witnesses:
+            self.witnesses[number].begin_freeze()
 
     def thaw(self, number):
+        if self.witnesses:
+            self.witnesses[number].end_freeze()
         self.note(f"server {number} continues")
         self.servers[number].signal(18)
 
@@ -395,6 +442,206 @@ def move_granted(cluster, rng):
     cluster.try_call(target, "DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", "0")
 
 
+# --- Scenarios: faults in an order that random ones rarely have.
+
+def late_acknowledgement(cluster, rng):
+    """The replicas execute writes of a primary that is frozen. It finds their acknowledgements when it is replaced."""
+    primary = some_primary(cluster, rng)
+    replicas = cluster.replicas(primary)
+    for number in replicas:
+        cluster.freeze(number)
+    time.sleep(rng.uniform(0.05, 0.3))
+    cluster.freeze(primary)
+    time.sleep(rng.choice([0, 0.1, 0.2]))  # clients' requests may come before the acknowledgements
+    for number in replicas:
+        cluster.thaw(number)
+    if rng.random() < 0.5:
+        ask_failover(cluster, rng, rng.choice(replicas))
+    until(lambda: any(cluster.leads(number) for number in replicas), 10)
+    time.sleep(rng.uniform(0.3, 2))
+    cluster.thaw(primary)
+
+
+def lost_stream(cluster, rng):
+    """What a primary sends to its replicas is lost with it. The bus works."""
+    if not cluster.links:
+        return kill_primary(cluster, rng)
+    primary = some_primary(cluster, rng)
+    replicas = cluster.replicas(primary)
+    cluster.note(f"what server {primary} sends to its replicas waits")
+    cluster.links[primary].stall(replicas, True)
+    time.sleep(rng.choice([0.1, 0.4, 0.8]))
+    stays = rng.random() < 0.3
+    if stays:
+        cluster.freeze(primary)
+    else:
+        cluster.kill(primary)
+    cluster.links[primary].break_off(replicas)
+    cluster.links[primary].restore()
+    until(lambda: any(cluster.leads(number) for number in replicas), 10)
+    hold(rng)
+    if stays:
+        return cluster.thaw(primary)
+    return cluster.start(primary)
+
+
+def failover_late(cluster, rng):
+    """CLUSTER FAILOVER, while what the replicas send to the old primary is late, and the bus does not reach it."""
+    if not cluster.links:
+        return failover(cluster, rng)
+    primary = some_primary(cluster, rng)
+    replicas, others = cluster.replicas(primary), [number for number in range(NODES) if number != primary]
+    for number in range(NODES):  # so that a primary that is cut off stays in service
+        cluster.try_call(number, "CONFIG", "SET", "cluster-node-timeout", 15000)
+    cluster.note(f"what servers {replicas} send to server {primary} waits")
+    cluster.links[primary].stall(replicas, False)
+    cluster.links[primary].refused.update(replicas)
+    time.sleep(rng.uniform(0.05, 0.3))
+    cluster.note(f"CLUSTER FAILOVER at server {replicas[0]}: {cluster.try_call(replicas[0], 'CLUSTER', 'FAILOVER')}")
+    time.sleep(rng.uniform(0.1, 0.2))
+    for back in (False, True):
+        cluster.bus[primary].stall(others, back)
+        for number in others:
+            cluster.bus[number].stall([primary], back)
+    until(lambda: any(cluster.leads(number) for number in replicas), 6)
+    time.sleep(rng.uniform(0.3, 1.5))
+    cluster.note(f"what was sent to server {primary} arrives")
+    cluster.links[primary].restore()
+    time.sleep(rng.uniform(0.2, 1))
+    for number in range(NODES):
+        cluster.try_call(number, "CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT)
+    return cluster.join_again(rng.random() < 0.3)
+
+
+def begin_keys_move(cluster, rng):
+    """A slot that is open, for a move key by key. Returns slot, source and target."""
+    slot = slot_of(rng.choice(TAGS))
+    for source in cluster.primaries():
+        own = cluster.view(source).get(cluster.ids[source], (0, 0, ()))[2]
+        ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in own]
+        if any(first <= slot <= last for first, last in ranges):
+            target = rng.choice([other for other in cluster.primaries() if other != source])
+            replies = [cluster.try_call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.ids[source]),
+                       cluster.try_call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.ids[target])]
+            cluster.note(f"the keys of slot {slot} move from server {source} to {target}: {replies}")
+            cluster.open_move = slot, source, target
+            return cluster.open_move
+    return None
+
+
+def keys_move(cluster, rng):
+    move = begin_keys_move(cluster, rng)
+    if move:
+        slot, source, target = move
+        for _ in range(rng.choice([1, 3])):
+            cluster.move_keys(source, target, slot)
+            time.sleep(rng.uniform(0, 0.5))
+        if rng.random() < 0.5:
+            rng.choice([ask_failover, freeze_or_kill])(cluster, rng, rng.choice(
+                [source, target] + cluster.replicas(source) + cluster.replicas(target)))
+
+
+def freeze_or_kill(cluster, rng, number):
+    if rng.random() < 0.5:
+        cluster.freeze(number)
+        hold(rng)
+        cluster.thaw(number)
+    else:
+        cluster.kill(number)
+        hold(rng)
+        cluster.start(number)
+
+
+def keys_move_killed(cluster, rng):
+    """The source is lost, and with it that it has given keys away."""
+    move = begin_keys_move(cluster, rng)
+    if not move or not cluster.links:
+        return
+    slot, source, target = move
+    replicas = cluster.replicas(source)
+    time.sleep(rng.uniform(0.1, 0.5))
+    cluster.note(f"what server {source} sends to its replicas waits")
+    cluster.links[source].stall(replicas, True)
+    keys = cluster.try_call(source, "CLUSTER", "GETKEYSINSLOT", slot, 10) or []
+    threads = [threading.Thread(target=cluster.try_call, args=(
+        source, "MIGRATE", "127.0.0.1", cluster.link_port(target), key, 0, 1000, "REPLACE")) for key in keys]
+    for thread in threads:
+        thread.start()
+    cluster.note(f"{len(keys)} keys are sent")
+    time.sleep(rng.choice([0.4, 1, 2]))
+    cluster.kill(source)
+    cluster.links[source].break_off(replicas)
+    cluster.links[source].restore()
+    for thread in threads:
+        thread.join()
+    until(lambda: any(cluster.leads(number) for number in replicas), 10)
+    hold(rng)
+    cluster.start(source)
+
+
+def keys_move_cut(cluster, rng):
+    """The source, or the target, is cut off in the middle."""
+    move = begin_keys_move(cluster, rng)
+    if not move:
+        return
+    slot, source, target = move
+    time.sleep(rng.uniform(0.1, 0.5))
+    cluster.separate(rng.choice([source, target]), rng.choice(["stalled", "deaf", "mute", "refused"]))
+    cluster.move_keys(source, target, slot)
+    hold(rng)
+    hold(rng)
+    cluster.join_again(rng.random() < 0.5)
+
+
+def move_back(cluster, rng):
+    """A slot goes and comes back, and a replica is late."""
+    pair = begin_move(cluster, rng, TAGS)
+    if not pair:
+        return
+    source, target = pair
+    until(lambda: not cluster.moving(source), 5)
+    time.sleep(rng.choice([0.1, 0.5]))
+    jobs = cluster.try_call(source, "CLUSTER", "GETSLOTMIGRATIONS") or []
+    if not jobs or not cluster.links:
+        return
+    slot = int(jobs[0][jobs[0].index(b"slot_ranges") + 1].partition(b"-")[0])
+    late = rng.choice(cluster.replicas(source))
+    cluster.note(f"what server {source} sends to server {late} waits")
+    cluster.links[source].stall([late], True)
+    time.sleep(0.1)
+    reply = cluster.try_call(target, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.ids[source])
+    cluster.note(f"slot {slot} moves back: {reply}")
+    until(lambda: not cluster.moving(target), 5)
+    time.sleep(rng.choice([0.3, 1, 2]))
+    cluster.join_again(False)
+
+
+def freeze_shard(cluster, rng):
+    primary = some_primary(cluster, rng)
+    numbers = [primary, *cluster.replicas(primary)]
+    for _ in range(2):
+        rng.shuffle(numbers)
+        for number in numbers:
+            cluster.freeze(number)
+            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
+        rng.shuffle(numbers)
+        for number in numbers:
+            cluster.thaw(number)
+            time.sleep(rng.choice([0, 0.02, 0.3, 1.1]))
+
+
+def slow_links(cluster, rng):
+    """Each direction between two servers has a delay of its own."""
+    for links in cluster.links:
+        for number in range(NODES):
+            links.delay([number], rng.choice([0, 0, 0.02, 0.2, 0.6]), rng.choice([0, 0, 0.02, 0.2, 0.6]))
+    cluster.note("all links are slow")
+    hold(rng)
+    rng.choice([failover, move, keys_move, freeze_primary])(cluster, rng)
+    hold(rng)
+    cluster.join_again(rng.random() < 0.3)
+
+
 TAGS = ["a", "b", "c", "d", "e", "f"]
 FAULTS = {  # with their weights
     "kill-primary": (4, kill_primary), "kill-replica": (1, kill_replica), "freeze-primary": (4, freeze_primary),
@@ -402,4 +649,8 @@ FAULTS = {  # with their weights
     "failover": (4, failover), "failover-both": (2, failover_both), "failover-killed": (2, failover_killed),
     "move": (2, move), "move-killed": (3, move_killed), "move-frozen": (3, move_frozen),
     "move-granted": (4, move_granted),
+    "late-acknowledgement": (4, late_acknowledgement), "lost-stream": (4, lost_stream),
+    "failover-late": (4, failover_late), "keys-move": (2, keys_move), "keys-move-killed": (4, keys_move_killed),
+    "keys-move-cut": (3, keys_move_cut), "move-back": (3, move_back), "freeze-shard": (2, freeze_shard),
+    "slow-links": (2, slow_links),
 }

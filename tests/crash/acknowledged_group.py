@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 from resp import Client
 from servers import ROOT, Server, info_fields, ours, rdma_device, until
@@ -34,11 +35,12 @@ def open_gate(port):
 
 class Links:
     """A proxy before one server. `stalled` and `refused` have the numbers of the servers whose bytes wait, or whose
-    connections are closed. `stalled_back`: bytes to these servers wait."""
+    connections are closed. `stalled_back`: bytes to these servers wait. `delays`: from and to a server, in seconds."""
 
     def __init__(self, target):
         self.target, self.lock = target, threading.Condition()
         self.stalled, self.stalled_back, self.refused, self.pairs, self.closing = set(), set(), set(), [], False
+        self.delays = {}
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=50)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -64,12 +66,14 @@ class Links:
         far.settimeout(None)
         with self.lock:
             self.pairs.append((near, far, number))
-        for source, sink, waits in ((near, far, self.stalled), (far, near, self.stalled_back)):
-            threading.Thread(target=self.pump, args=(source, sink, number, waits), daemon=True).start()
+        for source, sink, waits, way in ((near, far, self.stalled, 0), (far, near, self.stalled_back, 1)):
+            threading.Thread(target=self.pump, args=(source, sink, number, waits, way), daemon=True).start()
 
-    def pump(self, source, sink, number, waits):
+    def pump(self, source, sink, number, waits, way):
         try:
             while data := source.recv(65536):
+                if self.delays:
+                    time.sleep(self.delays.get(number, (0, 0))[way])
                 with self.lock:
                     self.lock.wait_for(lambda: number not in waits or self.closing)
                 sink.sendall(data)
@@ -89,6 +93,9 @@ class Links:
         with self.lock:
             (self.stalled_back if back else self.stalled).update(numbers)
 
+    def delay(self, numbers, seconds, seconds_back):
+        self.delays.update((number, (seconds, seconds_back)) for number in numbers)
+
     def refuse(self, numbers):
         self.refused.update(numbers)
         self.break_off(numbers)
@@ -104,6 +111,7 @@ class Links:
     def restore(self):
         with self.lock:
             self.stalled.clear()
+            self.delays.clear()
             self.stalled_back.clear()
             self.refused.clear()
             self.lock.notify_all()
@@ -131,7 +139,7 @@ class Group:
         if self.rdma_links:
             arguments += ["--rdma-replication", "yes"]
         note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
-        self.servers, self.links, self.gates = [], [], []
+        self.servers, self.links, self.gates, self.witnesses = [], [], [], []
         for number in range(SERVERS):
             own = list(arguments)
             if not self.rdma_links:
@@ -275,9 +283,15 @@ class Group:
 
     def freeze(self, number):
         self.note(f"server {number} is frozen")
+        if self.witnesses:
+            self.witnesses[number].before_freeze()
         self.servers[number].signal(signal.SIGSTOP)
+        if self.witnesses:
+            self.witnesses[number].begin_freeze()
 
     def thaw(self, number):
+        if self.witnesses:
+            self.witnesses[number].end_freeze()
         self.note(f"server {number} continues")
         self.servers[number].signal(signal.SIGCONT)
 
@@ -289,6 +303,12 @@ class Group:
             self.primary = number
             return True
         return False
+
+    def replace(self, number, old):
+        """Promotes a server, and lets the third one follow it. The old primary is not told."""
+        if self.promote(number):
+            third = ({0, 1, 2} - {number, old}).pop()
+            self.try_call(third, "REPLICAOF", "127.0.0.1", self.link_port(number))
 
     def best_replica(self):
         """The replica with the most of the stream, as Sentinel chooses."""
