@@ -46,7 +46,9 @@ static bool has_keys(void) {
 }
 
 static void facts(void *context, struct cluster_facts *facts) {
-    *facts = (struct cluster_facts){.offset = (uint64_t)role->position.offset,
+    /* A replica whose data are not its primary's, or not yet, has nothing that counts in an election. */
+    bool counts = !role->is_replica || role->position.known;
+    *facts = (struct cluster_facts){.offset = counts ? (uint64_t)role->position.offset : 0,
                                     .primary_link_up = role->is_replica && role->link == ROLE_LINK_CONNECTED,
                                     .loading = server_is_loading(),
                                     .has_keys = has_keys(),

@@ -48,6 +48,22 @@ start_cluster {primaries 3 replicas 1} {
         check_copies
     }
 
+    test "a replica reports offset 0 until it has the data of its primary" {
+        proc own_offset {i} {
+            foreach node [concat {*}[lmap shard [n $i cluster shards] {dict get $shard nodes}]] {
+                if {[dict get $node id] eq [node_id $i]} {return [dict get $node replication-offset]}
+            }
+        }
+        assert {[own_offset 3] > 0}
+        n 1 config set rdb-key-save-delay 10000000
+        assert_equal OK [n 3 cluster replicate [node_id 1]]
+        assert_equal 0 [own_offset 3]
+        n 1 config set rdb-key-save-delay 0
+        assert_equal OK [n 3 cluster replicate [node_id 0]]
+        settled
+        assert {[own_offset 3] > 0}
+    }
+
     test "a replica takes over from a primary that was killed, which comes back as its replica" {
         set from [node_log_size 3]
         node_kill 0

@@ -79,7 +79,7 @@ struct cluster_link {
 
 /* What the server knows of replication, at this moment. */
 struct cluster_facts {
-    uint64_t offset;      /* primary: of the stream; replica: processed */
+    uint64_t offset;      /* primary: of the stream; replica: processed, 0 without the data of its primary */
     bool primary_link_up; /* replica: online with its primary */
     int64_t primary_ms;   /* replica: last bytes from its primary, or if the link is down, since when; 0: never up */
     bool loading;         /* a data set is being loaded */
