@@ -387,7 +387,7 @@ static void effect_save(void *context, bool durable) {
 static void effect_log(void *context, enum log_level level, const char *text) {
     struct sim_machine *machine = context;
     struct sim *sim = machine->sim;
-    if (level >= LOG_LEVEL_NOTICE) sim_note(sim, (int)machine->index, "%s", text);
+    if (level >= log_level) sim_note(sim, (int)machine->index, "%s", text);
     unsigned long long epoch;
     if (strstr(text, "after successful failover") && sscanf(text, "configEpoch set to %llu", &epoch) == 1) {
         sim->elections++;

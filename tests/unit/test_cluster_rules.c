@@ -168,6 +168,36 @@ static void old_slots_of_a_replica_are_logged_but_by_its_primary(void **state) {
     sim_free(&sim);
 }
 
+static void a_candidate_with_old_slots_is_told_the_owner(void **state) {
+    build(6, 3);
+    log_level = LOG_LEVEL_VERBOSE;
+    sim.group[3] = 1; /* does not hear that the epoch of its primary has changed */
+    assert_true(cluster_bump_epoch(cluster_at(0), time_at(0)));
+    sim_run(&sim, 1000);
+    sim_crash(&sim.machines[0]);
+    sim.group[3] = 0;
+    unsigned before = sim_said_times(&sim, 1, "has old slots configuration, sending an UPDATE message about");
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_FORCE, "test", time_at(3)));
+    sim_run(&sim, 1000);
+    assert_true(sim_said(&sim, 1, "Failover auth denied to"));
+    assert_true(sim_said_times(&sim, 1, "has old slots configuration, sending an UPDATE message about") > before);
+    log_level = LOG_LEVEL_NOTICE;
+    sim_free(&sim);
+}
+
+static void a_failover_of_the_target_of_a_slot_is_logged(void **state) {
+    unsigned slot = 0;
+    build(6, 3);
+    while (cluster_at(1)->slots.owner[slot] != cluster_at(1)->myself) slot++;
+    assert_null(cluster_set_slot_migrating(cluster_at(1), slot, id_at(0), time_at(1)));
+    assert_null(cluster_failover(cluster_at(3), FAILOVER_NORMAL, "test", time_at(3)));
+    wait_role(3, true, 2000);
+    sim_run(&sim, 1000);
+    assert_ptr_equal(slots_migrating_to(&cluster_at(1)->slots, slot), node_of(1, 3));
+    assert_true(sim_said(&sim, 1, "A failover occurred in migration target. Update migrating target of 1 slot(s) to"));
+    sim_free(&sim);
+}
+
 static void a_replica_moves_to_an_orphaned_primary(void **state) {
     sim_init(&sim, 1, 8, 2000); /* shards of 3, 3 and 2 */
     sim_build(&sim, 3, 60000);
@@ -710,6 +740,8 @@ int main(void) {
         cmocka_unit_test(each_second_of_an_election_tells_the_votes),
         cmocka_unit_test(each_failure_of_the_cluster_is_logged_once),
         cmocka_unit_test(old_slots_of_a_replica_are_logged_but_by_its_primary),
+        cmocka_unit_test(a_candidate_with_old_slots_is_told_the_owner),
+        cmocka_unit_test(a_failover_of_the_target_of_a_slot_is_logged),
         cmocka_unit_test(a_replica_moves_to_an_orphaned_primary),
         cmocka_unit_test(a_forgotten_node_stays_forgotten),
         cmocka_unit_test(a_reset_node_starts_anew),

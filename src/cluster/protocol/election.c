@@ -330,7 +330,7 @@ void election_receive_request(struct cluster *cluster, struct cluster_node *send
         say_notice(cluster, "Failover auth denied to " NODE_FORMAT ": slot %u epoch (%llu) > reqConfigEpoch (%llu)",
                    NODE_TEXT(sender), slot, (unsigned long long)owner->config_epoch,
                    (unsigned long long)header->config_epoch);
-        if (sender->link && sender->link->connected) send_update(cluster, sender->link, owner);
+        send_update(cluster, sender, owner);
         return;
     }
     if (!sender->link || !sender->link->connected) return; /* it would not hear of the vote */

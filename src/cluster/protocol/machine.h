@@ -55,7 +55,7 @@ void message_begin(struct cluster *cluster, struct bus_message *message, unsigne
 void send_message(struct cluster *cluster, struct cluster_link *link, const struct bus_message *message);
 void send_to_all(struct cluster *cluster, const struct bus_message *message);
 void send_fail(struct cluster *cluster, const struct cluster_node *node);
-void send_update(struct cluster *cluster, struct cluster_link *link, const struct cluster_node *about);
+void send_update(struct cluster *cluster, const struct cluster_node *to, const struct cluster_node *about); /* logs */
 
 /* gossip.c */
 void send_ping(struct cluster *cluster, struct cluster_link *link, unsigned type); /* PING, PONG or MEET */

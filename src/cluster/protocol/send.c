@@ -53,15 +53,19 @@ void send_fail(struct cluster *cluster, const struct cluster_node *node) {
 }
 
 /* Tells what this node knows of the slots of another one. */
-void send_update(struct cluster *cluster, struct cluster_link *link, const struct cluster_node *about) {
+void send_update(struct cluster *cluster, const struct cluster_node *to, const struct cluster_node *about) {
     struct bus_message message;
+    say_verbose(cluster,
+                "Node " NODE_FORMAT " has old slots configuration, sending an UPDATE message about " NODE_FORMAT,
+                NODE_TEXT(to), NODE_TEXT(about));
+    if (!to->link || !to->link->connected) return;
     struct slot_bitmap slots = *node_slots(about);
     for (size_t i = 0; i < SLOT_BITMAP_SIZE; i++) slots.bytes[i] &= (uint8_t)~cluster->slots.unclaimed.bytes[i];
     message_begin(cluster, &message, BUS_UPDATE);
     message.node = about->id;
     message.node_epoch = about->config_epoch;
     message.node_slots = &slots;
-    send_message(cluster, link, &message);
+    send_message(cluster, to->link, &message);
 }
 
 void cluster_publish(struct cluster *cluster, struct slice channel, struct slice text, bool shard) {

@@ -165,7 +165,7 @@ static void say_new_sources(struct cluster *cluster, unsigned count, const struc
 /* The open slots that name a node which was demoted name its primary now. */
 static void reopen_slots(struct cluster *cluster, struct cluster_node *old, struct cluster_node *primary) {
     struct slot_table *slots = &cluster->slots;
-    unsigned imported = 0;
+    unsigned imported = 0, migrated = 0;
     for (unsigned slot = 0; slot < HASH_SLOTS && old->migrating_count + old->importing_count > 0; slot++) {
         if (slots_migrating_to(slots, slot) == old) {
             slots_set_migrating(slots, slot, primary);
@@ -173,6 +173,7 @@ static void reopen_slots(struct cluster *cluster, struct cluster_node *old, stru
                         "Failover occurred in migration target. Slot %u is now being migrated to node " NODE_FORMAT
                         " in shard %.40s.",
                         slot, NODE_TEXT(primary), SHARD_TEXT(primary));
+            migrated++;
         }
         if (slots_importing_from(slots, slot) == old) {
             slots_set_importing(slots, slot, primary);
@@ -181,6 +182,11 @@ static void reopen_slots(struct cluster *cluster, struct cluster_node *old, stru
         }
     }
     say_new_sources(cluster, imported, primary);
+    if (migrated)
+        say_notice(cluster,
+                   "A failover occurred in migration target. Update migrating target of %u slot(s) to node " NODE_FORMAT
+                   " in shard %.40s.",
+                   migrated, NODE_TEXT(primary), SHARD_TEXT(primary));
 }
 
 /* A run of slots that move between the same nodes, for one log line. */
@@ -506,11 +512,7 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
             if (slot_bitmap_has(&cluster->slots.unclaimed, slot)) continue;
             /* nodes.conf does not say which slots are unclaimed. */
             if (owner != cluster->myself && !owner->claim_heard) continue;
-            say_verbose(cluster,
-                        "Node " NODE_FORMAT
-                        " has old slots configuration, sending an UPDATE message about " NODE_FORMAT,
-                        NODE_TEXT(sender), NODE_TEXT(owner));
-            if (sender->link && sender->link->connected) send_update(cluster, sender->link, owner);
+            send_update(cluster, sender, owner);
             break;
         }
     }
