@@ -601,14 +601,52 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         assert_equal OK [n 0 cluster cancelslotmigrations]
         assert_equal {cancelled {}} [list [dict get [migration 0] state] [dict get [migration 0] message]]
         assert_error "ERR No migrations ongoing" {n 0 cluster cancelslotmigrations}
-        assert_equal slot_migration_in_progress [dict get [node_info 0 clients] paused_reason]
         n 0 set [key_in 5 string] written
         assert_equal none [dict get [node_info 0 clients] paused_reason]
         assert_equal cancelled [dict get [migration 0] state]
         migration_is 1 failed
-        n 1 debug slotmigration prevent-failover 0
         assert_equal written [n 0 get [key_in 5 string]]
         n 0 set [key_in 5 string] hello
+    }
+
+    test "after a migration that was granted is cancelled, the source asks the target whether writes may go on" {
+        n 0 debug drop-cluster-packet-filter -2 ;# the bus does not tell it
+        n 0 config set cluster-manual-failover-timeout 30000
+        migrate 0 1 5 6
+        migration_is 0 failover-granted
+        assert_equal OK [n 0 cluster cancelslotmigrations]
+        wait_for_condition 1500 {[dict get [node_info 0 clients] paused_reason] eq "none"}
+        n 0 debug drop-cluster-packet-filter -1
+        n 0 config set cluster-manual-failover-timeout 5000
+        migration_is 1 failed
+        n 1 debug slotmigration prevent-failover 0
+    }
+
+    test "GETSLOTMIGRATIONS keeps no more than cluster-slot-migration-log-max-len, also once it is lowered" {
+        set limit [lindex [n 0 config get cluster-slot-migration-log-max-len] 1]
+        assert {[llength [n 0 cluster getslotmigrations]] > 1}
+        foreach max {1 0} {
+            n 0 config set cluster-slot-migration-log-max-len $max
+            assert_equal $max [llength [n 0 cluster getslotmigrations]]
+        }
+        n 0 config set cluster-slot-migration-log-max-len $limit
+    }
+
+    test "what waits for the target of a migration does not count towards maxmemory" {
+        migrate_and_wait 5 6
+        exec kill -STOP [srv [node_level 1] pid]
+        at_test_end {catch {exec kill -CONT [srv [node_level 1] pid]}}
+        set excluded [dict get [node_info 0 memory] mem_not_counted_for_evict]
+        set value [string repeat x 1000000]
+        for {set i 0} {$i < 20} {incr i} {n 0 set [key_in 5 waits] $value}
+        wait_for_condition 5000 {
+            [dict get [node_info 0 memory] mem_not_counted_for_evict] - $excluded > 5000000
+        }
+        exec kill -CONT [srv [node_level 1] pid]
+        n 0 del [key_in 5 waits]
+        n 0 cluster cancelslotmigrations
+        migration_is 1 failed
+        n 0 debug slotmigration prevent-pause 0
     }
 
     test "writes wait for the outcome of a granted migration also if the source loads its data again" {

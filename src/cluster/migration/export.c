@@ -24,6 +24,7 @@
 #include "server/command/propagate.h"
 #include "server/config/config_engine.h"
 #include "server/config/tls_options.h"
+#include "server/maxmemory.h"
 #include "server/role.h"
 #include "server/server.h"
 #include <stdio.h>
@@ -96,6 +97,24 @@ static void stream_command(struct job *job, const struct propagation *propagatio
     }
     if (job->state != JOB_SNAPSHOTTING) client_flush_later(job->client);
     client_check_output(job->client);
+}
+
+/* What waits for the targets. Evicting keys would only add to it. */
+static size_t held_for_targets(void) {
+    size_t bytes = 0;
+    list_each(&jobs_in_progress, link) {
+        const struct job *job = job_in_progress(link);
+        size_t input = 0, output = 0;
+        if (job->is_import || !job->client) continue;
+        if (job->client->conn) conn_memory(job->client->conn, &input, &output);
+        bytes += output + job->backlog.capacity;
+    }
+    return bytes;
+}
+
+void export_start(void) {
+    static struct uncounted_memory memory = {.bytes = held_for_targets};
+    eviction_leave_out(&memory);
 }
 
 /* Its limits are those of a replica. The snapshot itself is no part of the stream, and waits for the target. */
@@ -433,6 +452,8 @@ void export_cancel(struct job *job) {
     job->cancelled = true;
     job->unknown_ms = cluster_now();
     forget_stream(job);
+    job->sent_ms = 0; /* the target is asked at once */
+    granted_ask_cancelled(job);
 }
 
 static void begin_snapshot(struct job *job) {
@@ -500,11 +521,11 @@ static void pause_if_ready(struct job *job) {
  * leads its shard again gets writes that are not its own: the target would miss them. */
 static void check_owners(struct job *job) {
     const struct slot_table *slots = &this_cluster->slots;
-    if (role_is_replica() && job->state != JOB_EXPORT_GRANTED) {
-        job_fail_later(job, "A failover occurred during slot export");
+    if (job->owners_version == slots->version) {
+        if (role_is_replica() && job->state != JOB_EXPORT_GRANTED)
+            job_fail_later(job, "A failover occurred during slot export");
         return;
     }
-    if (job->owners_version == slots->version) return;
     job->owners_version = slots->version;
     const struct cluster_node *myself = this_cluster->myself;
     bool ours = node_is_primary(myself), theirs = true;
@@ -640,7 +661,8 @@ void export_tick(struct job *job) {
         return;
     }
     if (job->state == JOB_EXPORT_GRANTED) {
-        if (job->cancelled && (!paused || target_has_refused(job))) {
+        granted_ask_cancelled(job);
+        if (job->cancelled && (!paused || job->is_refused || target_has_refused(job))) {
             job_fail_later(job, "");
         } else if (!paused) {
             log_warning("Write loss risk! During slot migration %s, new owner did not broadcast ownership before we "

@@ -34,9 +34,13 @@ enum { ASK_INTERVAL_MS = 200, ANSWER_TIMEOUT_MS = 2000, LINE_MAX_BYTES = 1024, L
 
 static const char aux_name[] = "cluster-slot-grants";
 
-bool granted_is_asked(const struct job *job) {
+static bool target_answers(const struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target);
-    return sync_on && target && target->features & OWN_FEATURE_SLOT_OUTCOME;
+    return target && target->features & OWN_FEATURE_SLOT_OUTCOME;
+}
+
+bool granted_is_asked(const struct job *job) {
+    return sync_on && target_answers(job);
 }
 
 /* --- The stream --- */
@@ -280,7 +284,10 @@ static void got_answer(struct job *job, struct slice line) {
     static struct log_limit limit = {.interval_us = 10 * 1000 * 1000};
     hang_up(job);
     if (job_is_over(job) || slice_equal(line, SLICE("+TAKEN"))) return; /* the bus brings the claim */
-    if (slice_equal(line, SLICE("+REFUSED")))
+    if (slice_equal(line, SLICE("+REFUSED")) && !job->is_recorded) {    /* granted_ask_cancelled() */
+        job->is_refused = true;
+        job_fail_later(job, "");
+    } else if (slice_equal(line, SLICE("+REFUSED")))
         take_back(job);
     else
         log_limited(&limit, LOG_LEVEL_NOTICE, "Slot migration %s: the target's shard has not decided: %.*s",
@@ -345,6 +352,10 @@ static void ask(struct job *job) {
                                       .events = &ask_events,
                                       .owner = job};
     job->conn = conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
+}
+
+void granted_ask_cancelled(struct job *job) {
+    if (job->cancelled && !job->is_recorded && !job->is_refused && !sync_on && target_answers(job)) ask(job);
 }
 
 void granted_step(struct job *job) {

@@ -107,13 +107,15 @@ struct job *job_with_slot(unsigned slot, bool is_import) {
     return NULL;
 }
 
-static bool trim_due;
+static bool trim_due;           /* a job has ended */
+static int64_t trimmed_to = -1; /* log_max_len, when it was last looked at */
 
 /* Not where a job ends: callers go on to look at it. */
 static void jobs_trim(void) {
     int64_t kept = 0;
-    if (!trim_due) return;
+    if (!trim_due && trimmed_to == migration_settings.log_max_len) return;
     trim_due = false;
+    trimmed_to = migration_settings.log_max_len;
     list_each(&jobs, link) {
         struct job *job = job_of(link);
         if (job_is_over(job) && ++kept > migration_settings.log_max_len) job_free(job);
@@ -403,10 +405,10 @@ void migration_slot_flushed(unsigned slot) {
 
 void migration_start(void) {
     store_events_listen(&store_listener);
+    export_start();
 }
 
 void migration_tick(void) {
-    if (!jobs_in_progress.len) return;
     list_each(&jobs_in_progress, link) {
         struct job *job = job_in_progress(link);
         if (job->failing) continue;

@@ -135,6 +135,7 @@ void job_propagate(int argc, const struct slice *argv);
 void job_propagate_finish(const struct job *job, bool success, const char *message, uint64_t epoch);
 
 /* export.c */
+void export_start(void);
 struct job *export_new(const struct cluster_node *target, const uint16_t (*ranges)[2], size_t count);
 void export_step(struct job *job); /* at the end of each turn */
 void export_tick(struct job *job);
@@ -159,6 +160,7 @@ size_t job_output(const struct job *job);                   /* bytes that wait f
 
 /* granted.c */
 bool granted_is_asked(const struct job *job);    /* the target answers the question for the outcome */
+void granted_ask_cancelled(struct job *job);     /* … without synchronous replication: whether writes may go on */
 void granted_record(struct job *job);            /* writes the grant into the stream */
 void granted_note_target(struct job *job);       /* its epoch and shard, when the grant is decided */
 bool granted_knows_shard(const struct job *job); /* a node of the target's shard */
