@@ -6,7 +6,8 @@
  * slot again. A scan goes on from slot to slot on one node, and then names the first slot behind. It starts with "0",
  * which only leads to the first cursor.
  *
- * Any tag with the right slot will do; each slot here has the first text of a fixed sequence. */
+ * Any tag with the right slot will do. Each slot has the one that Valkey writes: of the texts of digits and letters the
+ * shortest, then the first. */
 #include "cluster/slot_commands.h"
 #include "cluster/this_node.h"
 #include "commands/scan.h"
@@ -26,15 +27,18 @@ static struct slice fingerprint(void) {
 }
 
 static const char *slot_tag(unsigned slot) {
-    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     enum { LETTERS = sizeof(letters) - 1 };
     static char(*tags)[TAG_LEN + 1];
     if (!tags) {
         tags = mem_calloc(HASH_SLOTS, sizeof(*tags));
-        for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++) {
-            char tag[TAG_LEN] = {letters[i / LETTERS / LETTERS], letters[i / LETTERS % LETTERS], letters[i % LETTERS]};
-            char *of_slot = tags[hash_slot((struct slice){tag, TAG_LEN})];
-            if (!*of_slot) memcpy(of_slot, tag, TAG_LEN);
+        for (size_t len = 1, texts = LETTERS; len <= TAG_LEN; len++, texts *= LETTERS) {
+            for (size_t i = 0; i < texts; i++) {
+                char tag[TAG_LEN];
+                for (size_t at = len, rest = i; at-- > 0; rest /= LETTERS) tag[at] = letters[rest % LETTERS];
+                char *of_slot = tags[hash_slot((struct slice){tag, len})];
+                if (!*of_slot) memcpy(of_slot, tag, len);
+            }
         }
     }
     return tags[slot];

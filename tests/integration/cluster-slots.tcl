@@ -263,6 +263,13 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal "-ERR Cursor slot mismatch with SLOT argument" [routed clusterscan "0-{y}-0" slot 1]
     }
 
+    test "the cursor of CLUSTERSCAN has the tag that Valkey has for its slot" {
+        foreach {s tag} {0 06S 1 Qi 2 5L5 9 ru 80 avs 120 ban} {
+            assert_equal "0-{$tag}-0" [string range [lindex [routed clusterscan 0 slot $s] 1] 1 end]
+            assert_equal "0-{$tag}-0" [string range [lindex [routed clusterscan 0 match "{$tag}*"] 1] 1 end]
+        }
+    }
+
     test "CLUSTERSCAN of a slot that leaves goes on at the other node" {
         n 0 cluster setslot 0 migrating [node_id 1]
         assert_equal "-ASK 0 127.0.0.1:$port(1)" [n 0 -typed clusterscan "0-{06S}-0"]
