@@ -10,6 +10,7 @@
 enum {
     INPUT_LIMIT = 64 * 1024,        /* unconsumed bytes, unless a message is longer */
     UNKNOWN_BULK_MAX = 1024 * 1024, /* bulk_max for a peer that may be anybody */
+    QUEUE_SIZE = 48,                /* of an empty queue: the limit is one of memory, as in Valkey */
 };
 
 static const struct connection_events link_events;
@@ -198,7 +199,7 @@ static uint64_t flush_links(struct event_timer *timer) {
         link->unflushed = false;
         if (!conn_is_open(link->conn)) continue;
         conn_flush(link->conn);
-        if (!bus->settings.link_limit || conn_pending(link->conn) <= bus->settings.link_limit) continue;
+        if (!bus->settings.link_limit || conn_pending(link->conn) + QUEUE_SIZE <= bus->settings.link_limit) continue;
         bus->stats.over_limit++;
         link_end(link, BUS_END_LIMIT);
     }

@@ -53,14 +53,14 @@ static void log_failure(const struct file_written *written) {
     static struct log_limit limit = {.interval_us = 30 * 1000000};
     char reason[NODES_FILE_TEXT_MAX];
     nodes_file_failure_text(written, reason);
+    log_warning("%s", reason);
     if (cluster_options.save_behavior == SAVE_SYNC) {
-        log_warning("%s", reason);
         if (tolerant) return;
         log_warning("Fatal: can't update cluster config file.");
         exit(1);
     }
     log_limited(&limit, LOG_LEVEL_WARNING,
-                "Cluster config updated even though writing the cluster config file to disk failed. %s", reason);
+                "Cluster config updated even though writing the cluster config file to disk failed.");
 }
 
 static void written(void *context, const struct file_written *written) {
