@@ -10,6 +10,9 @@ start_cluster {primaries 2} {
             cluster-node-timeout -1 "argument must be between 0 and 9223372036854775807 inclusive"
             cluster-announce-ip "1.2.3.4;" "cluster-announce-ip contains invalid character"
             cluster-announce-ip 1111111111222222222233333333334444444444555555 "cluster-announce-ip is too long"
+            cluster-announce-ip "1.2.3.4\0" "cluster-announce-ip contains invalid character"
+            cluster-announce-human-nodename "a\0b" "Announced human node name contained invalid character"
+            availability-zone "a\0b" "argument must not contain a null byte"
             cluster-announce-port 70000 "argument must be between 0 and 65535 inclusive"
             cluster-announce-hostname a_b "Hostnames may only contain alphanumeric characters, hyphens or dots"
             cluster-announce-human-nodename "a;b" "Announced human node name contained invalid character"
@@ -24,6 +27,13 @@ start_cluster {primaries 2} {
             assert_error "ERR CONFIG SET failed (possibly related to argument '$option') - $why" \
                 [list n 0 config set $option $value]
         }
+    }
+
+    test "the limit of a link counts the memory of its queue: one that is less than an empty queue ends each link" {
+        n 0 config set cluster-link-sendbuf-limit 1
+        wait_for_condition 10000 {[cluster_field 0 total_cluster_links_buffer_limit_exceeded] >= 1}
+        n 0 config set cluster-link-sendbuf-limit 0
+        wait_for_cluster_state ok
     }
 
     test "what a node announces reaches the other one, and its file" {

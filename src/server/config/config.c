@@ -226,8 +226,11 @@ const char *config_state_set(struct config_state *state, int count, const struct
     }
     bool is_bytes = option->type == CONFIG_BYTES, is_custom = option->type == CONFIG_CUSTOM,
          is_text = is_bytes || option->type == CONFIG_STRING || option->type == CONFIG_STRINGS;
-    for (int i = 0; is_text && !is_bytes && i < count; i++) /* C functions would truncate the text there */
-        if (words[i].len && memchr(words[i].data, 0, words[i].len)) return "argument must not contain a null byte";
+    for (int i = 0; is_text && !is_bytes && i < count; i++) { /* C functions would truncate the text there */
+        if (!words[i].len || !memchr(words[i].data, 0, words[i].len)) continue;
+        const char *reason = is_default ? NULL : ask_check(option, count, words); /* it may say more */
+        return reason ? reason : "argument must not contain a null byte";
+    }
     int64_t number = 0;
     const char *reason = is_text || is_custom ? NULL : parse_number(option, count, words, &number);
     if (!reason && !is_default) reason = ask_check(option, count, words);
