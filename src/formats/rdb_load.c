@@ -257,10 +257,12 @@ static bool read_key(struct load *load, uint8_t type) {
     struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
     if (load->source->failed) return false;
     if (!entry) {
-        if (load->in.all_expired)
+        if (load->in.all_expired) {
             load->result->expired_hashes++;
-        else
+        } else {
             load->result->empty++;
+            if (load->params->key_empty) load->params->key_empty(load->params->context, key);
+        }
     } else if (is_expired(load)) {
         load->result->expired++;
         if (attached)

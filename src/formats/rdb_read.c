@@ -272,7 +272,8 @@ static void read_converted(struct reading *reading, enum rdb_type stored, enum r
     if (!rdb_read_string(reading->in, &reading->in->first, &bytes)) return;
     rdb_sanitizations++;
     uint8_t *lp = to_listpack(bytes);
-    if (!lp) {
+    if (!lp || (stored == RDB_HASH_ZIPMAP && !listpack_count(lp))) { /* no server has written an empty zipmap */
+        listpack_free(lp);
         fail_corrupt(reading, corruption_text(stored));
         return;
     }

@@ -26,6 +26,7 @@
 #include "store/hash.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -169,6 +170,13 @@ static bool load_slot_import(void *context, struct source *source, const struct 
     return true;
 }
 
+static void log_empty(void *context, struct slice key) {
+    if (server_settings.hide_user_data)
+        log_notice("rdbLoadObject skipping empty key");
+    else
+        log_notice("rdbLoadObject skipping empty key: %.*s", key.len > 128 ? 128 : (int)key.len, key.data);
+}
+
 static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, bool keep_expired) {
     return (struct rdb_load_params){.relaxed_version = rdb_settings.version_check == RDB_VERSION_RELAXED,
                                     .ignore_checksum = !persistence_settings.checksum,
@@ -177,7 +185,8 @@ static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, boo
                                     .aux = log_aux,
                                     .library = load_library,
                                     .slot_import = load_slot_import,
-                                    .key_loaded = key_loaded};
+                                    .key_loaded = key_loaded,
+                                    .key_empty = log_empty};
 }
 
 static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
@@ -232,8 +241,10 @@ void loading_delete_expired(void) {
 }
 
 static void log_failure(const char *name, int error, const struct rdb_load_result *result) {
-    log_warning("Error in RDB file %s at offset %llu: %s", name, (unsigned long long)result->offset,
-                result->reason[0] ? result->reason : strerror(-error));
+    const char *reason = result->reason[0] ? result->reason : strerror(-error);
+    if (error == -EINVAL) /* Valkey's line, for those who search for it */
+        log_warning("Internal error in RDB reading offset %llu -> %s", (unsigned long long)result->offset, reason);
+    log_warning("Error in RDB file %s at offset %llu: %s", name, (unsigned long long)result->offset, reason);
     if (error == -EPROTONOSUPPORT)
         log_warning("Unknown type or opcode when loading DB. Unrecoverable error, aborting now.");
     if (error == -EINVAL || error == -ENOMEM)
@@ -246,10 +257,11 @@ static void loaded(const struct rdb_load_result *result, enum copy_check check) 
                    check == COPY_WITHOUT_SUM ? "skipped checksum for this transfer" : "no check performed.");
     loading_state.last_keys = result->keys;
     loading_state.last_expired = result->expired;
-    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
-               (unsigned long long)result->keys, (unsigned long long)result->expired,
+    char empty[64] = "";
+    if (result->empty) snprintf(empty, sizeof empty, "empty keys skipped: %llu, ", (unsigned long long)result->empty);
+    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, %sall fields expired hashes: %llu.",
+               (unsigned long long)result->keys, (unsigned long long)result->expired, empty,
                (unsigned long long)result->expired_hashes);
-    if (result->empty) log_notice("Empty keys skipped: %llu.", (unsigned long long)result->empty);
 }
 
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates) {
@@ -356,6 +368,7 @@ void loading_at_start(void) {
     int error = loading_read_rdb(persistence_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
     if (error == -ENOENT) return;
     if (error < 0) {
+        log_warning("Terminating server after rdb file reading failure.");
         log_warning("Fatal error loading the DB, check server logs. Exiting.");
         exit(1);
     }

@@ -165,7 +165,9 @@ start_server {tags {dump}} {
         # The number of fields is not stored.
         restore_value k 9 [packed_string [zipmap {f v 0} 254]]
         assert_equal {f v} [r hgetall k]
+        r config set loglevel verbose
         assert_damaged 9 [packed_string [zipmap {}]]
+        assert [log_has "Zipmap integrity check failed."]
         assert_damaged 9 [packed_string [zipmap {f v 0 f w 0}]]
         # A length takes five bytes although one would be enough.
         assert_damaged 9 [packed_string "\x01\xfe\x01\0\0\0f\x01\0v\xff"]

@@ -177,9 +177,21 @@ start_server {no_rdma 1} {
         r save
         set bytes [file_bytes [srv dir]/dump.rdb]
         foreach at {9 100 5000} {
-            refuses_file [string range $bytes 0 $at-1] "*Error in RDB file dump.rdb at offset *: *"
+            refuses_file [string range $bytes 0 $at-1] "*Internal error in RDB reading offset * -> *Error in RDB file\
+                dump.rdb at offset *: *Terminating server after rdb file reading failure.*"
         }
         refuses_file [string range $bytes 0 end-4] "*Error in RDB file dump.rdb at offset *: *"
+    }
+
+    test "keys without elements are dropped from a file, and named in the log" {
+        set dir [file join $::unit_dir empty]
+        file mkdir $dir
+        write_file $dir/dump.rdb "REDIS0003\xfe\x00\x02\x03set\x00\x04\x04hash\x00\xff"
+        start_server [list overrides [list dir $dir hide-user-data-from-log no]] {
+            assert_equal 0 [r dbsize]
+            foreach key {set hash} {assert [log_has "rdbLoadObject skipping empty key: $key"]}
+            assert [log_has "keys loaded: 0, keys expired: 0, empty keys skipped: 2, all fields expired hashes: 0."]
+        }
     }
 
     test "a file with a wrong checksum ends the server" {
