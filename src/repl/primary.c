@@ -435,8 +435,10 @@ static bool ready_to_stop(void) {
     return ready;
 }
 
+/* Before a cluster hands the role over, which is one more command. */
 static void log_lagging(void) {
     size_t count = 0, in_sync = 0;
+    if (role_is_replica()) return;
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
         if (!replica_is_online(replica)) continue;
@@ -452,7 +454,6 @@ static void log_lagging(void) {
 
 static bool prepare_shutdown(int flags) {
     if (child_kind() == CHILD_REPLICATION) child_kill_wait();
-    if (!role_is_replica()) log_lagging(); /* before a cluster hands the role over, which is one more command */
     return true;
 }
 
@@ -467,6 +468,7 @@ static void stop(void) {
 
 const struct server_part repl_primary_part = {.name = "replicas",
                                               .ready_to_stop = ready_to_stop,
+                                              .shutdown_begins = log_lagging,
                                               .prepare_shutdown = prepare_shutdown,
                                               .start = start,
                                               .cron = cron,

@@ -59,6 +59,7 @@ struct server_part {
     void (*cron)(void);        /* hz times a second */
     void (*before_wait)(void); /* each loop turn */
     bool in_call;              /* before_wait is also called in turns within a call (nested_turn.h) */
+    void (*shutdown_begins)(void);       /* no part has been asked yet */
     bool (*prepare_shutdown)(int flags); /* false: refuses the shutdown */
     bool (*ready_to_stop)(void);         /* false: not yet (replicas lag behind); called again until shutdown-timeout */
     void (*stop)(void);

@@ -743,6 +743,22 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         restart_server
     }
 
+    test "SHUTDOWN that is refused has logged how many replicas are in sync" {
+        lassign [replica_full_sync] c
+        set mark [log_size]
+        r config set rdb-key-save-delay 10000000
+        r set k v
+        r config set appendonly yes
+        replica_ack $c [repl_offset]
+        set d [new_client]
+        $d -send shutdown
+        wait_for_condition 5000 {[replica_ack $c [repl_offset]; log_has "Writing initial AOF, can't exit." $mark]}
+        assert [log_has "1 of 1 replicas are in sync when shutting down.*Writing initial AOF, can't exit." $mark]
+        r config set appendonly no rdb-key-save-delay 0
+        $c -close
+        $d -close
+    }
+
     test "SHUTDOWN logs which replicas lag, after shutdown-timeout" {
         r config set shutdown-timeout 1
         lassign [replica_full_sync listening-port 7777 capa eof capa psync2] c

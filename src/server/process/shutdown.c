@@ -59,6 +59,9 @@ static bool parts_ready(void) {
 /* Steps 1 and 3 */
 static bool prepare_and_finish(int flags) {
     each_part(part) {
+        if (part->shutdown_begins) part->shutdown_begins();
+    }
+    each_part(part) {
         if (!part->prepare_shutdown || part->prepare_shutdown(flags)) continue;
         if (flags & SHUTDOWN_FORCE) continue;
         log_warning("Errors trying to shut down the server. Check the logs for more information.");
