@@ -127,7 +127,7 @@ int cluster_del_node(struct cluster *c, const char *id) {
     for (int i = 0; i < c->count; i++)
         if (c->nodes[i] != node && !CLUSTER_CALL(c->nodes[i], "CLUSTER", "FORGET", node->line.id)) return 1;
     if (!node->reachable) {
-        cluster_say(c, TONE_WARNING, "[WARNING] Node %s cannot be reached. Reset it before it starts again.\n",
+        cluster_say(c, TONE_WARNING, ">>> WARNING: Could not connect to node %s, unable to send CLUSTER RESET.\n",
                     node->name);
     } else {
         cluster_say(c, TONE_STEP, ">>> Sending CLUSTER RESET SOFT to the deleted node.\n");

@@ -54,6 +54,10 @@ start_server {tags {geo}} {
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX x 1 km} "-ERR need numeric width"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 1 x km} "-ERR need numeric height"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS x km} "-ERR need numeric radius"
+            {GeoSearch Sicily FROMMEMBER Palermo ASC WITHDIST WITHHASH}
+                "-ERR exactly one of BYRADIUS, BYBOX and BYPOLYGON can be specified for GeoSearch"
+            {GEOSEARCH Sicily BYRADIUS 1 km ASC WITHDIST}
+                "-ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for GEOSEARCH"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo}\
                 "-ERR unsupported unit provided. please use M, KM, FT, MI"
             {GEOSEARCH Sicily FROMMEMBER Palermo} "-ERR wrong number of arguments for 'geosearch' command"

@@ -146,14 +146,16 @@ static int read_option(struct call *call, int i, struct search *search, const st
 }
 
 static bool complete(struct call *call, struct search *search) {
-    const char *name = search->form == FORM_SEARCH ? "GEOSEARCH" : "GEOSEARCHSTORE";
+    struct slice typed = call->argv[0]; /* as Valkey's texts have it */
     if (search->store && (search->with_distance || search->with_hash || search->with_point))
         reply_error_format(call->reply, "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
-                           search->form == FORM_SEARCH_STORE ? name : "STORE option in GEORADIUS");
+                           search->form == FORM_SEARCH_STORE ? "GEOSEARCHSTORE" : "STORE option in GEORADIUS");
     else if (!search->corners && !search->has_from)
-        reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
+        reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %.*s",
+                           (int)typed.len, typed.data);
     else if (!search->has_by)
-        reply_error_format(call->reply, "ERR exactly one of BYRADIUS and BYBOX can be specified for %s", name);
+        reply_error_format(call->reply, "ERR exactly one of BYRADIUS, BYBOX and BYPOLYGON can be specified for %.*s",
+                           (int)typed.len, typed.data);
     else if (search->any && !search->count)
         reply_error(call->reply, "ERR the ANY argument requires COUNT argument");
     else
