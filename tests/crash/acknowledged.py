@@ -242,10 +242,10 @@ class Era:
         self.started, self.history, self.loads, self.lost = time.monotonic(), History(), [], 0
         if options.keep:
             os.makedirs(options.keep, exist_ok=True)
+        self.outside = self.group = None
         self.begin_objects(0)
         self.directory = tempfile.mkdtemp(prefix=f"valkey-acknowledged-{options.seed}-{number}.", dir=options.keep)
         self.faults, self.operations, self.undecided, self.seen_messages = {}, 0, 0, 0
-        self.outside = None
 
     def note(self, text):
         self.notes.append(f"{time.monotonic() - self.started:8.3f} {time.strftime('%H:%M:%S')} "
@@ -257,7 +257,6 @@ class Era:
         """Returns the number of rounds that passed, and whether all passed."""
         passed, failure, number = 0, None, numbers[0]
         rng = random.Random(f"{self.options.seed}/era {self.number}")
-        self.group = None
         try:
             self.group = (Cluster if self.options.cluster else Group)(
                 self.options, rng, self.directory, self.note)
@@ -269,6 +268,7 @@ class Era:
             self.loads = [kind(self, client) for client in range(CLIENTS)]
             if not self.group.genuine:
                 self.start_clients_of_objects()
+            self.loads = [load for load in self.loads if type(load).__name__.lower() not in self.options.without]
             for thread in self.loads + self.subscribers:
                 thread.start()
             for number in numbers:
@@ -293,7 +293,10 @@ class Era:
         return passed, failure is None
 
     def begin_objects(self, number):
-        self.objects, self.round_number = linearizable.Histories(), number
+        self.objects, self.round_number, self.round_began = linearizable.Histories(), number, time.monotonic()
+        if self.options.cluster and self.group:
+            self.group.tags = acknowledged_cluster.TAGS[number % 2::2]  # those of its objects
+        self.late_queue = object_names("queue", number, self.options.cluster)[2]
         self.calm = random.Random(f"{self.options.seed}/calm {number}").random() < 0.4
 
     def start_clients_of_objects(self):
@@ -441,6 +444,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--round", type=int, help="the group of this round, up to it")
     parser.add_argument("--faults", help="only these, separated by commas")
+    parser.add_argument("--without", default="", help="no clients of these kinds, for example exporter,blocker")
     parser.add_argument("--in-turn", action="store_true", help="the faults in this order")
     parser.add_argument("--server", help="the program of our servers")
     parser.add_argument("--no-rdma", dest="rdma", action="store_false")

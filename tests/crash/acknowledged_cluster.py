@@ -37,6 +37,7 @@ class Cluster:
         self.files = rng.choice(sorted(FILES))
         note(f"files {self.files}, links over {'RDMA' if self.rdma_links else 'TCP'}")
         self.servers, self.gates, self.links, self.bus, self.ids, self.witnesses = [], [], [], [], [], []
+        self.tags = TAGS  # their slots move
         self.open_move = None  # a slot whose keys move one by one, with the numbers of the primaries
         for number in range(NODES):
             place = os.path.join(directory, f"server{number}")
@@ -212,6 +213,7 @@ class Cluster:
                     or reply is None:
                 return False
         self.note(f"slot {slot} is at server {target}")
+        self.tags = TAGS  # their slots move
         self.open_move = None
         return True
 
@@ -368,10 +370,9 @@ def failover_killed(cluster, rng):
     cluster.start(victim)
 
 
-def begin_move(cluster, rng, tags):
+def begin_move(cluster, rng):
     """Moves the slot of a key. Returns source and target."""
-    tag = rng.choice(tags)
-    slot = slot_of(tag)
+    slot = slot_of(rng.choice(cluster.tags))
     for number in cluster.primaries():
         client_view = cluster.view(number).get(cluster.ids[number])
         ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in client_view[2]]
@@ -385,13 +386,13 @@ def begin_move(cluster, rng, tags):
 
 
 def move(cluster, rng):
-    pair = begin_move(cluster, rng, TAGS)
+    pair = begin_move(cluster, rng)
     if pair:
         until(lambda: not cluster.moving(pair[0]), 5)
 
 
 def move_killed(cluster, rng):
-    pair = begin_move(cluster, rng, TAGS)
+    pair = begin_move(cluster, rng)
     if pair:
         time.sleep(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.2)]))
         victim = rng.choice(pair)
@@ -401,7 +402,7 @@ def move_killed(cluster, rng):
 
 
 def move_frozen(cluster, rng):
-    pair = begin_move(cluster, rng, TAGS)
+    pair = begin_move(cluster, rng)
     if pair:
         time.sleep(rng.choice([rng.uniform(0, 0.03), rng.uniform(0, 0.2)]))
         victim = rng.choice(pair)
@@ -418,7 +419,7 @@ def granted(cluster, number):
 
 def move_granted(cluster, rng):
     """Source, target or both fail when the slot is granted, and the target has not taken it."""
-    pair = begin_move(cluster, rng, TAGS)
+    pair = begin_move(cluster, rng)
     if not pair:
         return
     source, target = pair
@@ -515,7 +516,7 @@ def failover_late(cluster, rng):
 
 def begin_keys_move(cluster, rng):
     """A slot that is open, for a move key by key. Returns slot, source and target."""
-    slot = slot_of(rng.choice(TAGS))
+    slot = slot_of(rng.choice(cluster.tags))
     for source in cluster.primaries():
         own = cluster.view(source).get(cluster.ids[source], (0, 0, ()))[2]
         ranges = [tuple(map(int, (text.partition("-")[0], text.partition("-")[2] or text))) for text in own]
@@ -595,7 +596,7 @@ def keys_move_cut(cluster, rng):
 
 def move_back(cluster, rng):
     """A slot goes and comes back, and a replica is late."""
-    pair = begin_move(cluster, rng, TAGS)
+    pair = begin_move(cluster, rng)
     if not pair:
         return
     source, target = pair

@@ -12,6 +12,9 @@
 In calm rounds, witnesses only read and blockers rest: a write at a server that was replaced waits for ever, and so does
 each reply behind it.
 
+One queue of a round is empty for LATE seconds: a server that is cut off before has nothing to give, and must not say
+that there is nothing.
+
 Each round has objects of its own. A name is KIND:ROUND:NUMBER, in a cluster {TAG}KIND:ROUND."""
 import collections
 import random
@@ -26,6 +29,7 @@ from resp import Client, Error
 
 OBJECTS = {"list": 3, "count": 2, "cell": 3, "queue": 3}
 CLIENT_TIMEOUT, PIPES, RESERVED, PIPELINE, BLOCKED = 8, 5, 3, 50, 8
+LATE = 1.5
 
 
 def object_names(kind, number, cluster):
@@ -204,6 +208,8 @@ class Worker(Actor):
             return self.record(server, name, "pop", None, lambda reply: reply and reply.decode(), ("LPOP", name))
         if kind == "list" and choice < 0.7:
             return self.announce(server, name, value, choice < 0.55)
+        if name == self.era.late_queue and time.monotonic() < self.era.round_began + LATE:
+            return self.read(server, kind, name)
         return self.record(server, name, "push", value, int, ("RPUSH", name, value))
 
     def announce(self, server, name, value, transaction):
@@ -292,8 +298,9 @@ READ_FORMS = [  # requests, (role, reply) from replies, and their number
 class Pipe:
     """A connection of a Witness, and a thread that reads its replies."""
 
-    def __init__(self, client, histories):
+    def __init__(self, client, histories, readonly=False):
         self.client, self.histories, self.outstanding, self.broken = client, histories, collections.deque(), False
+        self.readonly = readonly and not isinstance(client.call("READONLY"), Error)
         client.socket.settimeout(None)
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
@@ -374,7 +381,8 @@ class Witness(Actor):
             self.pipes.remove(pipe)
         if len(self.pipes) < PIPES:
             try:
-                self.pipes.append(Pipe(self.connect(self.server), self.era.objects))
+                self.pipes.append(Pipe(self.connect(self.server), self.era.objects,
+                                       self.era.options.cluster and self.rng.random() < 0.5))
             except OSError:
                 time.sleep(0.1)
         if self.pipes:
@@ -386,7 +394,7 @@ class Witness(Actor):
     def request(self, pipe, writes=True):
         histories, choice = self.era.objects, self.rng.random()
         kind, name = self.object("list", "list", "list", "count", "cell", "queue")
-        if choice < 0.1 and writes and not self.era.calm and kind in ("list", "count"):
+        if choice < 0.1 and writes and not self.era.calm and not pipe.readonly and kind in ("list", "count"):
             value = self.value()
             words, operation, argument = (("RPUSH", name, value), "push", value) if kind == "list" else \
                 (("INCR", name), "incr", None)
@@ -395,11 +403,11 @@ class Witness(Actor):
                       histories.end(token, replies[0]))
             return
         token = histories.begin(self.server, name, read_name(kind))
-        if self.era.options.cluster:  # only the owner of the slot answers
+        if self.era.options.cluster and not pipe.readonly:  # only the owner of the slot answers
             pipe.send([read_request(kind, name)], token,
                       lambda replies: record_read(histories, token, kind, b"master", replies[0]))
             return
-        requests, result, _ = READ_FORMS[choice < 0.7]
+        requests, result, _ = READ_FORMS[choice < 0.7 and not pipe.readonly]
         pipe.send(requests(read_request(kind, name)), token,
                   lambda replies: record_read(histories, token, kind, *result(replies)))
 
@@ -428,6 +436,7 @@ class Blocker(Actor):
             try:
                 client = self.free.pop() if self.free else self.connect(self.server)
                 _, name = self.object("queue")
+                name = self.era.late_queue if self.rng.random() < 0.3 else name
                 timeout = self.rng.choice([0.1, 0.1, 0.3, 0.8])
                 token = self.era.objects.begin(self.server, name, "pop")
                 self.waiting.append((client, token, timeout, now))
