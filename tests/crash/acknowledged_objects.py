@@ -38,6 +38,10 @@ def object_names(kind, number, cluster):
         [f"{kind}:{number}:{index}" for index in range(OBJECTS[kind])]
 
 
+def shard_channel(tag):
+    return f"{{{tag}}}objects"
+
+
 def read_request(kind, name):
     return ("LRANGE", name, 0, -1) if kind in ("list", "queue") else ("GET", name)
 
@@ -219,6 +223,8 @@ class Worker(Actor):
         publisher[1] += 1
         push = ("RPUSH", name, value)
         publish = ("PUBLISH", "objects", f"{name} {value} {publisher[0]} {publisher[1]}")
+        if self.era.options.cluster and self.rng.random() < 0.3:
+            publish = ("SPUBLISH", shard_channel(name[1]), *publish[2:])
         if transaction:
             return self.record(server, name, "push", value, lambda reply: reply[0],
                                ("MULTI",), push, publish, ("EXEC",))
@@ -484,9 +490,11 @@ class Subscriber(threading.Thread):
                     self.connections += 1
                     client.call("SUBSCRIBE", "written")
                     client.call("SUBSCRIBE", "objects")
+                    for tag in TAGS if self.era.options.cluster else []:
+                        client.call("SSUBSCRIBE", shard_channel(tag))  # refused where the tag is not
                     while not self.ending:
                         message = client.read()
-                        if message[0] == b"message":
+                        if message[0] in (b"message", b"smessage"):
                             self.message(message[1], message[2].decode().split())
             except (OSError, TypeError):
                 time.sleep(0.05)
@@ -498,7 +506,9 @@ class Subscriber(threading.Thread):
         elif words[0].split(":")[1] == str(self.era.round_number):
             self.era.seen_messages += 1
             histories.seen(words[0], words[1], f"a message at server {self.number}")
-            histories.message(f"subscriber {self.number}/{self.connections}", words[2], int(words[3]))
+            # The bus has an order of its own for messages to a shard.
+            histories.message(f"subscriber {self.number}/{self.connections} to {channel.decode()}", words[2],
+                              int(words[3]))
 
 
 class Exporter(Actor):
