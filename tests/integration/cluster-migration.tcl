@@ -664,6 +664,24 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 0 set [key_in 5 string] hello
     }
 
+    test "the log names the nodes of a migration as their operators do" {
+        n 0 config set cluster-announce-human-nodename from-here
+        n 1 config set cluster-announce-human-nodename to-there
+        wait_for_condition 10000 {
+            [string match "*nodename=to-there,*" [file_bytes [file join [node 0 dir] nodes.conf]]] &&
+            [string match "*nodename=from-here,*" [file_bytes [file join [node 1 dir] nodes.conf]]]
+        }
+        set from0 [log_size [node_level 0]]
+        set from1 [log_size [node_level 1]]
+        migrate_and_wait 63 63
+        assert [log_has "node_id: [node_id 1], target_node_human_name: to-there, slots: 63-63" $from0 [node_level 0]]
+        assert [log_has "node_id: [node_id 0], source_node_human_name: from-here, slots: 63-63" $from1 [node_level 1]]
+        n 0 cluster cancelslotmigrations
+        migration_is 1 failed
+        n 0 debug slotmigration prevent-pause 0
+        foreach i {0 1} {n $i config set cluster-announce-human-nodename ""}
+    }
+
     test "a migration that is granted goes on when the target may take the slots again" {
         n 1 debug slotmigration prevent-failover 1
         migrate 0 1 62 62

@@ -181,6 +181,7 @@ static void a_candidate_with_old_slots_is_told_the_owner(void **state) {
     sim_run(&sim, 1000);
     assert_true(sim_said(&sim, 1, "Failover auth denied to"));
     assert_true(sim_said_times(&sim, 1, "has old slots configuration, sending an UPDATE message about") > before);
+    assert_true(sim_said(&sim, 3, "Processing UPDATE message received from"));
     log_level = LOG_LEVEL_NOTICE;
     sim_free(&sim);
 }

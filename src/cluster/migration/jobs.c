@@ -146,10 +146,17 @@ const char *job_text(const struct job *job) {
     memory_output_clear(&text);
     const struct node_id *id = job->is_import ? &job->source : &job->target;
     if (id->text[0]) memcpy(peer, id->text, NODE_ID_LEN);
-    char head[200];
-    int len = snprintf(head, sizeof head, "{name: %s, operation: %s, %s_node_id: %s, slots: ", job->name,
-                       job->is_import ? "import" : "export", job->is_import ? "source" : "target", peer);
+    char head[200 + NODE_NAME_MAX];
+    const char *which = job->is_import ? "source" : "target";
+    const struct cluster_node *node = id->text[0] ? nodes_find(&this_cluster->nodes, id) : NULL;
+    int len = snprintf(head, sizeof head, "{name: %s, operation: %s, %s_node_id: %s", job->name,
+                       job->is_import ? "import" : "export", which, peer);
     output_write(&text.out, slice_make(head, (size_t)len));
+    if (node && node->nodename) {
+        len = snprintf(head, sizeof head, ", %s_node_human_name: %s", which, node->nodename);
+        output_write(&text.out, slice_make(head, (size_t)len));
+    }
+    output_write(&text.out, SLICE(", slots: "));
     write_ranges(job, &text.out);
     output_write(&text.out, slice_make("}", 2));
     return text.data;

@@ -536,6 +536,11 @@ void topology_receive_update(struct cluster *cluster, struct cluster_node *sende
     struct cluster_node *node = nodes_find(&cluster->nodes, &message->node);
     if (!node || node == cluster->myself || node_in_handshake(node) || node->config_epoch >= message->node_epoch)
         return;
+    say_notice(cluster,
+               "Processing UPDATE message received from " NODE_FORMAT " in shard %.40s about node " NODE_FORMAT
+               " in shard %.40s. old configEpoch %llu, new configEpoch %llu",
+               NODE_TEXT(sender), SHARD_TEXT(sender), NODE_TEXT(node), SHARD_TEXT(node),
+               (unsigned long long)node->config_epoch, (unsigned long long)message->node_epoch);
     node_set_role_primary(cluster, node);
     node->config_epoch = message->node_epoch;
     node->claim_heard = true;
