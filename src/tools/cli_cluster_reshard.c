@@ -167,11 +167,11 @@ static bool weights_parse(struct cluster *c, double *weights) {
         memcpy(id, text, len);
         id[len] = '\0';
         const struct cluster_node *node = cluster_find(c, id, true);
-        if (!node || !node_is_primary(node)) {
+        if (!node) {
             cluster_say(c, TONE_PLAIN, "*** No such primary node %s\n", id);
             return false;
         }
-        weights[node->index] = weight;
+        weights[node->index] = weight; /* that of a replica, as a primary becomes without slots, has no effect */
     }
     return true;
 }

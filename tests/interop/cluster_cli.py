@@ -211,6 +211,8 @@ def same_all():
     same("rebalance of a balanced cluster", "--cluster", "rebalance", A(0))
     same("rebalance, simulated", "--cluster", "rebalance", A(0), "--cluster-weight", shared.ids[0] + "=2",
          shared.ids[1][:8] + "=0.5", "--cluster-simulate")
+    same("rebalance with the weight of a replica", "--cluster", "rebalance", A(0), "--cluster-weight",
+         shared.ids[3] + "=2")
     same("rebalance with an unknown node", "--cluster", "rebalance", A(0), "--cluster-weight", "zzz=2")
     same("reshard, not confirmed", "--cluster", "reshard", A(0), "--cluster-from", shared.ids[1] + "," + shared.ids[2],
          "--cluster-to", shared.ids[0], "--cluster-slots", 7, data="no\n")
