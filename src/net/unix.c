@@ -3,6 +3,7 @@
  * A socket file left behind by a dead process would make bind() fail, so listening replaces any socket at the path.
  * Closing removes the file, but only if it is still the one that this listener created. */
 #include "lib/system/clock.h"
+#include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/socket.h"
 #include <errno.h>
@@ -89,7 +90,8 @@ static void remove_file(struct socket_listener *base) {
     struct unix_listener *l = (struct unix_listener *)base;
     struct stat now;
     const char *path = base->listener.address.host;
-    if (l->inode && stat(path, &now) == 0 && now.st_dev == l->device && now.st_ino == l->inode) unlink(path);
+    if (l->inode && stat(path, &now) == 0 && now.st_dev == l->device && now.st_ino == l->inode && unlink(path) == 0)
+        log_notice("Removing the unix socket file.");
 }
 
 static int set_group(const char *path, const char *name) {

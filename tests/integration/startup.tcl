@@ -440,6 +440,7 @@ test "daemonize yes: the command ends, the server continues" -tags {tcp-only} {
     catch {$c shutdown nosave}
     wait_for_condition 5000 {![process_alive $pid]}
     assert {![file exists $dir/d.pid]}
+    assert_match "*Removing the pid file.*" [file_bytes $dir/d.log]
 }
 
 # --- Signals ----------------------------------------------------------------------------

@@ -160,6 +160,10 @@ void process_write_pid_file(void) {
 
 static const char *volatile unfinished_file; /* read by the handler of a signal */
 
+bool process_has_pid_file(void) {
+    return pid_file_written;
+}
+
 void process_remove_files(void) {
     process_notify_stopping();
     if (pid_file_written) unlink(pid_path);

@@ -42,6 +42,7 @@ static _Noreturn void finish(void) {
     each_part(part) {
         if (part->stop) part->stop();
     }
+    if (process_has_pid_file()) log_notice("Removing the pid file.");
     process_remove_files();
     if (script_hooks) log_notice("Module lua unloaded");
     log_warning("%s is now ready to exit, bye bye...", strcmp(server.mode, "sentinel") == 0 ? "Sentinel" : "Valkey");
