@@ -422,11 +422,14 @@ static char escape_read(const char **at, const char *end) {
     }
 }
 
+enum { WORD_UNBALANCED = -1 /* quotes */, WORD_NO_SPACE = -2 };
+
 /* Finds the next word in [*at, end) and moves *at past it. A word without quotes is a slice of the line; a quoted word
- * is decoded into `buffer`, which must have space for the rest of the line. Text directly after a closing quote belongs
+ * is decoded into `buffer`, which needs `space` for the rest of the line. Text directly after a closing quote belongs
  * to the same word. As in Valkey, a quote at the end of an inline request closes the word even after a backslash.
- * Returns 1: a word; 0: no more; -1: unbalanced quotes. */
-static int word_next(const char **at, const char *end, char *buffer, bool in_request, struct slice *word) {
+ * Returns 1: a word; 0: no more; WORD_UNBALANCED; WORD_NO_SPACE: *at is the start of the word, which is quoted. */
+static int word_next(const char **at, const char *end, char *buffer, size_t space, bool in_request,
+                     struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;
     *at = p;
@@ -438,13 +441,14 @@ static int word_next(const char **at, const char *end, char *buffer, bool in_req
         *at = p;
         return 1;
     }
+    if ((size_t)(end - start) > space) return WORD_NO_SPACE;
     char *out = buffer;
     memcpy(out, start, (size_t)(p - start));
     out += p - start;
     char quote = 0;
     for (;;) {
         if (p == end) {
-            if (quote) return -1;
+            if (quote) return WORD_UNBALANCED;
             break;
         }
         if (!quote) {
@@ -479,14 +483,18 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     }
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;
-    /* Decoded words never need more space than their line, so the memory does not move while they are collected. */
-    bool quotes = memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at));
-    if (quotes && !detached_reserve(reader, (size_t)(end - at))) return no_memory(reader, input);
     reader->is_inline = true;
     struct slice word;
     int found;
-    while ((found = word_next(&at, end, reader->detached + reader->detached_len, true, &word)) > 0) {
-        if (word.data == reader->detached + reader->detached_len) reader->detached_len += word.len;
+    for (;;) {
+        char *buffer = reader->detached + reader->detached_len;
+        found = word_next(&at, end, buffer, reader->detached_capacity - reader->detached_len, true, &word);
+        if (found == WORD_NO_SPACE) { /* decoded words never need more space than their line */
+            if (!detached_reserve(reader, (size_t)(end - at))) return no_memory(reader, input);
+            continue;
+        }
+        if (found <= 0) break;
+        if (word.data == buffer) reader->detached_len += word.len;
         if (!argv_add(reader, word.data, word.len)) return no_memory(reader, input);
     }
     if (found < 0) return request_fail(reader, input, "unbalanced quotes in request");
@@ -561,7 +569,7 @@ int words_split(struct slice line, struct slice **words) {
     int count = 0, capacity = 0, found;
     char *buffer = mem_alloc(line.len + 1);
     struct slice word;
-    while ((found = word_next(&at, end, buffer, false, &word)) > 0) {
+    while ((found = word_next(&at, end, buffer, line.len, false, &word)) > 0) {
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 8;
             list = mem_realloc(list, (size_t)capacity * sizeof *list);
