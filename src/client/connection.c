@@ -68,6 +68,7 @@ static bool attempt(struct valkeyrdma *c) {
                                       .events = &events,
                                       .owner = c};
     c->conn = conn_connect(transport_find("rdma"), c->context->loop, &options);
+    c->conn->takes_later = true;
     conn_set_in_limit(c->conn, IN_LIMIT);
     return true;
 }

@@ -200,7 +200,7 @@ VALKEYRDMA_API size_t valkeyrdma_queued(const struct valkeyrdma *c); /* bytes of
  * orderly end, or a negative errno. `len` 0 returns 0. */
 VALKEYRDMA_API ssize_t valkeyrdma_recv(struct valkeyrdma *c, void *buffer, size_t len, int timeout_ms);
 VALKEYRDMA_API ssize_t valkeyrdma_recvv(struct valkeyrdma *c, const struct iovec *pieces, int count, int timeout_ms);
-/* Gives access to received bytes in place, in the memory that the peer's device wrote them to. Waits until at least
+/* Gives access to received bytes in the library's memory, which the peer cannot write. Waits until at least
  * `at_least` bytes are there in one piece (0 counts as 1). *bytes and the returned number describe all that are there;
  * fewer than at_least only if the connection has ended behind them. They stay valid and unchanged, also while other
  * threads use the context, until the next recv, recvv, peek, consume or close of this connection. Meanwhile no

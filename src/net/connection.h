@@ -1,11 +1,12 @@
 /* connection.h: the common interface of all transports (tcp, tls, unix, rdma, rdma-tls).
  *
- * A connection exposes received bytes in place (conn_peek) and provides memory for the reply in the buffer that it is
- * sent from (conn->out, an output as in output.h). Code above this header does not depend on the transport, except to
- * display its name.
+ * A connection exposes received bytes (conn_peek) and provides memory for the reply in the buffer that it is sent from
+ * (conn->out, an output as in output.h). Code above this header does not depend on the transport, except to display its
+ * name.
  *
  * Reading
- *   conn_peek() returns the bytes that were received and not yet consumed; they are always contiguous.
+ *   conn_peek() returns the bytes that were received and not yet consumed; they are always contiguous. They lie in
+ *   memory that no peer can write: what was checked there stays as it is (rdma/buffer.h).
  *   conn_consume() leaves the remaining bytes in place. They may have moved at a later `readable`, so keep offsets
  *   between two calls, not pointers.
  *   The transport receives more bytes by itself. It stops when `in_limit` bytes are unconsumed, which protects the
@@ -84,6 +85,7 @@ struct connection {
     int error; /* errno of the failure */
     bool reading_paused;
     bool keeps_input;   /* the owner calls conn_trim(): receive memory may stay when it is empty */
+    bool takes_later;   /* the owner takes its input after `readable`, so it is received to where it can stay */
     bool hung_up;       /* `hung_up` was called */
     bool wants_drained; /* set before conn_flush() to get `drained`. A connection on another thread reports it only
                            then */

@@ -31,7 +31,7 @@ static bool make_space(struct input_buffer *b, struct connection *conn) {
 
 struct input_space input_buffer_space(struct input_buffer *b, struct connection *conn,
                                       const struct input_shared *shared) {
-    struct input_space space = {.shared = !shared->lent && conn->in_len <= JOIN_MAX};
+    struct input_space space = {.shared = !shared->lent && conn->in_len <= JOIN_MAX && !conn->takes_later};
     if (space.shared) {
         space.at = shared->data + conn->in_len;
         space.size = INPUT_SHARED_SIZE - conn->in_len;
@@ -76,7 +76,7 @@ void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct
     if (conn->in_len == 0) {
         conn->in = NULL;
         bool unusual = b->own_size > OWN_KEPT && b->own_size / 2 > conn->in_kept;
-        if (!conn->keeps_input || unusual) input_buffer_free(b);
+        if (!(conn->keeps_input || conn->takes_later) || unusual) input_buffer_free(b);
         if (conn->keeps_input && b->own_size < conn->in_kept && !conn->sink) keep_space(b, conn);
     } else if (space->shared) {
         if (b->own_size < conn->in_len) {

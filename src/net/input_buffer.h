@@ -1,10 +1,12 @@
-/* input_buffer.h: the receive memory of a connection whose bytes come by read calls: of a socket, or of TLS over RDMA.
+/* input_buffer.h: the memory in which a connection exposes received bytes. They come by read calls of a socket, by
+ * decryption (TLS over RDMA), or by a copy from the receive buffer that the peer writes to (RDMA).
  *
  * All connections of a loop read into one buffer, which a connection has while its `readable` runs. Bytes that the
  * owner leaves unconsumed then move to private memory, and the next read continues behind them: so a connection that
  * waits for nothing holds no memory, unless its owner sets conn->in_kept, and a request that comes in one part is never
  * copied. A few bytes are copied in front of the next read instead of growing the private memory. While a handler on
- * the stack has the loop's buffer, other connections read into private memory.
+ * the stack has the loop's buffer, other connections read into private memory, and so do those whose owner takes the
+ * bytes after `readable` (conn->takes_later).
  *
  * A read is: input_buffer_space(); then the bytes; input_buffer_take(); `readable`; input_buffer_settle().
  *

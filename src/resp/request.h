@@ -6,7 +6,7 @@
  *
  * An incomplete bulk string of at least REQUEST_LARGE_MIN bytes is received straight into a blob (except from
  * unauthenticated peers, for whom the server does not allocate memory on an announced length). For 8 KiB and more this
- * is cheaper than copying the bytes once more at the end of the receive buffer. The caller's loop:
+ * is cheaper than copying the bytes once more. The caller's loop:
  *
  *     switch (request_read(&reader, conn_peek(conn), limits)) {
  *     case REQUEST_READY:   execute reader.argv[0..argc); conn_consume(conn, reader.size); request_done(&reader)

@@ -19,7 +19,7 @@ proc requests_of {kind} {
     expr {round([dict get $info rdma_work_requests] * [dict get $info rdma_${kind}_share])}
 }
 
-foreach technique {inline chaining signalling zero-copy-in huge-pages polled} {
+foreach technique {inline chaining signalling huge-pages polled} {
     start_server {} {
         test "without $technique everything arrives whole and in order" {
             assert_typed +OK debug rdma technique $technique no
@@ -73,8 +73,7 @@ start_server {} {
     }
 
     test "DEBUG RDMA TECHNIQUE refuses what it does not know" {
-        set error "-ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each\
-            is yes or no"
+        set error "-ERR techniques are inline, chaining, signalling, huge-pages and polled; each is yes or no"
         replies [list {debug rdma technique magic no} $error {debug rdma technique inline maybe} $error \
             {debug rdma technique inline} \
             "-ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP."]

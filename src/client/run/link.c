@@ -453,6 +453,7 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
         &(struct connect_options){
             .host = host, .port = mapping->port, .timeout_ms = mapping_timeout_ms(), .events = &events, .owner = link});
     link->conn->wants_drained = true;
+    link->conn->takes_later = true;
     result = await_decision(link, fd);
     link_leave(link);
     return result;

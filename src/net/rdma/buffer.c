@@ -1,19 +1,22 @@
 /* buffer.c: see buffer.h. */
 #include "net/rdma/buffer.h"
-#include "lib/system/memory.h"
+#include "net/input_buffer.h"
 #include "net/rdma/send.h"
 #include "net/rdma/size.h"
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
 
-enum { BOUNCE_STEP = 4 * 1024 };
+enum {
+    PIECE_LEAST = 1024, /* bytes of the smallest piece */
+    PIECE_FACTOR = 4,
+};
 
 /* --- Buffers --- */
 
 bool rdma_receive_allocate(struct rdma_connection *c) {
     c->receive.least = rdma_receive_first_size(c->passive);
-    c->receive.in_bounce = !rdma_uses(RDMA_ZERO_COPY_IN); /* and stays there */
+    c->receive.piece = INPUT_SHARED_SIZE;
     c->receive.rx = rdma_rx_take(&c->qp.device->memory, c->receive.least);
     return c->receive.rx != NULL;
 }
@@ -65,63 +68,45 @@ void rdma_receive_announce(struct rdma_connection *c) {
     if (c->receive.want_register) c->send.wants_control = true;
 }
 
-/* --- Exposing bytes --- */
+/* --- Receiving bytes --- */
 
-/* Makes space for `more` bytes behind those exposed from the bounce buffer. False: there is no memory. */
-static bool bounce_reserve(struct rdma_connection *c, size_t more) {
-    struct connection *conn = &c->conn;
-    size_t at = (size_t)(conn->in - c->receive.bounce);
-    if (c->receive.bounce_size - at - conn->in_len >= more) return true;
-    if (c->receive.bounce_size >= conn->in_len + more && at >= conn->in_len) {
-        memcpy(c->receive.bounce, conn->in, conn->in_len);
-        conn->in = c->receive.bounce;
-        return true;
-    }
-    char *grown = mem_try_alloc((conn->in_len + more) * 2);
-    if (!grown) return false;
-    c->receive.bounce_size = mem_size(grown);
-    if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
-    mem_free(c->receive.bounce);
-    conn->in = c->receive.bounce = grown;
-    return true;
+/* The next piece is small after an argument that went to the owner's memory, and larger after one of small requests. */
+static void piece_adapt(struct rdma_connection *c, uint32_t taken) {
+    if (c->conn.sink)
+        c->receive.piece = PIECE_LEAST;
+    else if (taken == c->receive.piece && c->receive.piece < INPUT_SHARED_SIZE)
+        c->receive.piece *= PIECE_FACTOR;
 }
 
 void rdma_receive_show(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
-    size_t there = c->receive.received - c->receive.taken;
+    struct input_shared *shared = &c->owner->input;
+    struct input_space space = {0};
+    uint32_t there = c->receive.received - c->receive.taken, piece = 0;
+    const char *from = c->receive.rx->data + c->receive.taken;
     if (conn->sink) {
         char *sink = conn->sink;
         size_t part = conn_fill_sink(conn, there);
-        memcpy(sink, c->receive.rx->data + c->receive.taken, part);
+        memcpy(sink, from, part);
+        from += part;
+        there -= (uint32_t)part;
         c->receive.taken += (uint32_t)part;
-        there -= part;
-        if (there == 0) return;
     }
-    if (c->receive.in_bounce) {
-        size_t part = conn->in_len > BOUNCE_STEP ? conn->in_len : BOUNCE_STEP;
-        if (part > there || !rdma_uses(RDMA_ZERO_COPY_IN)) part = there;
-        if (!bounce_reserve(c, part)) {
+    if (there) {
+        space = input_buffer_space(&c->receive.input, conn, shared);
+        if (!space.at) {
             c->callbacks->failed(c, ENOMEM, "no memory for its input");
             return;
         }
-        memcpy(c->receive.bounce + (conn->in - c->receive.bounce) + conn->in_len,
-               c->receive.rx->data + c->receive.taken, part);
-        c->receive.bounce_from_rx += part;
-        if (c->receive.is_ring) { /* bytes kept for the return from the bounce buffer are not free for the peer */
-            size_t most = c->receive.rx->size / 4;
-            c->receive.bounce_from_rx = part < most ? part : most;
-        }
-        there = part;
-    } else if (conn->in_len == 0)
-        conn->in = c->receive.rx->data + c->receive.taken;
-    c->receive.taken += (uint32_t)there;
-    conn->in_len += there;
-}
-
-void rdma_receive_to_bounce(struct rdma_connection *c) {
-    struct connection *conn = &c->conn;
-    c->receive.bounce = mem_alloc_usable(conn->in_len + BOUNCE_STEP, &c->receive.bounce_size);
-    memcpy(c->receive.bounce, conn->in, conn->in_len);
-    conn->in = c->receive.bounce;
-    c->receive.in_bounce = true;
+        piece = there < c->receive.piece ? there : c->receive.piece;
+        if (piece > space.size) piece = (uint32_t)space.size;
+        memcpy(space.at, from, piece);
+        c->receive.taken += piece;
+        input_buffer_take(&c->receive.input, conn, shared, &space, piece);
+    }
+    c->receive.showing = true;
+    conn->events->readable(conn);
+    c->receive.showing = false;
+    input_buffer_settle(&c->receive.input, conn, shared, &space);
+    if (piece) piece_adapt(c, piece);
 }

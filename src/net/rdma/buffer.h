@@ -1,5 +1,24 @@
-/* buffer.h: what both kinds of receive buffers share: taking and announcing them, and exposing the bytes in them in
- * place. receive.h describes the buffers of the base protocol, ring.h the ring. */
+/* buffer.h: what both kinds of receive buffers share: taking and announcing them, and receiving the bytes in them.
+ * receive.h describes the buffers of the base protocol, ring.h the ring.
+ *
+ * Private bytes
+ *   The peer may write to an announced buffer at any time, also to bytes that it has reported. Bytes that are looked at
+ *   in a buffer may therefore differ from one look to the next: a name that was checked from the name that is used, a
+ *   length that was measured from the length that is written. So rdma_receive_show() copies them to memory that no peer
+ *   can write, before the owner of the connection looks at the first of them, and nothing reads them in the buffer
+ * again. The copy goes to the input buffer of the loop (input_buffer.h), which is in a cache of the processor, or, if
+ * the owner has named the place (conn_receive_into), to its final place. The only other reader of a buffer, the
+ * checksum of polled.h, decides nothing but when bytes are taken.
+ *
+ * Pieces
+ *   The bytes of a large argument would be copied twice if they came into the input buffer first. After an argument
+ * that the owner had received into its own memory, the next piece is therefore small: enough for the head of a request.
+ * It grows again when pieces are used up without such an argument.
+ *
+ * Rejected
+ *   Parsing in the receive buffer and copying what is checked: each command checks its arguments in many places, and
+ * each of them would have to know. Revoking the peer's right to write while its bytes are looked at: a system call, or
+ * a work request and a wait, for each message. */
 #ifndef NET_RDMA_BUFFER_H
 #define NET_RDMA_BUFFER_H
 #include "net/rdma/connection.h"
@@ -25,10 +44,11 @@ static inline bool rdma_may_receive(const struct rdma_connection *c) {
     return c->conn.state == CONN_OPEN && !c->conn.reading_paused && !c->receive.showing &&
            (c->conn.sink || c->conn.in_len < c->conn.in_limit);
 }
-/* Bytes that arrived and are not exposed yet. */
+/* Bytes that arrived and were not taken from the buffer yet. */
 static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
     return (size_t)(c->receive.received - c->receive.taken) + c->receive.wrapped + c->receive.next_received;
 }
-void rdma_receive_show(struct rdma_connection *c);      /* exposes bytes that arrived, or as many as are useful now */
-void rdma_receive_to_bounce(struct rdma_connection *c); /* moves the bytes exposed in place to the bounce buffer */
+/* Takes bytes that arrived out of the buffer, calls `readable`, and settles the input. Call it if rdma_may_receive()
+ * and bytes of receive.rx were not taken. */
+void rdma_receive_show(struct rdma_connection *c);
 #endif

@@ -9,6 +9,7 @@
 #ifndef NET_RDMA_CONNECTION_H
 #define NET_RDMA_CONNECTION_H
 #include "net/connection.h"
+#include "net/input_buffer.h"
 #include "net/output_queue.h"
 #include "net/rdma/device.h"
 #include "net/rdma/port.h"
@@ -81,21 +82,19 @@ struct rdma_announcer {
 /* buffer.h, ring.h, receive.h: the receive buffers */
 struct rdma_receiver {
     struct rdma_rx *rx;
-    uint32_t received, taken; /* offsets: bytes that arrived, and those of them that were exposed */
-    uint32_t wrapped;         /* ring: bytes that arrived beyond the end of this lap */
-    uint32_t writable;        /* bytes the peer may write now */
-    uint32_t least;           /* the buffer's first size; it never becomes smaller */
-    struct rdma_rx *next;     /* the buffer after `rx` */
-    uint32_t next_received;   /* bytes that arrived in it */
-    bool is_ring;             /* our buffer is a ring: from our SetClientFeature on */
-    bool in_bounce;           /* the exposed bytes are in the bounce buffer */
-    bool showing;             /* `readable` is on the stack */
-    bool registered;          /* our buffer is announced */
-    bool want_register;       /* its announcement waits for space in the send queue */
-    char *bounce;             /* the bounce buffer */
-    size_t bounce_size;
-    size_t bounce_from_rx; /* bytes at the end of those exposed from `bounce` that are also in rx before `taken` */
-    uint64_t since_us;     /* when the latest buffer was announced, or this lap of a ring began */
+    uint32_t received, taken;  /* offsets: bytes that arrived, and those of them that were copied out of the buffer */
+    uint32_t wrapped;          /* ring: bytes that arrived beyond the end of this lap */
+    uint32_t writable;         /* bytes the peer may write now */
+    uint32_t least;            /* the buffer's first size; it never becomes smaller */
+    struct rdma_rx *next;      /* the buffer after `rx` */
+    uint32_t next_received;    /* bytes that arrived in it */
+    bool is_ring;              /* our buffer is a ring: from our SetClientFeature on */
+    bool showing;              /* `readable` is on the stack */
+    bool registered;           /* our buffer is announced */
+    bool want_register;        /* its announcement waits for space in the send queue */
+    struct input_buffer input; /* unconsumed bytes between two calls of `readable` */
+    uint32_t piece;            /* bytes that are copied before a call of `readable`, at most */
+    uint64_t since_us;         /* when the latest buffer was announced, or this lap of a ring began */
     uint64_t quiet_at, quiet_since_us; /* bytes received by quiet_since_us, and none since */
     /* Base protocol. */
     struct rdma_rx *spare; /* unused buffer of the size of `rx`, known to this peer */

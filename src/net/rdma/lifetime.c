@@ -58,7 +58,7 @@ void rdma_connection_failed(struct rdma_connection *c, int error, const char *no
     bool at_once = error == EPROTO || error == ENOMEM;
     if (!at_once) rdma_polled_take(c); /* report the bytes that arrived before the failure first */
     if (c->end_pending || c->finished) return;
-    if (at_once) { /* discard the bytes that were not exposed yet */
+    if (at_once) { /* discard the bytes that were not taken yet */
         c->receive.received = c->receive.taken;
         c->receive.wrapped = c->receive.next_received = 0;
     }
@@ -107,9 +107,6 @@ void rdma_connection_run(struct rdma_connection *c) {
         rdma_receive_settle(c);
         while (rdma_may_receive(c) && c->receive.received > c->receive.taken) {
             rdma_receive_show(c);
-            c->receive.showing = true;
-            conn->events->readable(conn);
-            c->receive.showing = false;
             if (conn->state != CONN_OPEN) return;
             rdma_receive_settle(c);
         }

@@ -175,6 +175,7 @@ struct rdma_loop *rdma_loop_new(struct event_loop *loop, const struct transport 
     owner->loop = loop;
     owner->transport = transport;
     owner->channel_io.fd = -1;
+    owner->input.data = mem_alloc(INPUT_SHARED_SIZE);
     list_init(&owner->devices);
     list_init(&owner->connections);
     list_init(&owner->listeners);
@@ -201,5 +202,6 @@ void rdma_loop_free(struct rdma_loop *owner) {
     add_stats(&finished_stats, &owner->stats);
     pthread_mutex_unlock(&registry_lock);
     event_loop_drop_posts(owner->loop); /* show_stats, and what other loops have passed on until now */
+    mem_free(owner->input.data);
     mem_free(owner);
 }

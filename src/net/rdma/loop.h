@@ -10,6 +10,7 @@
 #ifndef NET_RDMA_LOOP_H
 #define NET_RDMA_LOOP_H
 #include "net/event_loop.h"
+#include "net/input_buffer.h"
 #include "net/rdma/settings.h"
 
 struct rdma_event_channel;
@@ -22,10 +23,11 @@ struct rdma_loop {
     struct rdma_event_channel *channel; /* NULL: not opened */
     struct event_io channel_io;
     struct list devices, connections, listeners;
-    struct list untrusted;   /* connections of untrusted peers, the oldest first */
-    struct list ready;       /* connections with something to report to their owners */
-    struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
-    struct event_timer tidy; /* freed memory, receives that could not be posted; runs while there is work */
+    struct input_shared input; /* where the connections receive */
+    struct list untrusted;     /* connections of untrusted peers, the oldest first */
+    struct list ready;         /* connections with something to report to their owners */
+    struct event_timer tick;   /* keepalive, idle memory; runs while there are connections */
+    struct event_timer tidy;   /* freed memory, receives that could not be posted; runs while there is work */
     uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
     uint64_t aged_us;                     /* when memory was last aged */
     uint64_t tidy_from_us;                /* tidying resumes at this time, not earlier */

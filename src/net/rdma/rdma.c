@@ -92,6 +92,10 @@ static void rdma_consume(struct connection *conn, size_t len) {
 static void rdma_set_reading(struct connection *conn) {
     if (conn->state == CONN_OPEN) rdma_connection_ready(rdma_of(conn));
 }
+static void rdma_trim_input(struct connection *conn) {
+    struct rdma_connection *c = rdma_of(conn);
+    if (!c->receive.showing) input_buffer_trim(&c->receive.input, conn);
+}
 static void rdma_set_trusted(struct connection *conn) {
     if (conn->trusted) rdma_untrusted_leave(rdma_of(conn));
 }
@@ -116,7 +120,7 @@ static const char *rdma_error_text(const struct connection *conn) {
 static size_t rdma_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct rdma_connection *c = rdma_of(conn);
     size_t in = (c->receive.rx ? c->receive.rx->capacity : 0) + (c->receive.next ? c->receive.next->capacity : 0) +
-                (c->receive.spare ? c->receive.spare->capacity : 0) + c->receive.bounce_size;
+                (c->receive.spare ? c->receive.spare->capacity : 0) + c->receive.input.own_size;
     size_t out = rdma_send_memory(c);
     if (input) *input = in;
     if (output) *output = out;
@@ -153,6 +157,7 @@ const struct transport transport_rdma = {
     .is_local = rdma_connection_is_local,
     .error_text = rdma_error_text,
     .memory = rdma_memory,
+    .trim = rdma_trim_input,
     .shared = rdma_shared,
     .describe = rdma_describe,
 };

@@ -2,18 +2,17 @@
  */
 #include "net/rdma/receive.h"
 #include "lib/system/clock.h"
-#include "lib/system/memory.h"
 #include "net/rdma/buffer.h"
 #include "net/rdma/ring.h"
 #include "net/rdma/size.h"
-#include <string.h>
 
 enum {
     SECOND_MOST = 64 * 1024 * 1024,   /* bytes of second buffers of a device context */
+    INPUT_KEPT_MOST = 1024 * 1024,    /* bytes of empty memory for input that stay */
     SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer is released when nothing has arrived for this long */
 };
 
-/* Replaces receive.rx by a buffer of that size. No byte of receive.rx may be exposed. The caller announces the new
+/* Replaces receive.rx by a buffer of that size. All bytes of receive.rx are taken. The caller announces the new
  * buffer. False: none is available, and receive.rx stays. */
 static bool switch_to(struct rdma_connection *c, uint32_t size) {
     struct rdma_rx *rx = rdma_receive_take_other(c, size);
@@ -78,7 +77,7 @@ static void announce_next(struct rdma_connection *c) {
     announce(c, c->receive.next);
 }
 
-/* All of the buffer has been exposed, and the next one is announced. */
+/* All of the buffer is taken, and the next one is announced. */
 static void enter_next(struct rdma_connection *c) {
     struct rdma_rx *old = rdma_receive_enter_next(c);
     if (c->receive.spare || old->capacity != c->receive.rx->capacity) {
@@ -99,24 +98,13 @@ void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
 }
 
 void rdma_receive_settle(struct rdma_connection *c) {
-    struct connection *conn = &c->conn;
     if (!c->receive.rx || c->receive.showing) return;
-    if (c->receive.in_bounce && !conn->reading_paused && rdma_uses(RDMA_ZERO_COPY_IN) &&
-        conn->in_len <= c->receive.bounce_from_rx) {
-        conn->in = c->receive.rx->data + c->receive.taken - conn->in_len;
-        mem_free(c->receive.bounce);
-        c->receive.bounce = NULL;
-        c->receive.in_bounce = false;
-        c->receive.bounce_size = c->receive.bounce_from_rx = 0;
-    }
     if (c->receive.is_ring) {
         bool maybe_credit = c->receive.writable <= c->receive.rx->size - c->receive.rx->size / 4;
         if (maybe_credit || c->receive.taken == c->receive.rx->size || c->receive.next) rdma_ring_settle(c);
         return;
     }
     if (c->receive.taken < c->receive.rx->size || !rdma_may_receive(c) || (c->end_pending && !c->receive.next)) return;
-    if (conn->in_len && !c->receive.in_bounce) rdma_receive_to_bounce(c);
-    c->receive.bounce_from_rx = 0; /* nothing in the buffer is shown any more */
     if (c->receive.next) {
         enter_next(c);
         return;
@@ -131,12 +119,13 @@ void rdma_receive_settle(struct rdma_connection *c) {
 
 void rdma_receive_consume(struct rdma_connection *c, size_t len) {
     struct connection *conn = &c->conn;
+    bool was_full = conn->in_len >= conn->in_limit;
     conn->in += len;
     conn->in_len -= len;
-    /* Exposed bytes stay in place until the caller is done. */
-    if (c->receive.showing || !c->receive.rx) return;
-    if (c->receive.taken == c->receive.rx->size || c->receive.taken < c->receive.received || rdma_ring_wants_turn(c))
-        rdma_connection_ready(c);
+    if (c->receive.showing) return;
+    if (conn->takes_later && conn->in_len == 0 && c->receive.input.own_size > INPUT_KEPT_MOST)
+        input_buffer_free(&c->receive.input);
+    if (was_full) rdma_connection_ready(c);
 }
 
 /* A write of the peer has arrived, or the part of it that filled the buffer. */
@@ -192,6 +181,5 @@ void rdma_receive_release(struct rdma_connection *c) {
     rdma_receive_drop_spare(c);
     if (c->receive.rx) rdma_rx_give(&c->qp.device->memory, c->receive.rx);
     c->receive.rx = NULL;
-    mem_free(c->receive.bounce);
-    c->receive.bounce = NULL;
+    input_buffer_free(&c->receive.input);
 }

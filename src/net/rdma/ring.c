@@ -21,7 +21,6 @@ static inline uint32_t quarter(const struct rdma_connection *c) {
 void rdma_ring_begin_in(struct rdma_connection *c) {
     c->receive.is_ring = true;
     rdma_receive_drop_spare(c);
-    if (c->receive.bounce_from_rx > quarter(c)) c->receive.bounce_from_rx = quarter(c);
     rdma_connection_ready(c);
 }
 
@@ -45,8 +44,7 @@ void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
 
 /* Free bytes that are not credited to the peer yet. */
 static uint32_t creditable(const struct rdma_connection *c) {
-    size_t shown = c->receive.in_bounce ? c->receive.bounce_from_rx : c->conn.in_len;
-    uint32_t occupied = (uint32_t)shown + (c->receive.received - c->receive.taken) + c->receive.wrapped;
+    uint32_t occupied = c->receive.received - c->receive.taken + c->receive.wrapped;
     return c->receive.rx->size - c->receive.writable - occupied;
 }
 
@@ -93,19 +91,15 @@ static void consider_size(struct rdma_connection *c) {
 void rdma_ring_tick(struct rdma_connection *c, uint64_t now) {
     if (c->receive.rx->size <= c->receive.least) return;
     if (rdma_receive_quiet_us(c, now) < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
-    if (c->receive.showing || c->conn.in_len || c->conn.sink || c->receive.received != c->receive.taken ||
-        c->receive.wrapped)
-        return;
+    if (c->receive.showing || c->conn.sink || c->receive.received != c->receive.taken || c->receive.wrapped) return;
     c->receive.quiet_since_us = now;
     move_to(c, c->receive.least);
 }
 
 void rdma_ring_settle(struct rdma_connection *c) {
-    while (c->receive.taken == c->receive.received && (!c->conn.in_len || rdma_may_receive(c))) {
+    while (c->receive.taken == c->receive.received) {
         bool last = next_in_use(c) && c->receive.wrapped == 0;
         if (!last && c->receive.taken < c->receive.rx->size) break;
-        if (c->conn.in_len && !c->receive.in_bounce) rdma_receive_to_bounce(c);
-        c->receive.bounce_from_rx = 0; /* no byte of the buffer is exposed any more */
         c->receive.taken = 0;
         if (last)
             rdma_rx_give(&c->qp.device->memory, rdma_receive_enter_next(c));
@@ -116,10 +110,6 @@ void rdma_ring_settle(struct rdma_connection *c) {
         }
     }
     give_credit(c);
-}
-
-bool rdma_ring_wants_turn(const struct rdma_connection *c) {
-    return c->receive.is_ring && (c->receive.next_received || c->receive.taken == c->receive.rx->size || credit_due(c));
 }
 
 void rdma_ring_moved(struct rdma_connection *c) {

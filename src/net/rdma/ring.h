@@ -2,24 +2,20 @@
  * fill up as long as it is read.
  *
  * Receiving
- *   When the peer reaches the end of the buffer it continues at the start. Credit messages return consumed bytes, a
- *   quarter of the ring at a time, so the peer never waits for a round trip as long as the receiver keeps up. Bytes are
- *   exposed in place as in the base protocol: `received` and `taken` count within the current lap, and `wrapped` counts
- *   the bytes that the peer has meanwhile written beyond the end. Only a request that crosses the end is copied, to the
- *   bounce buffer of receive.h.
- *     occupied  exposed in place and not consumed (or kept because the bounce buffer will be left), and arrived but not
- *               exposed
- *     free      not occupied; the peer knows of `writable` bytes of it and may write those
+ *   When the peer reaches the end of the buffer it continues at the start. Credit messages return bytes that were
+ * taken, a quarter of the ring at a time, so the peer never waits for a round trip as long as the receiver keeps up.
+ * Bytes are copied out of the ring as in the base protocol: `received` and `taken` count within the current lap, and
+ * `wrapped` counts the bytes that the peer has meanwhile written beyond the end. occupied  arrived and not taken free
+ * not occupied; the peer knows of `writable` bytes of it and may write those
  *
  * Credits
  *   A Credit is sent when a quarter of the ring is free and not yet credited. A smaller one is sent only if the peer
  *   has no space left, which is the case after all earlier credits have reached it. So at most five are in flight, and
- *   the peer's receives need no separate accounting for them. The bounce buffer never keeps more than a quarter of the
- *   ring occupied, hence a full ring that is read is always credited.
+ *   the peer's receives need no separate accounting for them.
  *
  * Changing the buffer
  *   At the end of a lap the receiver may announce a buffer of another size by RegisterXferMemory. The peer answers
- *   BufferTaken and writes to the new buffer from then on; the bytes in the old one are exposed first. No credits are
+ *   BufferTaken and writes to the new buffer from then on; the bytes in the old one are taken first. No credits are
  *   sent meanwhile. A connection that has been quiet for long returns to its first size within a lap.
  *
  * Sending
@@ -27,7 +23,7 @@
  *
  * Rejected
  *   Mapping the ring twice in a row, so that nothing crosses the end: two mappings for each connection, shared memory
- *   instead of private memory, and no gain for large arguments, which are copied to their final memory anyway.
+ *   instead of private memory, and nothing is gained where all bytes are copied out of the ring.
  *   Credits in the immediates of replies: an immediate has space for them, but a peer that only receives has no
  *   replies, so the message is needed anyway, and it is cheap (docs/performance-log.md).
  *   A counter of consumed bytes written into the peer's memory: the peer does not notice when it changes, so a sleeping
@@ -40,8 +36,6 @@ void rdma_ring_begin_in(struct rdma_connection *c);
 void rdma_ring_arrived(struct rdma_connection *c,
                        uint32_t len);             /* beyond the end of the lap, or while there is another buffer */
 void rdma_ring_settle(struct rdma_connection *c); /* part of rdma_receive_settle() */
-/* Whether the connection has to run from the ready list although no byte of this lap is left to expose. */
-bool rdma_ring_wants_turn(const struct rdma_connection *c);
 void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credit *credit);
 void rdma_ring_moved(struct rdma_connection *c); /* the peer has answered BufferTaken */
 /* Sends BufferTaken and Credit that waited for space in the send queue. False: it is still full. */

@@ -42,10 +42,9 @@ enum rdma_technique {
     RDMA_INLINE = 1, /* small messages travel inside the work request */
     RDMA_CHAINING =
         2, /* a message gathers several pieces of memory and several WRITEs, with one immediate and one doorbell */
-    RDMA_SIGNALLING = 4,   /* selective signalling: few requests ask for a completion */
-    RDMA_ZERO_COPY_IN = 8, /* received bytes are exposed in the receive buffer */
-    RDMA_HUGE_PAGES = 16,  /* for registered memory; applies to new slabs */
-    RDMA_POLLED = 32,      /* messages of busy peers are detected by polling memory (polled.h) */
+    RDMA_SIGNALLING = 4, /* selective signalling: few requests ask for a completion */
+    RDMA_HUGE_PAGES = 8, /* for registered memory; applies to new slabs */
+    RDMA_POLLED = 16,    /* messages of busy peers are detected by polling memory (polled.h) */
 };
 #ifdef ABLATION
 extern _Atomic uint32_t rdma_left_out; /* mask of them, for new connections */

@@ -32,7 +32,6 @@ void rdma_tls_note(struct rdma_tls *t, const char *text) {
 
 /* --- The BIO --- */
 
-/* The only place that reads the announced memory: each byte once, into OpenSSL's buffer. */
 static int bio_read(BIO *bio, char *data, size_t size, size_t *len) {
     struct rdma_tls *t = BIO_get_data(bio);
     struct connection *raw = t->raw;

@@ -21,9 +21,9 @@
  *   A peer knows the key of the receive buffer and may write to it at any moment, also while its bytes are decrypted.
  *   If AES-GCM worked in place on that memory, a peer (or another one that guesses the key) could replace the bytes
  *   after they were authenticated, or between two passes over them. So each byte is read from the announced memory
- *   exactly once: it is copied into OpenSSL's own buffer, and its length, its tag and its content are taken from
- *   there. What the peer writes later changes nothing; what it writes earlier corrupts its own record. The bytes then
- *   count as consumed, and the space is credited. The copy replaces the one that a socket makes in the kernel.
+ *   exactly once, by the carrier, which exposes a copy (buffer.h), and its length, its tag and its content are taken
+ *   from there. What the peer writes later changes nothing; what it writes earlier corrupts its own record. The copy
+ *   replaces the one that a socket makes in the kernel.
  *   The plain text goes to the loop's shared buffer, or to where the owner wants it (conn_receive_into()).
  *   Rejected: decrypting from the ring straight into private memory. OpenSSL's TLS cannot; a record layer of our own
  *   would have to prove that no implementation of the cipher reads a byte twice.

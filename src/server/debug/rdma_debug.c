@@ -63,8 +63,7 @@ static void run_technique(struct call *call) {
         const char *name;
         enum rdma_technique technique;
     } techniques[] = {
-        {"inline", RDMA_INLINE},         {"chaining", RDMA_CHAINING},
-        {"signalling", RDMA_SIGNALLING}, {"zero-copy-in", RDMA_ZERO_COPY_IN},
+        {"inline", RDMA_INLINE},         {"chaining", RDMA_CHAINING}, {"signalling", RDMA_SIGNALLING},
         {"huge-pages", RDMA_HUGE_PAGES}, {"polled", RDMA_POLLED},
     };
     bool yes = slice_is(call->argv[4], "yes");
@@ -78,9 +77,8 @@ static void run_technique(struct call *call) {
         reply_ok(call->reply);
         return;
     }
-    reply_error(
-        call->reply,
-        "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
+    reply_error(call->reply,
+                "ERR techniques are inline, chaining, signalling, huge-pages and polled; each is yes or no");
 }
 #endif
 
@@ -117,8 +115,8 @@ static const char *const help[] = {
 #endif
 #ifdef ABLATION
     "RDMA TECHNIQUE <name> <yes|no>",
-    "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
-    "    huge-pages, polled. To measure what it gains (tests/perf/techniques).",
+    "    Leave a technique out, for connections made from now on: inline, chaining, signalling, huge-pages,",
+    "    polled. To measure what it gains (tests/perf/techniques).",
 #endif
     NULL};
 const struct debug_subcommand rdma_debug_subcommands[] = {
