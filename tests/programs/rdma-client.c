@@ -7,6 +7,8 @@
  * when all are connected. Ends with "ended ERRNO TEXT" for each connection that was lost. Exits 3 if a reply is wrong
  *   rdma-client removal HOST PORT
  *                                        the device is removed with the third connection; prints the error's text
+ *   rdma-client steady HOST PORT REQUESTS
+ *                                        received bytes stay as they are while the peer rewrites them. Exits 3 if not
  *   rdma-client bench HOST PORT CONNECTIONS REQUESTS
  *                                        PING from one thread; prints requests per second */
 #include "client/valkeyrdma.h"
@@ -589,6 +591,26 @@ static int bench(int connections, int requests) {
     return 0;
 }
 
+/* The server answers each request with a reply that it rewrites (rdma-rewrite --serve). */
+static int steady(int requests) {
+    static char copy[64 * 1024];
+    struct valkeyrdma *c = open_in(NULL);
+    int changed = 0;
+    for (int i = 0; i < requests; i++) {
+        const void *bytes;
+        send_all(c, "*1\r\n$4\r\nPING\r\n");
+        ssize_t got = valkeyrdma_peek(c, &bytes, 1, 10000);
+        if (got <= 0) break;
+        size_t len = (size_t)got < sizeof copy ? (size_t)got : sizeof copy;
+        memcpy(copy, bytes, len);
+        for (double end = now() + 0.00005; now() < end;) changed += memcmp(copy, bytes, len) != 0;
+        CHECK(valkeyrdma_consume(c, (size_t)got) == 0);
+    }
+    valkeyrdma_close(c);
+    if (changed) fprintf(stderr, "received bytes have changed\n");
+    return changed ? 3 : 0;
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "available") == 0) {
         char error[VALKEYRDMA_ERROR_MAX] = "";
@@ -604,6 +626,7 @@ int main(int argc, char **argv) {
         return load(atoi(argv[4]), atoi(argv[5]), atof(argv[6]));
     }
     if (strcmp(argv[1], "removal") == 0) return removal();
+    if (strcmp(argv[1], "steady") == 0 && argc == 5) return steady(atoi(argv[4]));
     if (strcmp(argv[1], "bench") == 0 && argc == 6) return bench(atoi(argv[4]), atoi(argv[5]));
     bool found = false;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
