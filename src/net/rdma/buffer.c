@@ -72,7 +72,7 @@ void rdma_receive_announce(struct rdma_connection *c) {
 
 /* The next piece is small after an argument that went to the owner's memory, and larger after one of small requests. */
 static void piece_adapt(struct rdma_connection *c, uint32_t taken) {
-    if (c->conn.sink)
+    if (c->conn.sink || c->receive.discard)
         c->receive.piece = PIECE_LEAST;
     else if (taken == c->receive.piece && c->receive.piece < INPUT_SHARED_SIZE)
         c->receive.piece *= PIECE_FACTOR;
@@ -84,6 +84,14 @@ void rdma_receive_show(struct rdma_connection *c) {
     struct input_space space = {0};
     uint32_t there = c->receive.received - c->receive.taken, piece = 0;
     const char *from = c->receive.rx->data + c->receive.taken;
+    if (c->receive.discard) {
+        uint32_t part = there < c->receive.discard ? there : (uint32_t)c->receive.discard;
+        c->receive.discard -= part;
+        c->receive.taken += part;
+        from += part;
+        there -= part;
+        if (!there) return;
+    }
     if (conn->sink) {
         char *sink = conn->sink;
         size_t part = conn_fill_sink(conn, there);

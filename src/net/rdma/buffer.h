@@ -4,21 +4,22 @@
  * Private bytes
  *   The peer may write to an announced buffer at any time, also to bytes that it has reported. Bytes that are looked at
  *   in a buffer may therefore differ from one look to the next: a name that was checked from the name that is used, a
- *   length that was measured from the length that is written. So rdma_receive_show() copies them to memory that no peer
- *   can write, before the owner of the connection looks at the first of them, and nothing reads them in the buffer
- * again. The copy goes to the input buffer of the loop (input_buffer.h), which is in a cache of the processor, or, if
- * the owner has named the place (conn_receive_into), to its final place. The only other reader of a buffer, the
- * checksum of polled.h, decides nothing but when bytes are taken.
+ *   length that was measured from the length that is written. So rdma_receive_show() copies them to memory that no
+ *   peer can write, before the owner of the connection looks at the first of them, and nothing reads them in the
+ *   buffer again. The copy goes to the input buffer of the loop (input_buffer.h), which is in a cache of the
+ *   processor, or, if the owner has named the place (conn_receive_into), to its final place. The only other reader of
+ *   a buffer, the checksum of polled.h, decides nothing but when bytes are taken.
  *
  * Pieces
  *   The bytes of a large argument would be copied twice if they came into the input buffer first. After an argument
- * that the owner had received into its own memory, the next piece is therefore small: enough for the head of a request.
- * It grows again when pieces are used up without such an argument.
+ *   that the owner had received into its own memory, or discarded, the next piece is therefore small: enough for the
+ *   head of a request. It grows again when pieces are used up without such an argument.
  *
  * Rejected
  *   Parsing in the receive buffer and copying what is checked: each command checks its arguments in many places, and
- * each of them would have to know. Revoking the peer's right to write while its bytes are looked at: a system call, or
- * a work request and a wait, for each message. */
+ *   each of them would have to know.
+ *   Revoking the peer's right to write while its bytes are looked at: a system call, or a work request and a wait,
+ *   for each message. */
 #ifndef NET_RDMA_BUFFER_H
 #define NET_RDMA_BUFFER_H
 #include "net/rdma/connection.h"

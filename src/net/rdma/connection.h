@@ -93,6 +93,7 @@ struct rdma_receiver {
     bool registered;           /* our buffer is announced */
     bool want_register;        /* its announcement waits for space in the send queue */
     struct input_buffer input; /* unconsumed bytes between two calls of `readable` */
+    size_t discard;            /* the next bytes of the stream that nobody looks at (rdma_discard()) */
     uint32_t piece;            /* bytes that are copied before a call of `readable`, at most */
     uint64_t since_us;         /* when the latest buffer was announced, or this lap of a ring began */
     uint64_t quiet_at, quiet_since_us; /* bytes received by quiet_since_us, and none since */

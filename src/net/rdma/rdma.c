@@ -96,6 +96,12 @@ static void rdma_trim_input(struct connection *conn) {
     struct rdma_connection *c = rdma_of(conn);
     if (!c->receive.showing) input_buffer_trim(&c->receive.input, conn);
 }
+bool rdma_discard(struct connection *conn, size_t len) {
+    if (conn->transport != &transport_rdma || conn->in_len || conn->sink) return false;
+    rdma_of(conn)->receive.discard = len;
+    rdma_set_reading(conn);
+    return true;
+}
 static void rdma_set_trusted(struct connection *conn) {
     if (conn->trusted) rdma_untrusted_leave(rdma_of(conn));
 }
