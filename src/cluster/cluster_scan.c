@@ -114,6 +114,10 @@ void cluster_scan_run(struct call *call) {
     }
     int wanted = scan.match ? hash_slot_of_pattern(scan.pattern) : -1;
     bool none = wanted >= 0 && (scan.slot >= 0 ? scan.slot : starts ? wanted : (int)slot) != wanted;
+    if (none && scan.slot < 0 && (int)slot < wanted) { /* it is still to come, maybe at another node */
+        none = false;
+        starts = true;
+    }
     if (wanted < 0) wanted = scan.slot;
     if (!starts && !none) {
         scan_from(call, &scan, slot, position, wanted >= 0);

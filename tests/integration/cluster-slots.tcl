@@ -270,6 +270,11 @@ start_cluster {primaries 2 replicas 1} {
         }
     }
 
+    test "CLUSTERSCAN with MATCH of one slot goes there from a cursor before it, and ends behind it" {
+        assert_equal "\$0-{Qi}-0" [lindex [routed clusterscan "0-{06S}-0" match "{Qi}*"] 1]
+        assert_equal "\$0" [lindex [routed clusterscan "0-{Qi}-0" match "{06S}*"] 1]
+    }
+
     test "CLUSTERSCAN of a slot that leaves goes on at the other node" {
         n 0 cluster setslot 0 migrating [node_id 1]
         assert_equal "-ASK 0 127.0.0.1:$port(1)" [n 0 -typed clusterscan "0-{06S}-0"]
