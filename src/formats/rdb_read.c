@@ -139,6 +139,18 @@ static bool scores_are_valid(const uint8_t *lp, bool *sorted) {
     return true;
 }
 
+/* Why a sorted set with scores that are no numbers is refused. */
+static const char *score_fault(const uint8_t *lp, bool ziplist) {
+    char text[LISTPACK_TEXT];
+    for (const uint8_t *member = listpack_first(lp), *at; member; member = listpack_next(lp, at)) {
+        at = listpack_next(lp, member);
+        struct slice score = listpack_text(at, text);
+        if (slice_is(score, "nan") || slice_is(score, "-nan") || slice_is(score, "+nan"))
+            return ziplist ? "Zset ziplist with NAN score detected" : "Zset listpack with NAN score detected";
+    }
+    return ziplist ? "Zset ziplist integrity check failed." : "Zset listpack integrity check failed.";
+}
+
 static void add_field(struct reading *reading, struct slice field, struct slice value, struct blob *blob,
                       int64_t expire_at) {
     if (!hash_put_until(reading->db, reading->entry, field, value, blob, expire_at))
@@ -186,7 +198,7 @@ static void keep_zset(struct reading *reading, struct zset *zset) {
     else
         make(reading, TYPE_ZSET, zset->encoding, zset->value);
 }
-static void build_zset(struct reading *reading, const uint8_t *lp) {
+static void build_zset(struct reading *reading, const uint8_t *lp, bool ziplist) {
     char member_text[LISTPACK_TEXT], score_text[LISTPACK_TEXT];
     struct zset zset = zset_new(listpack_count(lp) / 2, 0);
     for (uint8_t *member = listpack_first(lp), *value; member && !failed(reading); member = listpack_next(lp, value)) {
@@ -195,7 +207,7 @@ static void build_zset(struct reading *reading, const uint8_t *lp) {
         if (parse_double(listpack_text(value, score_text), &score))
             add_scored(reading, &zset, listpack_text(member, member_text), score);
         else
-            fail_corrupt(reading, "Zset listpack integrity check failed.");
+            fail_corrupt(reading, score_fault(lp, ziplist));
     }
     keep_zset(reading, &zset);
 }
@@ -234,7 +246,7 @@ static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type t
     bool fits = count / step <= (uint64_t)items && listpack_has_space(lp, 0);
     if (stored == RDB_HASH_ZIPMAP && longest_text(lp) > (uint64_t)l->hash_listpack_value) fits = false;
     if (fits && zset && !scores_are_valid(lp, &sorted)) {
-        fail_corrupt(reading, corruption_text(stored));
+        fail_corrupt(reading, score_fault(lp, stored == RDB_ZSET_ZIPLIST));
         return false;
     }
     if (fits && !all_differ(lp, step)) {
@@ -248,7 +260,7 @@ static bool adopt(struct reading *reading, enum rdb_type stored, enum rdb_type t
     if (hash)
         build_hash(reading, lp);
     else if (zset)
-        build_zset(reading, lp);
+        build_zset(reading, lp, stored == RDB_ZSET_ZIPLIST);
     else
         build_set(reading, lp);
     return false;

@@ -174,6 +174,14 @@ start_server {tags {dump}} {
         assert_damaged 9 [packed_string "\x01\x01f\xfe\x01\0\0\0\0v\xff"]
     }
 
+    test "a sorted set of a ziplist with a score that is not a number is refused, with the reason" {
+        set offset [log_size]
+        assert_damaged 12 [packed_string [ziplist {s6 m s6 nan}]]
+        assert [log_has "Zset ziplist with NAN score detected" $offset]
+        assert_damaged 12 [packed_string [ziplist {s6 m s6 x}]]
+        assert [log_has "Zset ziplist integrity check failed." $offset]
+    }
+
     test "sorted sets of a ziplist, and with scores as text" {
         set scores {-inf a -3 b 0 c 0.5 d 2 e 3000000000 f inf g}
         restore_value k 12 [packed_string \
