@@ -29,8 +29,9 @@ struct cluster_hooks {
     /* The same and what write_aux() tells of migrations, as commands: the head of an append-only base file without RDB
      * preamble. */
     void (*write_commands)(struct output *out);
-    void (*load_begins)(void); /* the data set is about to be replaced, or loaded at start */
-    void (*loaded)(void);      /* that is over */
+    void (*ports_changed)(void); /* those that clients connect to */
+    void (*load_begins)(void);   /* the data set is about to be replaced, or loaded at start */
+    void (*loaded)(void);        /* that is over */
     void (*migration_memory)(size_t *imports, size_t *exports);        /* bytes of their connections */
     void (*migration_traffic)(uint64_t *imported, uint64_t *exported); /* bytes */
     /* For a crash report: allocates nothing. */

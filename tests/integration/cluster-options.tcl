@@ -36,6 +36,18 @@ start_cluster {primaries 2} {
         wait_for_cluster_state ok
     }
 
+    test "a node shows another port as soon as it listens there" {
+        set before [srv [node_level 0] port]
+        set other [free_port]
+        n 0 cluster slots ;# fills what is kept of its reply
+        assert_equal OK [n 0 config set port $other]
+        assert_match "*:$other@*" [dict get [cluster_view 0] [node_id 0] address]
+        assert_match "*$other*" [n 0 cluster slots]
+        wait_for_condition 10000 {[string match "*:$other@*" [dict get [cluster_view 1] [node_id 0] address]]}
+        n 0 config set port $before
+        wait_for_condition 10000 {[string match "*:$before@*" [dict get [cluster_view 1] [node_id 0] address]]}
+    }
+
     test "what a node announces reaches the other one, and its file" {
         n 0 config set cluster-announce-hostname host.example cluster-announce-human-nodename somebody
         wait_for_condition 10000 {

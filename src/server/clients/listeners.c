@@ -173,13 +173,19 @@ static const char *apply_bind(void) {
     const char *plain = group_reopen(&tcp_group, failure), *encrypted = group_reopen(&tls_group, failure);
     return plain ? plain : encrypted;
 }
+/* A cluster node announces its ports. */
+static const char *port_reopen(struct group *group, const char *failure) {
+    const char *error = group_reopen(group, failure);
+    if (!error && cluster_hooks) cluster_hooks->ports_changed();
+    return error;
+}
 static const char *apply_port(void) {
-    return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs.");
+    return port_reopen(&tcp_group, "Unable to listen on this port. Check server logs.");
 }
 static const char tls_failure[] = "Unable to update TLS configuration. Check server logs.";
 static const char *apply_tls_port(void) {
     if (!tls_options_apply(listeners_need_tls())) return tls_failure;
-    return group_reopen(&tls_group, "Unable to listen on this port. Check server logs.");
+    return port_reopen(&tls_group, "Unable to listen on this port. Check server logs.");
 }
 static void rdma_choose(void) {
     rdma_group.transport = transport_find(rdma_tls == RDMA_TLS_NO ? "rdma" : "rdma-tls");
@@ -188,7 +194,7 @@ static void rdma_choose(void) {
 static const char *apply_rdma(void) {
     if (started && !tls_options_apply(listeners_need_tls())) return tls_failure;
     rdma_choose();
-    return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
+    return port_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
 }
 
 static const char *apply_accept_batch(void) {
