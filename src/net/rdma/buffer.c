@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    PIECE_LEAST = 1024, /* bytes of the smallest piece */
+    PIECE_LEAST = 256, /* bytes of the smallest piece */
     PIECE_FACTOR = 4,
 };
 
