@@ -339,8 +339,8 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "ACL", lines);
 }
 
-#define ASKING   .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
-#define ADMIN    .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_ADMIN, .group = GROUP_SERVER
+#define ASKING   .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
+#define ADMIN    .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_ADMIN, .group = GROUP_SERVER
 #define PER_USER .complexity = "O(N) where N is the number of users"
 
 static const char *const on_all_nodes[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};

@@ -12,7 +12,8 @@
  *  5. MIGRATE is served where the slot is open.
  *  6. The slot leaves: all keys are here, or ASK, or TRYAGAIN if some are.
  *  7. The slot arrives and the client was sent here (ASKING): it is served unless some of several keys are missing.
- *  8. A replica serves reads of clients that sent READONLY, and shard channels.
+ *  8. A replica serves reads of clients that sent READONLY, unless its data are behind (replica_slots.h), and shard
+ *     channels.
  *  9. The owner is another node: MOVED.
  *
  * A command with a single key in a slot that is not open needs a hash and a comparison (look()), and so does MOVED for
@@ -26,11 +27,13 @@
 #include "cluster/redirect.h"
 #include "cluster/endpoint.h"
 #include "cluster/options.h"
+#include "cluster/replica_slots.h"
 #include "cluster/this_node.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
@@ -153,6 +156,14 @@ static const char *down_error(const struct names *names, bool writes) {
     return writes ? "CLUSTERDOWN The cluster is down and only accepts read commands" : NULL;
 }
 
+/* "The key is not here" is a statement about data: the target may get a new value of it next, which must not be
+ * followed by the old one, from a server that takes over without the removal. So ASK and TRYAGAIN wait like the reply
+ * to a read, and where a read is refused, so is this. */
+static const char *of_data(struct client *client, const char *error) {
+    const char *refusal = reply_barrier_before_answer(client);
+    return refusal ? refusal : error;
+}
+
 static const char *decide(struct client *client, const struct command *command, uint32_t flags, int argc,
                           const struct slice *argv, unsigned slot) {
     const struct cluster *cluster = this_cluster;
@@ -189,13 +200,16 @@ static const char *decide(struct client *client, const struct command *command, 
     const char *down = cluster->ok ? NULL : down_error(&names, writes);
     if (down) return down;
     if ((target || imports) && node_is_primary(myself) && strcmp(command->full_name, "migrate") == 0) return NULL;
-    if (target && presence.missing)
-        return presence.existing ? try_again : endpoint_redirection(target, slot, true, client).data;
+    if (target && presence.missing) {
+        if (presence.existing) return of_data(client, try_again);
+        const char *refusal = of_data(client, NULL);
+        return refusal ? refusal : endpoint_redirection(target, slot, true, client).data;
+    }
     if (imports && (client->flags & CLIENT_ASKING || flags & CMD_ASKING))
-        return presence.several && presence.missing ? try_again : NULL;
+        return presence.several && presence.missing ? of_data(client, try_again) : NULL;
     if (owner == myself) return NULL;
     bool replicates = node_is_replica(myself) && myself->primary == owner;
-    if (replicates && (reads_only || channels) && !writes) return NULL;
+    if (replicates && (channels || (reads_only && !replica_slot_is_behind(slot))) && !writes) return NULL;
     return endpoint_redirection(owner, slot, false, client).data;
 }
 

@@ -15,6 +15,7 @@
 #include "cluster/nodes_conf.h"
 #include "cluster/options.h"
 #include "cluster/publish.h"
+#include "cluster/replica_slots.h"
 #include "cluster/redirect.h"
 #include "cluster/saved_reply.h"
 #include "cluster/setslot.h"
@@ -208,6 +209,7 @@ static void start(void) {
     event_timer_set(server.loop, &timer, CLUSTER_TICK_MS * 1000, tick);
     redirect_start();
     publish_start();
+    replica_slots_start();
     slot_stats_start();
     migration_start();
 }

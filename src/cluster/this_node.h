@@ -17,6 +17,7 @@
  *     saved_reply.c  replies of commands that change the cluster, when nodes.conf has the change
  *     setslot.c      SETSLOT, which waits for the replicas; open slots in RDB files
  *     copied_owners.c  the owners of all slots in full copies
+ *     replica_slots.c  the slots that a replica may serve
  *     migration/     atomic migration of slots: migration.h
  *     slot_stats.c   CLUSTER SLOT-STATS
  *     cluster_scan.c CLUSTERSCAN

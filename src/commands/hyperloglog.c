@@ -383,7 +383,7 @@ const struct command_spec hyperloglog_commands[] = {
     {.name = "pfselftest",
      .run = pfselftest_run,
      .arity = 1,
-     .flags = CMD_ADMIN | CMD_SYSCMD,
+     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_SYSCMD,
      HLL,
      .complexity = "N/A",
      .summary = "Tests the server's HyperLogLogs, for developers."},

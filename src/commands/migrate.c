@@ -18,6 +18,8 @@
 #include "lib/system/memory.h"
 #include "resp/reply_reader.h"
 #include "server/clients/listeners.h"
+#include "server/clients/reply_barrier.h"
+#include "server/command/dispatch.h"
 #include "server/config/tls_options.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
@@ -292,7 +294,7 @@ static bool options_read(struct migration *m) {
 }
 
 /* The client waits. */
-static void begin_large(struct migration *m) {
+static void begin_large(struct migration *m, bool waits) {
     struct memory_output introduction;
     struct slice *keys = mem_alloc((size_t)m->found * sizeof *keys);
     for (int i = 0; i < m->found; i++) keys[i] = m->call->argv[m->keys[i]];
@@ -303,6 +305,7 @@ static void begin_large(struct migration *m) {
                                                            .timeout_ms = m->timeout_ms,
                                                            .copy = m->copy,
                                                            .replace = m->replace,
+                                                           .waits = waits,
                                                            .count = m->found,
                                                            .keys = keys,
                                                            .introductions = introductions,
@@ -314,6 +317,12 @@ static void migrate_run(struct call *call) {
     struct migration m = {.call = call, .first_key = 3, .key_count = 1};
     if (!options_read(&m)) return;
     if (migrate_large_again(call)) return;
+    bool guarded = reply_barrier_armed && reply_barrier_guards();
+    if (guarded && (dispatch_is_nested() || !migrate_large_possible(call))) {
+        reply_error(call->reply, "ERR With synchronous replication MIGRATE may have to wait: it cannot be called in a "
+                                 "transaction or a script");
+        return;
+    }
     m.keys = mem_alloc(((size_t)m.key_count + 1) * sizeof *m.keys);
     for (int i = 0; i < m.key_count; i++)
         if (find_read(call, call->argv[m.first_key + i])) m.keys[m.found++] = m.first_key + i;
@@ -329,8 +338,10 @@ static void migrate_run(struct call *call) {
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
     memory_output_init(&m.requests);
-    if (!write_requests(&m, migrate_large_possible(call) ? MIGRATE_LARGE_MIN : SIZE_MAX))
-        begin_large(&m);
+    if (guarded && !reply_barrier_shows_now())
+        begin_large(&m, true);
+    else if (!write_requests(&m, migrate_large_possible(call) ? MIGRATE_LARGE_MIN : SIZE_MAX))
+        begin_large(&m, false);
     else if (!attempt(&m, true))
         attempt(&m, false);
     memory_output_free(&m.requests);

@@ -12,6 +12,7 @@
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
+#include "server/clients/reply_barrier.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
@@ -44,6 +45,8 @@ struct job {
     bool copy, replace, on_replica; /* on_replica: it began on a replica that takes writes */
     struct connection *conn;        /* NULL: the job is over, and waits for its end */
     bool opened;
+    struct barrier_waiter waiter; /* until then nothing may be shown to the target */
+    bool shown;
     int64_t timeout_ms;
     struct event_timer deadline, next; /* of the step; the next piece, and the end */
     struct memory_output introduction, request;
@@ -191,6 +194,7 @@ bool migrate_large_again(struct call *call) {
 /* --- The end --- */
 
 static void job_free(struct job *job) {
+    reply_barrier_forget(&job->waiter);
     event_timer_cancel(server.loop, &job->deadline);
     event_timer_cancel(server.loop, &job->next);
     memory_output_free(&job->introduction);
@@ -252,10 +256,10 @@ static void job_over(struct job *job, const char *error) {
 }
 
 static bool sends_keys(const struct job *job) {
-    return job->replies >= job->introductions && job->key < job->count;
+    return job->shown && job->replies >= job->introductions && job->key < job->count;
 }
 static bool is_writing(const struct job *job) {
-    return sends_keys(job) || conn_pending(job->conn) > 0;
+    return !job->shown || sends_keys(job) || conn_pending(job->conn) > 0;
 }
 
 static uint64_t time_is_up(struct event_timer *timer) {
@@ -322,7 +326,7 @@ static bool dump_on(struct job *job) {
 
 static uint64_t send_next(struct event_timer *timer) {
     struct job *job = container_of(timer, struct job, next);
-    if (job->key == job->count) return 0;
+    if (job->key == job->count || !job->shown) return 0;
     if (!job->dumped) {
         if (dispatch_running() || server_is_loading()) return RETRY_US;
         if (!dump_on(job)) return 0;
@@ -435,6 +439,15 @@ static struct job *job_new(struct call *call, const struct large_migration *larg
     return job;
 }
 
+static void wait_is_over(struct barrier_waiter *waiter, bool shown) {
+    struct job *job = container_of(waiter, struct job, waiter);
+    if (!shown)
+        job_over(job, "NOSYNCREPLICAS The keys cannot be sent: this server does not know that they are safe");
+    else if (job->conn)
+        event_timer_set(server.loop, &job->next, 0, send_next);
+    job->shown = shown;
+}
+
 void migrate_large_begin(struct call *call, const struct large_migration *large) {
     struct job *job = job_new(call, large);
     list_append(&jobs, &job->link);
@@ -448,6 +461,9 @@ void migrate_large_begin(struct call *call, const struct large_migration *large)
                                                        .events = &events,
                                                        .owner = job});
     request_begin(job);
+    job->shown = !large->waits;
+    job->waiter.ended = wait_is_over;
+    if (large->waits) reply_barrier_when_shown(&job->waiter);
     event_timer_set(server.loop, &job->next, 0, send_next);
     call_propagate_nothing(call);
     call_block(call, &(struct blocking){.call_at_end = true, .state = job, .ended = wait_ended});

@@ -19,6 +19,10 @@
  * are all keys if this server has become a replica. If the client leaves, the job goes on. CLIENT UNBLOCK, too, ends
  * the wait only.
  *
+ * With synchronous replication the target must not see a value that may be lost, or is that of a replaced primary. So
+ * while anything waits for the reply barrier, requests of any size go this way: the keys are held, and dumped when the
+ * barrier has released everything before. A transaction or a script, which cannot wait, gets an error.
+ *
  * The timeout is that of each step: connecting, sending a piece, each reply.
  *
  * Main thread only. */
@@ -37,7 +41,8 @@ struct large_migration {
     int port;
     int64_t timeout_ms;
     bool copy, replace;
-    int count; /* requests, one for each key */
+    bool waits; /* until the reply barrier releases what was executed before, before it dumps the first key */
+    int count;  /* requests, one for each key */
     const struct slice *keys;
     /* The bytes of the requests before those of the keys (AUTH, SELECT) and their number, at least one. The job takes
      * them over. */

@@ -173,7 +173,7 @@ static void help_run(struct call *call) {
 
 /* --- Tables --- */
 
-#define LOOKING_FLAGS     (CMD_PUBSUB | CMD_LOADING | CMD_STALE)
+#define LOOKING_FLAGS     (CMD_NO_DATA | CMD_PUBSUB | CMD_LOADING | CMD_STALE)
 #define SUBSCRIBING_FLAGS (LOOKING_FLAGS | CMD_NOSCRIPT)
 #define PUBLISHING_FLAGS  (LOOKING_FLAGS | CMD_FAST | CMD_MAY_REPLICATE)
 #define SHARD_KEY(last)                                                                                                \

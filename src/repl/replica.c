@@ -748,8 +748,9 @@ const struct config_option repl_replica_options[] = {
 };
 
 #define OF_REPLICATION                                                                                                 \
-    .run = replicaof_run, .arity = 3, .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE | CMD_NO_ASYNC_LOADING,            \
-    .group = GROUP_SERVER, .complexity = "O(1)"
+    .run = replicaof_run, .arity = 3,                                                                                  \
+    .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE | CMD_NO_ASYNC_LOADING, .group = GROUP_SERVER,         \
+    .complexity = "O(1)"
 
 const struct command_spec repl_replica_commands[] = {
     {.name = "replicaof",

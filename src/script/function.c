@@ -9,6 +9,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include "script/script_shebang.h"
+#include "server/clients/reply_barrier.h"
 #include "server/server.h"
 #include <lauxlib.h>
 #include <stdio.h>
@@ -173,7 +174,14 @@ static struct function *find_clash(struct functions *set, struct library *librar
     return NULL;
 }
 
+static uint64_t changed; /* libraries_changed() */
+
+uint64_t libraries_changed(void) {
+    return changed;
+}
+
 static void library_detach(struct functions *set, struct library *library) {
+    changed = reply_barrier_number();
     list_each(&library->functions, link)
         hashtable_pop(set->functions, function_name(container_of(link, struct function, link)));
     hashtable_pop(set->by_name, library->name);
@@ -182,6 +190,7 @@ static void library_detach(struct functions *set, struct library *library) {
 }
 
 static void library_attach(struct functions *set, struct library *library) {
+    changed = reply_barrier_number();
     list_each(&library->functions, link) hashtable_add(set->functions, container_of(link, struct function, link));
     hashtable_add(set->by_name, library);
     list_append(&set->libraries, &library->link);
@@ -248,6 +257,7 @@ bool library_delete(struct slice name) {
 }
 
 void libraries_flush(bool in_background) {
+    changed = reply_barrier_number();
     set_free(&current, in_background);
 }
 

@@ -27,6 +27,7 @@ struct function_stats {
 void function_stats(struct function_stats *stats);
 
 struct list *libraries_all(void);
+uint64_t libraries_changed(void); /* the reply_barrier_number() of their last change */
 struct function *function_find(struct slice name);
 lua_State *function_vm(void);
 /* Adds a library. Returns NULL and sets *added (may be NULL), or returns the error, valid until the next call, and

@@ -12,6 +12,7 @@
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include "server/clients/monitor.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/help.h"
 #include "server/config/settings.h"
 #include <endian.h>
@@ -99,7 +100,21 @@ static void flush_run(struct call *call) {
 /* DUMP and RESTORE. A payload consists of the records of libraries as in an RDB file, the version of the format in 2
  * bytes, and the CRC-64 of both. */
 
+/* True: replied with an error. Operators get the libraries at once or not at all, and no library that may be lost. */
+static bool libraries_hidden(struct call *call) {
+    if (!reply_barrier_armed || !reply_barrier_guards()) return false;
+    const char *error = reply_barrier_refusal();
+    bool certain = reply_barrier_may_show();
+    if (!error && !certain)
+        error = "NOSYNCREPLICAS This server does not know whether it still leads: try again";
+    else if (!error && !reply_barrier_is_released(libraries_changed()))
+        error = "NOSYNCREPLICAS The libraries have changed, and the change is not safe yet: try again";
+    if (error) reply_error(call->reply, error);
+    return error != NULL;
+}
+
 static void dump_run(struct call *call) {
+    if (libraries_hidden(call)) return;
     struct memory_output payload;
     uint16_t version = htole16(RDB_VERSION);
     memory_output_init(&payload);
@@ -230,6 +245,7 @@ static void reply_library(struct reply *reply, struct library *library, bool wit
 }
 
 static void list_run(struct call *call) {
+    if (libraries_hidden(call)) return;
     struct slice pattern = {NULL, 0};
     bool with_code = false;
     for (int i = 2; i < call->argc; i++) {
@@ -285,6 +301,7 @@ static void stats_run(struct call *call) {
             WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."));
         return;
     }
+    if (libraries_hidden(call)) return;
     function_stats(&stats);
     reply_map(reply, 2);
     reply_bulk_text(reply, "running_script");
@@ -365,7 +382,7 @@ static const struct command_spec function_subcommands[] = {
     {.name = "dump",
      .run = dump_run,
      .arity = 2,
-     .flags = CMD_NOSCRIPT,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "O(N) where N is the number of functions",
@@ -384,7 +401,7 @@ static const struct command_spec function_subcommands[] = {
     {.name = "kill",
      .run = kill_run,
      .arity = 2,
-     .flags = CMD_NOSCRIPT | CMD_ALLOW_BUSY,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "O(1)",
@@ -393,7 +410,7 @@ static const struct command_spec function_subcommands[] = {
     {.name = "list",
      .run = list_run,
      .arity = -2,
-     .flags = CMD_NOSCRIPT,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "O(N) where N is the number of functions",
@@ -423,7 +440,7 @@ static const struct command_spec function_subcommands[] = {
     {.name = "stats",
      .run = stats_run,
      .arity = 2,
-     .flags = CMD_NOSCRIPT | CMD_ALLOW_BUSY,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_ALLOW_BUSY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "O(1)",

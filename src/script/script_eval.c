@@ -290,7 +290,7 @@ static void help_run(struct call *call) {
 
 /* --- Tables --- */
 
-#define SUBCOMMAND CMD_NOSCRIPT
+#define SUBCOMMAND CMD_NO_DATA | CMD_NOSCRIPT
 
 static const struct command_spec script_subcommands[] = {
     {.name = "debug",

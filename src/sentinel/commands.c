@@ -288,7 +288,7 @@ static void help_run(struct call *call) {
 /* --- Tables --- */
 
 #define ROW(name_, run_, arity_, since_, complexity_, summary_)                                                        \
-    .name = (name_), .run = (run_), .arity = (arity_), .flags = CMD_ADMIN | CMD_ONLY_SENTINEL,                         \
+    .name = (name_), .run = (run_), .arity = (arity_), .flags = CMD_NO_DATA | CMD_ADMIN | CMD_ONLY_SENTINEL,           \
     .group = GROUP_SENTINEL, .since = (since_), .complexity = (complexity_), .summary = (summary_)
 #define OLD(new_word, since_) .deprecated_since = (since_), .replaced_by = "`SENTINEL " new_word "`"
 #define OF_NAME               .syntax = "primary-name:string"
@@ -364,7 +364,7 @@ static const struct command_spec sentinel_subcommands[] = {
 const struct command_spec sentinel_commands[] = {
     {.name = "sentinel",
      .arity = -2,
-     .flags = CMD_ADMIN | CMD_ONLY_SENTINEL,
+     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_ONLY_SENTINEL,
      .group = GROUP_SENTINEL,
      .since = "2.8.4",
      .complexity = "Depends on subcommand.",
@@ -373,7 +373,7 @@ const struct command_spec sentinel_commands[] = {
     {.name = "role",
      .run = role_run,
      .arity = 1,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST,
      .categories = CAT_ADMIN | CAT_DANGEROUS,
      .group = GROUP_SERVER,
      .since = "2.8.12",

@@ -231,7 +231,7 @@ static void trackinginfo_run(struct call *call) {
     if (tracker) broadcast_each(tracker, prefix_reply, call->reply);
 }
 
-#define FLAGS      (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define FLAGS      (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 #define CONNECTION .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
 
 const struct command_spec tracking_commands[] = {

@@ -23,11 +23,11 @@ bool dispatch_is_running(const struct client *client) {
 static void run(struct call *call) {}
 #define COMMAND(text, flag) .name = text, .run = run, .arity = -2, .flags = flag, .since = "1", .summary = "?"
 static const struct command_spec subcommands[] = {
-    {COMMAND("get", CMD_READONLY)}, {COMMAND("set", CMD_ADMIN)}, {.name = NULL}};
+    {COMMAND("get", CMD_READONLY)}, {COMMAND("set", CMD_ADMIN | CMD_NO_DATA)}, {.name = NULL}};
 static const struct command_spec commands[] = {{COMMAND("get", CMD_READONLY)},
                                                {COMMAND("set", CMD_WRITE)},
-                                               {COMMAND("select", CMD_FAST)},
-                                               {COMMAND("config", 0), .subcommands = subcommands},
+                                               {COMMAND("select", CMD_FAST | CMD_NO_DATA)},
+                                               {COMMAND("config", CMD_NO_DATA), .subcommands = subcommands},
                                                {.name = NULL}};
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {

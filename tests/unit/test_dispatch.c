@@ -63,12 +63,12 @@ static void redact_run(struct call *call) {
 
 #define TEST_COMMAND .since = "1.0.0", .summary = "For a test."
 static const struct command_spec subcommands[] = {
-    {.name = "one", .run = ok_run, .arity = 2, .flags = CMD_FAST, TEST_COMMAND},
-    {.name = "two", .run = fail_run, .arity = -3, TEST_COMMAND},
+    {.name = "one", .run = ok_run, .arity = 2, .flags = CMD_NO_DATA | CMD_FAST, TEST_COMMAND},
+    {.name = "two", .run = fail_run, .arity = -3, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = NULL},
 };
 static const struct command_spec commands[] = {
-    {.name = "ok", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "ok", .run = ok_run, .arity = -1, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = "get",
      .run = ok_run,
      .arity = 2,
@@ -97,10 +97,10 @@ static const struct command_spec commands[] = {
     {.name = "twice", .run = twice_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "silent", .run = silent_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "rewrite", .run = rewrite_run, .arity = 2, .flags = CMD_WRITE, TEST_COMMAND},
-    {.name = "suicide", .run = suicide_run, .arity = -1, TEST_COMMAND},
-    {.name = "redact", .run = redact_run, .arity = -1, TEST_COMMAND},
-    {.name = "login", .run = ok_run, .arity = -1, .flags = CMD_NO_AUTH, TEST_COMMAND},
-    {.name = "a-rather-long-name-of-a-command", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "suicide", .run = suicide_run, .arity = -1, .flags = CMD_NO_DATA, TEST_COMMAND},
+    {.name = "redact", .run = redact_run, .arity = -1, .flags = CMD_NO_DATA, TEST_COMMAND},
+    {.name = "login", .run = ok_run, .arity = -1, .flags = CMD_NO_DATA | CMD_NO_AUTH, TEST_COMMAND},
+    {.name = "a-rather-long-name-of-a-command", .run = ok_run, .arity = -1, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = "many", .arity = -2, .subcommands = subcommands, TEST_COMMAND},
     {.name = NULL},
 };
@@ -508,13 +508,13 @@ static void a_client_acts_as_the_user_it_logged_in_as(void **state) {
 
 static void slow_unregister_run(struct call *call);
 static const struct command_spec passing_subcommands[] = {
-    {.name = "sub", .run = ok_run, .arity = -2, TEST_COMMAND},
+    {.name = "sub", .run = ok_run, .arity = -2, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = NULL},
 };
 static const struct command_spec passing[] = {
-    {.name = "passing", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "passing", .run = ok_run, .arity = -1, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = "passing-many", .arity = -2, .subcommands = passing_subcommands, TEST_COMMAND},
-    {.name = "passing-away", .run = slow_unregister_run, .arity = 1, TEST_COMMAND},
+    {.name = "passing-away", .run = slow_unregister_run, .arity = 1, .flags = CMD_NO_DATA, TEST_COMMAND},
     {.name = NULL},
 };
 static void slow_unregister_run(struct call *call) {

@@ -26,6 +26,7 @@ struct node_heartbeat {
     int64_t pong_received_ms; /* also advanced by gossip; 0: never */
     int64_t data_received_ms; /* last bytes on any of its links */
     uint64_t offset;          /* replication offset, as it last said */
+    uint64_t offsets;         /* how often it has said one */
     uint64_t stamp;           /* of the message that has taken this node into its gossip */
     bool connected;           /* the link that we dialled */
     bool usual;               /* see node_update() */

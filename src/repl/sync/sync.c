@@ -45,7 +45,8 @@ struct sync_who sync_who;
 
 const struct sync_host *sync_host;
 static bool may_show(struct reply_barrier *self);
-static struct reply_barrier barrier = {.may_show = may_show};
+static const char *refusal(struct reply_barrier *self);
+static struct reply_barrier barrier = {.may_show = may_show, .refusal = refusal};
 static struct sync_when when = {.committed = -1};
 static struct event_timer tick_timer, commit_timer;
 static uint64_t released;       /* the sequence number up to which the barrier was released */
@@ -201,8 +202,15 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     *error = text;
     return FILTER_REFUSE;
 }
-static struct command_filter data_filter = {
-    .order = FILTER_REPLICAS, .flags = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT, .look = data_look, .ask = data_ask};
+static struct command_filter data_filter = {.order = FILTER_REPLICAS,
+                                            .flags = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA,
+                                            .look = data_look,
+                                            .ask = data_ask};
+
+static const char *refusal(struct reply_barrier *self) {
+    const char *error = NULL;
+    return writable || data_ask(NULL, NULL, 0, NULL, &error) == FILTER_PASS ? NULL : error;
+}
 
 /* --- Effects --- */
 
@@ -441,6 +449,10 @@ void sync_leave_and_found(void) {
 
 bool sync_may_leave(void) {
     return !sync_on || sync_who_may_leave(&sync_who);
+}
+
+bool sync_has_joined(void) {
+    return sync_who.joined;
 }
 
 bool sync_has_committed(int64_t offset) {

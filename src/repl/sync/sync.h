@@ -83,6 +83,7 @@ void sync_take_over(void);
 void sync_leave(void);
 void sync_leave_and_found(void);
 bool sync_may_leave(void);
+bool sync_has_joined(void); /* this replica's data are those of the stream it follows, or were when the link was up */
 /* Slot migration. The stream up to `offset` is committed; this server leads for certain at this moment. True where
  * synchronous replication is off. */
 bool sync_has_committed(int64_t offset);

@@ -10,6 +10,7 @@
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "server/clients/client_private.h"
+#include "server/clients/reply_barrier.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/db_key.h"
@@ -231,6 +232,8 @@ bool client_unblock(struct client *client, const char *error) {
     struct command *command = blocked->command;
     struct call_start start;
     client_call_starts(client, &start);
+    /* Nil says that nothing came: a statement about data. */
+    if (!error) error = reply_barrier_before_answer(client);
     if (error) command->rejected++;
     if (error)
         reply_error(&client->reply, error);

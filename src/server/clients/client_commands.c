@@ -267,7 +267,7 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "CLIENT", lines);
 }
 
-#define OWN_FLAGS   (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define OWN_FLAGS   (CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 #define ADMIN_FLAGS (OWN_FLAGS | CMD_ADMIN)
 #define CONNECTION  .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
 

@@ -240,7 +240,7 @@ static void readwrite_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define CONNECTION_FLAGS (CMD_LOADING | CMD_STALE | CMD_FAST)
+#define CONNECTION_FLAGS (CMD_NO_DATA | CMD_LOADING | CMD_STALE | CMD_FAST)
 #define HANDSHAKE_FLAGS  (CONNECTION_FLAGS | CMD_NOSCRIPT | CMD_NO_AUTH | CMD_ALLOW_BUSY)
 
 static const char *const auth_history[] = {"6.0.0", "Takes a username, for servers that have several users.", NULL};
@@ -256,7 +256,7 @@ const struct command_spec connection_commands[] = {
     {.name = "ping",
      .run = ping_run,
      .arity = -1,
-     .flags = CMD_FAST,
+     .flags = CMD_NO_DATA | CMD_FAST,
      .categories = CAT_CONNECTION,
      .group = GROUP_CONNECTION,
      .since = "1.0.0",
@@ -327,7 +327,7 @@ const struct command_spec connection_commands[] = {
     {.name = "asking",
      .run = asking_run,
      .arity = 1,
-     .flags = CMD_FAST,
+     .flags = CMD_NO_DATA | CMD_FAST,
      .categories = CAT_CONNECTION,
      .group = GROUP_CLUSTER,
      .since = "3.0.0",
@@ -367,7 +367,7 @@ const struct command_spec server_commands[] = {
     {.name = "shutdown",
      .run = shutdown_run,
      .arity = -1,
-     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
+     .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
      .group = GROUP_SERVER,
      .since = "1.0.0",
      .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",

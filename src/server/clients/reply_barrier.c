@@ -32,7 +32,7 @@ struct held_replies {
     struct piece
         *requests_end; /* after this piece was sent the client executes requests again; NULL: it already does */
     uint64_t sequence; /* the sequence number that the batch waits for */
-    uint64_t pushed;   /* the last one that was issued when a push was written */
+    uint64_t least;    /* the last one that was issued when a push, or what a nested turn says of data, was written */
     size_t size;       /* bytes in the pieces before the one that is written to */
     bool replied;      /* replies to the client's requests were written since its last flush */
     bool only_reads;   /* nothing in it is a reply to a write, or a push */
@@ -42,8 +42,9 @@ bool reply_barrier_armed, reply_barrier_pending;
 static bool reads_pass;
 static struct list barriers = LIST_INIT(barriers);
 static struct list waiting = LIST_INIT(waiting);
-static uint64_t issued, released;   /* issued by any barrier; released by all of them */
-static uint64_t issued_before_call; /* the last one issued before the call that runs now, or ran last */
+static struct list waiters = LIST_INIT(waiters); /* struct barrier_waiter, in the order of their numbers */
+static uint64_t issued, released;                /* issued by any barrier; released by all of them */
+static uint64_t issued_before_call;              /* the last one issued before the call that runs now, or ran last */
 
 uint64_t reply_barrier_unreleased(void) {
     return issued - released;
@@ -185,7 +186,7 @@ struct client_listener reply_barrier_listener = {.freed = client_freed, .report 
  * older than the writes of the call and do not wait for them, but pushes may be caused by the call. */
 static uint64_t sequence_needed(const struct held_replies *held) {
     if (!dispatch_running()) return issued;
-    return held->pushed > issued_before_call ? held->pushed : issued_before_call;
+    return held->least > issued_before_call ? held->least : issued_before_call;
 }
 
 static void batch_close(struct held_replies *held) {
@@ -198,35 +199,108 @@ static void batch_close(struct held_replies *held) {
     list_insert_before(&waiting, at, &held->link);
 }
 
-/* Asks every barrier whether data may be shown, so that each one that denies it issues a number. */
-static void ask_to_show(void) {
+/* Each barrier that denies it issues a number. */
+bool reply_barrier_may_show(void) {
+    bool may = true;
     list_each(&barriers, link) {
         struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
-        if (barrier->may_show) barrier->may_show(barrier);
+        if (barrier->may_show && !barrier->may_show(barrier)) may = false;
     }
+    return may;
+}
+
+const char *reply_barrier_refusal(void) {
+    list_each(&barriers, link) {
+        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+        const char *error = barrier->refusal ? barrier->refusal(barrier) : NULL;
+        if (error) return error;
+    }
+    return NULL;
+}
+
+bool reply_barrier_guards(void) {
+    list_each(&barriers, link) if (container_of(link, struct reply_barrier, link)->may_show) return true;
+    return false;
+}
+
+/* A script that does not declare that it only reads may write. EXEC has the flags of all its commands, a script's
+ * CMD_MAY_REPLICATE included. */
+static bool may_write(uint32_t flags) {
+    if (flags & CMD_WRITE || (flags & (CMD_RUNS_SCRIPT | CMD_READONLY)) == CMD_RUNS_SCRIPT) return true;
+    return (flags & (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE)) == (CMD_RUNS_QUEUED | CMD_MAY_REPLICATE);
 }
 
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
+    enum { READS = CMD_READONLY | CMD_SHOWS_DATA, ASKS = READS | CMD_WRITE | CMD_RUNS_SCRIPT | CMD_MAY_REPLICATE };
     if (!dispatch_running()) issued_before_call = issued;
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
-    bool writes = command_flags & CMD_WRITE || (command_flags & (CMD_RUNS_SCRIPT | CMD_READONLY)) == CMD_RUNS_SCRIPT;
-    if (command_flags & (CMD_READONLY | CMD_WRITE | CMD_RUNS_SCRIPT)) ask_to_show();
+    bool writes = may_write(command_flags);
+    if (command_flags & ASKS) reply_barrier_may_show();
     if (!held) {
-        if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & CMD_READONLY)))
-            return;
+        if (!writes && (issued == released || (reads_pass && barriers.len == 1) || !(command_flags & READS))) return;
         held = held_new(client);
         held->only_reads = !writes;
     }
     held->replied = true;
     if (writes) held->only_reads = false;
+    if (dispatch_running() && command_flags & ASKS) held->least = issued;
+}
+
+const char *reply_barrier_before_answer(struct client *client) {
+    if (!reply_barrier_armed) return NULL;
+    const char *error = reply_barrier_refusal();
+    if (!error) reply_barrier_before_call(client, CMD_READONLY);
+    return error;
+}
+
+/* --- What is not a reply --- */
+
+bool reply_barrier_shows_now(void) {
+    return issued == released && !waiters.len;
+}
+
+/* A call issues a number for its change when its handler has returned. */
+uint64_t reply_barrier_number(void) {
+    return issued + 1;
+}
+
+bool reply_barrier_is_released(uint64_t number) {
+    return issued == released || number <= released;
+}
+
+void reply_barrier_when_shown(struct barrier_waiter *waiter) {
+    waiter->sequence = issued;
+    list_append(&waiters, &waiter->link);
+    if (issued == released) reply_barrier_pending = true; /* not now: its owner is still at work */
+}
+
+void reply_barrier_forget(struct barrier_waiter *waiter) {
+    if (list_is_linked(&waiter->link)) list_remove(&waiters, &waiter->link);
+}
+
+static void waiters_release(void) {
+    while (waiters.len) {
+        struct barrier_waiter *waiter = container_of(list_first(&waiters), struct barrier_waiter, link);
+        if (waiter->sequence > released) return;
+        list_remove(&waiters, &waiter->link);
+        waiter->ended(waiter, true);
+    }
+}
+
+static void waiters_drop(void) {
+    while (waiters.len) {
+        struct barrier_waiter *waiter = container_of(list_first(&waiters), struct barrier_waiter, link);
+        list_remove(&waiters, &waiter->link);
+        waiter->ended(waiter, false);
+    }
 }
 
 struct output *reply_barrier_push_output(struct client *client) {
     struct held_replies *held = reply_barrier_replies(client);
     if (!held) held = held_new(client);
     held->only_reads = false;
-    held->pushed = issued;
+    held->least = issued;
     return &held->out;
 }
 
@@ -303,6 +377,7 @@ static struct held_replies *first_released(void) {
 
 static void release(void) {
     reply_barrier_pending = false;
+    waiters_release();
     for (struct held_replies *held = first_released(); held; held = first_released()) batch_leave(held);
 }
 
@@ -326,6 +401,7 @@ void reply_barrier_pass_reads(bool pass) {
 
 size_t reply_barrier_close_waiting(void) {
     size_t count = 0;
+    waiters_drop();
     list_each(clients_all(), link) {
         struct client *client = container_of(link, struct client, link);
         if (!reply_barrier_replies(client) || (!reply_barrier_held(client) && !reply_barrier_holds_replies(client)))

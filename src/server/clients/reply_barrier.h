@@ -1,15 +1,19 @@
 /* reply_barrier.h: holds replies back until the writes that they acknowledge are safe (an fsync of the append only
- * file, copies on replicas).
+ * file, copies on replicas). It is the gate through which data leave the server: whatever tells a client or another
+ * server of data asks here, and docs/durability.md lists all ways. Each command declares what its reply says of data
+ * (command.h).
  *
  * A feature that makes writes safe owns a barrier and arms it. While it is armed the feature calls
  * reply_barrier_issue() for each write, from its propagation listener, and reply_barrier_release() when all writes up
  * to a sequence number are safe. Sequence numbers only grow and are common to all barriers; a write is released when
  * every armed barrier that issued for it, or for an earlier one, has released it.
  *
- * What is held: replies to a command which may write, replies to a command that reads while writes are unreleased (it
- * may have seen them), and pushes (messages, invalidations, MONITOR lines), which could reveal such a write to other
- * clients. Everything else is sent immediately: the reply to PING always, and replies to reads when no write is
- * unreleased. Replies written before the first held one are sent before it.
+ * What is held: replies to a command which may write, replies to a command that reads or shows data while writes are
+ * unreleased (it may have seen them), and pushes (messages, invalidations, MONITOR lines), which could reveal such a
+ * write to other clients. Answers outside of a call (nil at a timeout, ASK) count as reads. What is no reply (messages
+ * on the cluster bus, MIGRATE) waits as a struct barrier_waiter. Everything else is sent immediately: the reply to PING
+ * always, and replies to reads when no write is unreleased. Replies written before the first held one are sent before
+ * it.
  *
  * How it works: held replies are written to separate memory instead of the connection, so no transport can send them
  * early. The server executes all requests that it has received from the client. Then the client waits for the last
@@ -39,6 +43,10 @@ struct reply_barrier {
      * knows that it could show the data after the call. NULL: it always may. Whether everything that was issued is
      * released is not its business. */
     bool (*may_show)(struct reply_barrier *barrier);
+    /* The error for a request about data while this server shows none, however long the request waits; NULL: it does,
+     * perhaps after a wait. The barrier's owner refuses commands by a filter (dispatch.h); this is for answers outside
+     * of a call. The text is valid until the next call. NULL: it never refuses. */
+    const char *(*refusal)(struct reply_barrier *barrier);
 };
 extern bool reply_barrier_armed; /* at least one barrier is armed */
 
@@ -55,8 +63,38 @@ void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence);
  * read are sent, although they may show such a write. Replies to writes, and pushes, continue to wait.
  * It has no effect while another barrier is armed: a read must not show what that one holds back. */
 void reply_barrier_pass_reads(bool pass);
-/* Held replies will never be sent: closes all clients that have some. Returns their number. */
+/* Held replies will never be sent: closes all clients that have some, and drops what else waits. Returns the number of
+ * clients. */
 size_t reply_barrier_close_waiting(void);
+
+/* An answer about data outside of a call is written to the client next: nil at the timeout of a blocking command, ASK.
+ * NULL: write it; it waits like the reply to a read. Otherwise write this error instead. */
+const char *reply_barrier_before_answer(struct client *client);
+
+/* What leaves the server by another way than the output of a client waits here. `ended` is called once, with true when
+ * everything that was executed before reply_barrier_when_shown() is released (and, in a call that asks, this server's
+ * right to show data is confirmed), in the order of these calls; with false if that will not come. It is called from
+ * the loop, also within a nested turn: it must not execute commands. */
+struct barrier_waiter {
+    struct list_link link;
+    uint64_t sequence; /* private */
+    void (*ended)(struct barrier_waiter *waiter, bool shown);
+};
+void reply_barrier_when_shown(struct barrier_waiter *waiter);
+void reply_barrier_forget(struct barrier_waiter *waiter); /* `ended` is not called; the waiter may have ended */
+/* Nothing has to wait at this moment, in a call that has asked. */
+bool reply_barrier_shows_now(void);
+/* A barrier that may deny data is armed: data that leave the server may be those of a replaced primary, or be lost.
+ * Otherwise only an fsync is awaited: what is not on disk after a crash was true before it. */
+bool reply_barrier_guards(void);
+const char *reply_barrier_refusal(void); /* see struct reply_barrier */
+/* For lists that answer at once, and show only what is safe. The number of what the running call, or the event, does:
+ * keep it with an entry of the list. It is safe when it is released. */
+uint64_t reply_barrier_number(void);
+bool reply_barrier_is_released(uint64_t number);
+/* Every barrier permits to show data at this moment; one that does not has been asked (may_show). */
+bool reply_barrier_may_show(void);
+
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
 size_t reply_barrier_clients(void);      /* clients that wait */
 

@@ -65,7 +65,10 @@ int transaction_queued(const struct client *client) {
 
 uint32_t transaction_flags(const struct client *client, uint32_t own) {
     const struct transaction *t = transaction_opened(client);
-    return t ? (own & ~t->lacks) | t->flags : own;
+    if (!t) return own;
+    /* Whether it is executed shows if the keys have changed. */
+    if (watch_count(client) || client->flags & CLIENT_DIRTY_WATCH) own |= CMD_SHOWS_DATA;
+    return (own & ~t->lacks) | t->flags;
 }
 
 int transaction_slot(const struct client *client) {
@@ -148,6 +151,7 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     enum { PERMITS = CMD_STALE | CMD_LOADING };
     uint32_t flags = command_call_flags(command, argv);
     t->flags |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
+    if (flags & CMD_RUNS_SCRIPT) t->flags |= CMD_SHOWS_DATA;
     t->lacks |= ~flags & PERMITS;
     int64_t db;
     if (strcmp(command->spec->name, "select") == 0 && parse_int64(argv[1], &db) && db >= 0 &&
@@ -370,7 +374,8 @@ static const struct command_spec transaction_commands[] = {
     {.name = "multi",
      .run = multi_run,
      .arity = 1,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
+              CMD_NOT_QUEUED,
      TRANSACTION,
      .since = "1.2.0",
      .complexity = "O(1)",
@@ -378,7 +383,8 @@ static const struct command_spec transaction_commands[] = {
     {.name = "exec",
      .run = exec_run,
      .arity = 1,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
+     .flags =
+         CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
      TRANSACTION,
      .since = "1.2.0",
      .complexity = "That of the commands it runs",
@@ -386,7 +392,7 @@ static const struct command_spec transaction_commands[] = {
     {.name = "discard",
      .run = discard_run,
      .arity = 1,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
      TRANSACTION,
      .since = "2.0.0",
      .complexity = "O(N), where N is the number of queued commands",
@@ -394,7 +400,8 @@ static const struct command_spec transaction_commands[] = {
     {.name = "watch",
      .run = watch_run,
      .arity = -2,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY |
+              CMD_NOT_QUEUED,
      TRANSACTION,
      .since = "2.2.0",
      .complexity = "O(1) for every key",
@@ -404,7 +411,7 @@ static const struct command_spec transaction_commands[] = {
     {.name = "unwatch",
      .run = unwatch_run,
      .arity = 1,
-     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY,
+     .flags = CMD_NO_DATA | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY,
      TRANSACTION,
      .since = "2.2.0",
      .complexity = "O(1)",

@@ -180,6 +180,9 @@ static void spec_check(const struct command_spec *spec, const struct command *pa
     if (!spec->run && !spec->subcommands) malformed(name, "neither a handler nor subcommands");
     if (parent && spec->arity > 0 && spec->arity < 2) malformed(name, "the arity of a subcommand counts both words");
     if ((spec->flags & CMD_WRITE) && (spec->flags & CMD_READONLY)) malformed(name, "it both writes and only reads");
+    bool on_data = spec->flags & (CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA);
+    if (spec->run && on_data == !!(spec->flags & CMD_NO_DATA))
+        malformed(name, "it does not declare what its reply says of data (command.h: CMD_SHOWS_DATA)");
     if (!spec->since || !spec->summary) malformed(name, "no version or no summary");
     key_specs_check(spec, name);
     char why[128] = "";

@@ -80,7 +80,12 @@ enum command_flag {
     CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
     CMD_RUNS_QUEUED = 1 << 24, /* EXEC: filters treat it like the commands it will run. Not shown */
     CMD_NOT_QUEUED = 1 << 25,  /* runs immediately even if a transaction is open. Not shown */
-    CMD_RUNS_SCRIPT = 1 << 26  /* EVAL, FCALL: may run any command. Not shown */
+    CMD_RUNS_SCRIPT = 1 << 26, /* EVAL, FCALL: may run any command. Not shown */
+    /* What its reply says of data, for the reply barrier: a command has one of CMD_WRITE, CMD_READONLY, CMD_RUNS_SCRIPT
+     * and these two, which are not shown. CMD_SHOWS_DATA: it is no command on data, but its reply depends on them, or
+     * on what was executed. CMD_NO_DATA: its reply does not, or docs/durability.md says why it may. */
+    CMD_SHOWS_DATA = 1 << 27,
+    CMD_NO_DATA = 1 << 28
 };
 /* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
  * not be given. */
@@ -176,6 +181,8 @@ struct command_spec {
      * invalid arguments. */
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max);
+    /* More flags, which depend on argv[1]; NULL: none. */
+    uint32_t (*call_flags)(struct slice argument);
     const struct command_spec *subcommands; /* ends with name NULL */
 };
 

@@ -192,7 +192,7 @@ static void run_help(struct call *call) {
     (const char *const[]) {                                                                                            \
         "nondeterministic_output_order", NULL                                                                          \
     }
-#define COMMON .flags = CMD_LOADING | CMD_STALE, .categories = CAT_CONNECTION, .group = GROUP_SERVER
+#define COMMON .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE, .categories = CAT_CONNECTION, .group = GROUP_SERVER
 static const struct command_spec subcommands[] = {
     {.name = "count",
      .run = run_count,

@@ -290,7 +290,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
     bool repeated = propagate_wanted(), together = repeated && !(command->spec->flags & CMD_TOUCHES_ARBITRARY_KEYS);
-    if (unlikely(reply_barrier_armed) && !running)
+    if (unlikely(reply_barrier_armed) && (!running || (client->conn && !dispatch_is_running(client))))
         reply_barrier_before_call(client, dispatch_flags(client, command, argv));
     running = &self;
     client->current = command;
@@ -442,6 +442,7 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
 
 uint32_t command_call_flags(const struct command *command, const struct slice *argv) {
     uint32_t flags = command->spec->flags;
+    if (command->spec->call_flags) flags |= command->spec->call_flags(argv[1]);
     if (!(flags & CMD_RUNS_SCRIPT) || !script_hooks) return flags;
     if (script_hooks->declared(command->spec->name, argv[1], &flags) || flags & CMD_READONLY) return flags;
     return flags | CMD_MAY_REPLICATE;

@@ -221,7 +221,7 @@ static void run_help(struct call *call) {
     (const char *const[]) {                                                                                            \
         "request_policy:all_nodes", "response_policy:all_succeeded", NULL                                              \
     }
-enum { ADMIN_FLAGS = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
+enum { ADMIN_FLAGS = CMD_NO_DATA | CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
 static const struct command_spec subcommands[] = {
     {.name = "get",
      .run = run_get,

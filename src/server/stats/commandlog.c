@@ -6,6 +6,7 @@
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/help.h"
 #include "server/feature.h"
@@ -16,6 +17,7 @@ enum { ARGUMENTS_MAX = 32, ARGUMENT_MAX = 128, GET_DEFAULT = 10 };
 struct log_entry {
     struct list_link link;
     uint64_t id, value;
+    uint64_t number; /* reply_barrier_number() */
     int64_t time;
     char address[128], *client_name;
     int argc;
@@ -58,6 +60,7 @@ void commandlog_add(enum commandlog_kind kind, const struct command *command, st
     struct log_entry *entry = mem_calloc(1, sizeof *entry);
     entry->id = log->next_id++;
     entry->value = value;
+    entry->number = reply_barrier_number();
     entry->time = clock_ms() / 1000;
     /* A command of a script is logged for the client that called the script. */
     const struct client *peer = client->flags & CLIENT_INTERNAL ? dispatch_requester() : client;
@@ -90,15 +93,29 @@ static void entry_reply(struct reply *reply, const struct log_entry *entry) {
     reply_bulk_text(reply, entry->client_name);
 }
 
+/* The newest entries, of commands that may be lost with what they have written: nobody may see them yet. Operators get
+ * the others at once. */
+static size_t log_hidden(struct log *log) {
+    size_t hidden = 0;
+    if (!reply_barrier_armed || !reply_barrier_guards()) return 0;
+    list_each(&log->entries, link) {
+        if (reply_barrier_is_released(container_of(link, struct log_entry, link)->number)) break;
+        hidden++;
+    }
+    return hidden;
+}
+
 static void log_get(struct call *call, struct log *log, const struct slice *count) {
     int64_t wanted = GET_DEFAULT;
     if (count && (!parse_int64(*count, &wanted) || wanted < -1)) {
         reply_error(call->reply, "ERR count should be greater than or equal to -1");
         return;
     }
-    size_t left = wanted == -1 || (uint64_t)wanted > log->entries.len ? log->entries.len : (size_t)wanted;
+    size_t hidden = log_hidden(log), shown = log->entries.len - hidden;
+    size_t left = wanted == -1 || (uint64_t)wanted > shown ? shown : (size_t)wanted;
     reply_array(call->reply, left);
     list_each(&log->entries, link) {
+        if (hidden && hidden--) continue;
         if (left-- == 0) break;
         entry_reply(call->reply, container_of(link, struct log_entry, link));
     }
@@ -184,7 +201,7 @@ static const struct command_spec commandlog_subcommands[] = {
     {.name = "get",
      .run = get_run,
      .arity = 4,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "8.1.0",
      .complexity = "O(N) where N is the number of entries",
@@ -195,7 +212,7 @@ static const struct command_spec commandlog_subcommands[] = {
     {.name = "len",
      .run = len_run,
      .arity = 3,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "8.1.0",
      .complexity = "O(1)",
@@ -205,7 +222,7 @@ static const struct command_spec commandlog_subcommands[] = {
     {.name = "reset",
      .run = reset_run,
      .arity = 3,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "8.1.0",
      .complexity = "O(N) where N is the number of entries",
@@ -218,7 +235,7 @@ static const struct command_spec slowlog_subcommands[] = {
     {.name = "get",
      .run = slow_get_run,
      .arity = -2,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "2.2.12",
      .complexity = "O(N) where N is the number of entries",
@@ -230,7 +247,7 @@ static const struct command_spec slowlog_subcommands[] = {
     {.name = "len",
      .run = slow_len_run,
      .arity = 2,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "2.2.12",
      .complexity = "O(1)",
@@ -239,7 +256,7 @@ static const struct command_spec slowlog_subcommands[] = {
     {.name = "reset",
      .run = slow_reset_run,
      .arity = 2,
-     .flags = LOG_FLAGS,
+     .flags = LOG_FLAGS | CMD_NO_DATA,
      SERVER_GROUP,
      .since = "2.2.12",
      .complexity = "O(N) where N is the number of entries",

@@ -73,7 +73,7 @@ static const struct command_spec info_commands[] = {
     {.name = "info",
      .run = run_info,
      .arity = -1,
-     .flags = CMD_LOADING | CMD_STALE,
+     .flags = CMD_NO_DATA | CMD_LOADING | CMD_STALE,
      .categories = CAT_DANGEROUS,
      .group = GROUP_SERVER,
      .since = "1.0.0",
@@ -85,5 +85,7 @@ static const struct command_spec info_commands[] = {
                                    NULL}},
     {.name = NULL}};
 
-const struct feature info_feature = {
-    .name = "info", .commands = COMMANDS(info_commands), .sections = SECTIONS(info_sections_basic)};
+const struct feature info_feature = {.name = "info",
+                                     .commands = COMMANDS(info_commands),
+                                     .sections = SECTIONS(info_sections_basic),
+                                     .parts = PARTS(&safe_counts_part)};

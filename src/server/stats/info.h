@@ -23,4 +23,5 @@ void info_line(struct output *out, const char *format, ...)
 void info_write(struct output *out, int count, const struct slice *names);
 void info_reset(void);                                  /* calls all sections' reset */
 extern const struct info_section info_sections_basic[]; /* memory, modules, keyspace */
+extern const struct server_part safe_counts_part;
 #endif

@@ -1,11 +1,15 @@
 /* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules). A
  * change that adds a feature registers its section and removes the one here. */
 #include "lib/system/background.h"
+#include "lib/system/clock.h"
+#include "lib/system/memory.h"
 #include "lib/text/number.h"
+#include "server/clients/reply_barrier.h"
 #include "server/cluster_hooks.h"
 #include "server/config/config.h"
 #include "server/config/settings.h"
 #include "server/defrag.h"
+#include "server/feature.h"
 #include "server/maxmemory.h"
 #include "server/script_hooks.h"
 #include "server/server.h"
@@ -94,13 +98,48 @@ static void write_modules(struct output *out) {
               "options=[handle-repl-async-load|handle-atomic-slot-migration]",
               SCRIPT_MODULE_VERSION);
 }
-static void write_keyspace(struct output *out) {
+static void write_counts(struct output *out) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         if (!db_size(db)) continue;
         info_line(out, "db%d:keys=%zu,expires=%zu,avg_ttl=%lld,keys_with_volatile_items=%zu", id, db_size(db),
                   db_expires(db), (long long)db_average_ttl(db), db_expiring(db));
     }
+}
+
+/* INFO answers at once, also where reads wait. So while writes may be lost, it shows the counts of an earlier moment,
+ * which are safe: those are written down now and then, and shown when everything up to that moment is released. */
+enum { COUNTS_EVERY_US = 100 * 1000 };
+static struct memory_output counts_safe, counts_next;
+static bool counts_wait;
+
+static void counts_ended(struct barrier_waiter *waiter, bool shown) {
+    struct memory_output before = counts_safe;
+    counts_wait = false;
+    if (!shown) return;
+    counts_safe = counts_next;
+    counts_next = before;
+}
+
+static void before_wait(void) {
+    static struct barrier_waiter waiter = {.ended = counts_ended};
+    static uint64_t noted_us;
+    if (__builtin_expect(!reply_barrier_armed, 1) || counts_wait || clock_mono() - noted_us < COUNTS_EVERY_US) return;
+    noted_us = clock_mono();
+    if (!reply_barrier_guards() || server.loading) return;
+    if (!counts_next.out.ops) memory_output_init(&counts_next);
+    memory_output_clear(&counts_next);
+    write_counts(&counts_next.out);
+    counts_wait = true;
+    reply_barrier_when_shown(&waiter);
+}
+const struct server_part safe_counts_part = {.name = "safe-counts", .before_wait = before_wait};
+
+static void write_keyspace(struct output *out) {
+    if (!reply_barrier_armed || !reply_barrier_guards() || !reply_barrier_unreleased())
+        write_counts(out);
+    else if (counts_safe.out.ops)
+        output_write(out, memory_output_slice(&counts_safe));
 }
 
 const struct info_section info_sections_basic[] = {

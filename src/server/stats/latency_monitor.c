@@ -322,7 +322,7 @@ static void help_run(struct call *call) {
 static const char *const tips[] = {"nondeterministic_output", "request_policy:all_nodes", "response_policy:special",
                                    NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", NULL};
-#define LATENCY .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
+#define LATENCY .flags = CMD_NO_DATA | CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
 static const struct command_spec subcommands[] = {
     {.name = "doctor",
      .run = doctor_run,

@@ -1,0 +1,319 @@
+# Every way by which data leave a server with sync-replication: each is tried with a write that no replica has, and at a
+# primary that was replaced. docs/durability.md has the list. seconds: 40
+
+set gate_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 20
+    slowlog-log-slower-than 0 notify-keyspace-events KA}
+
+proc gate_field {level name} {
+    if {![regexp "\n$name:(\[^\r\]*)\r" [r $level info] -> value]} {return ""}
+    return $value
+}
+proc gate_join {level of} {
+    r $level replicaof [srv $of host] [srv $of port]
+    wait_for_condition 15000 {
+        [gate_field $level sync_replication] eq "following" && [gate_field $level sync_eligible] eq 1
+    }
+}
+proc gate_ready {level replicas} {
+    wait_for_condition 20000 {
+        [gate_field $level sync_writable] eq 1 && [gate_field $level sync_in_sync_replicas] == $replicas &&
+        [gate_field $level sync_set_changes] eq 0
+    }
+}
+# What has arrived for a client within the time; "" for a client that was closed.
+proc arrived {c {ms 300}} {
+    set fd $resp::S([string range $c 8 end],fd)
+    set until [expr {[clock milliseconds] + $ms}]
+    set got ""
+    fconfigure $fd -blocking 0
+    while {[clock milliseconds] < $until && ![eof $fd]} {
+        if {[catch {append got [read $fd]}]} {break}
+        after 10
+    }
+    return $got
+}
+proc freeze {args} {foreach level $args {exec kill -STOP [srv $level pid]}}
+proc thaw {args} {foreach level $args {exec kill -CONT [srv $level pid]}}
+
+# Commands without the flags `write` and `readonly`, by what docs/durability.md says of them. A command that is not here
+# fails the first test: decide what its reply says of data.
+set says_data {eval evalsha fcall cluster|countkeysinslot cluster|getkeysinslot cluster|slot-stats memory|stats}
+set says_safe_data {info slowlog|get commandlog|get function|list function|dump function|stats}
+set says_by_arguments {exec debug}
+set says_no_data {
+    acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser
+    acl|users acl|whoami asking auth bgrewriteaof bgsave client|caching client|capa client|getname client|getredir
+    client|help client|id client|import-source client|info client|kill client|list client|no-evict client|no-touch
+    client|pause client|reply client|setinfo client|setname client|tracking client|trackinginfo client|unblock
+    client|unpause cluster|addslots cluster|addslotsrange cluster|bumpepoch cluster|cancelslotmigrations
+    cluster|count-failure-reports cluster|delslots cluster|delslotsrange cluster|failover cluster|flushslots
+    cluster|forget cluster|getslotmigrations cluster|help cluster|info cluster|keyslot cluster|links cluster|meet
+    cluster|migrateslots cluster|myid cluster|myshardid cluster|nodes cluster|replicas cluster|replicate cluster|reset
+    cluster|saveconfig cluster|set-config-epoch cluster|setslot cluster|shards cluster|slaves cluster|slots
+    cluster|syncslots commandlog|help commandlog|len commandlog|reset command|count command|docs command|getkeys
+    command|getkeysandflags command|help command|info command|list config|get config|help config|resetstat
+    config|rewrite config|set discard echo failover function|help function|kill hello lastsave latency|doctor
+    latency|graph latency|help latency|histogram latency|history latency|latest latency|reset memory|doctor memory|help
+    memory|malloc-stats memory|purge module|help module|list monitor multi object|help pfselftest ping psubscribe
+    psync publish pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub
+    punsubscribe quit readonly readwrite replconf replicaof reset role save script|debug script|exists script|flush
+    script|help script|kill script|load script|show select shutdown slaveof slowlog|help slowlog|len slowlog|reset
+    spublish ssubscribe subscribe sunsubscribe sync time unsubscribe unwatch wait waitaof watch xgroup|help xinfo|help
+}
+proc commands_walk {rows result} {
+    upvar 1 $result found
+    foreach row $rows {
+        if {[llength [lindex $row 9]]} {
+            commands_walk [lindex $row 9] found
+        } elseif {"write" ni [lindex $row 2] && "readonly" ni [lindex $row 2]} {
+            lappend found [lindex $row 0]
+        }
+    }
+}
+
+# Ways for an uncommitted write: what is sent (a list of requests), and what must not arrive.
+set library {#!lua name=lostlib
+server.register_function("f1", function() return 1 end)}
+set open_ways {
+    {{get secret}} uncommitted
+    {{exists secret}} :1
+    {{keys *}} secret
+    {{dbsize}} :1
+    {{scan 0}} secret
+    {{object encoding secret}} str
+    {{memory usage secret}} :
+    {{memory stats}} keys.count
+    {{dump secret}} uncommitted
+    {{type secret}} string
+    {{lpush secret x}} WRONGTYPE
+    {{multi} {get secret} {exec}} uncommitted
+    {{multi} {eval {return redis.call('set', 'other', 'x')} 0} {ping} {exec}} OK\r\n+PONG
+    {{eval {return redis.call('get', 'secret')} 0}} uncommitted
+    {{eval_ro {return redis.call('get', 'secret')} 0}} uncommitted
+    {{fcall f1 0}} :1
+    {{function list}} lostlib
+    {{function dump}} lostlib
+    {{function stats}} libraries_count\r\n:1
+    {{slowlog get -1}} uncommitted
+    {{commandlog get -1 slow}} uncommitted
+    {{info keyspace}} keys=
+    {{info everything}} db0:keys=
+    {{debug digest}} \r\n
+    {{debug object secret}} encoding
+    {{sort secret}} WRONGTYPE
+    {{touch secret}} :1
+    {{wait 0 0} {get secret}} uncommitted
+}
+
+start_server [list overrides $gate_options] {
+    test "each command declares what its reply says of data" -needs {ours 1} {
+        set found {}
+        commands_walk [r command] found
+        set known [concat $says_data $says_safe_data $says_by_arguments $says_no_data]
+        foreach name $found {if {[string match sentinel* $name] == 0} {assert_in $name $known}}
+    }
+    start_server [list overrides $gate_options] {
+        start_server [list overrides $gate_options] {
+            start_server {overrides {}} {
+                # Levels: -3 primary, -2 and -1 replicas, 0 a server outside of the group.
+                gate_join -2 -3
+                gate_join -1 -3
+                gate_ready -3 2
+
+                test "nothing shows a write that no replica has, by any way" -needs {ours 1} {
+                    set watching [new_client -level -3 -deferring 1]
+                    $watching -send watch secret
+                    $watching -read
+                    $watching -send multi
+                    $watching -read
+                    $watching -send ping
+                    $watching -read
+                    foreach name {subscriber monitor tracking blocked} {
+                        set $name [new_client -level -3 -deferring 1]
+                    }
+                    $subscriber -send psubscribe *
+                    $subscriber -read
+                    $monitor -send monitor
+                    $monitor -read
+                    $tracking -send hello 3
+                    $tracking -read
+                    $tracking -send client tracking on bcast
+                    $tracking -read
+                    $blocked -send blpop elements 0
+                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 1}
+                    wait_for_condition 5000 {[r -3 info keyspace] eq "# Keyspace\r\n"}
+                    freeze -2 -1
+                    set writers {}
+                    foreach request [list {set secret uncommitted} [list function load $library] {rpush elements e} {
+                        eval {redis.call('set', 'from', 'script'); redis.call('publish', 'ch', 'secret')} 0} {
+                        publish ch secret}] {
+                        lappend writers [set c [new_client -level -3 -deferring 1]]
+                        $c -send {*}$request
+                    }
+                    wait_for_condition 5000 {
+                        [gate_field -3 sync_prepared_offset] > [gate_field -3 sync_committed_offset]
+                    }
+                    set clients {}
+                    foreach {requests leak} $open_ways {
+                        lappend clients [set c [new_client -level -3 -deferring 1]]
+                        foreach request $requests {$c -send {*}$request}
+                    }
+                    $watching -send exec
+                    set migrating [new_client -level -3 -deferring 1]
+                    $migrating -send migrate [srv host] [srv port] secret 0 10000 copy
+                    after 300
+                    foreach c $clients {requests leak} $open_ways {
+                        assert_equal -1 [string first $leak [arrived $c 20]] $requests
+                    }
+                    foreach c [concat $subscriber $tracking $blocked $watching [lrange $writers 0 3]] {
+                        assert_equal "" [arrived $c 20]
+                    }
+                    assert_not_match "*uncommitted*" [arrived $monitor 20]
+                    assert_equal {} [r get secret]
+                    # Monitoring is answered at once.
+                    foreach request {info ping role {slowlog len} {client list} {config get port}} {
+                        assert {[string length [r -3 {*}$request]] > 0} $request
+                    }
+                    thaw -2 -1
+                    wait_for_condition 10000 {[r get secret] eq "uncommitted"}
+                    assert_match "*OK*" [arrived $migrating 500]
+                    assert_match "*secret*" [arrived $subscriber 100]
+                    assert_match "*-1*" [arrived $watching 100]
+                    wait_for_condition 5000 {[string match *uncommitted* [r -3 slowlog get -1]]}
+                    assert_match "*lostlib*" [r -3 function list]
+                    assert_match "*db0:keys=*" [r -3 info keyspace]
+                    assert_equal OK [r -3 flushall]
+                    assert_equal OK [r -3 function flush]
+                }
+
+                test "MIGRATE is refused where it cannot wait" -needs {ours 1} {
+                    r -3 set k v
+                    assert_match "*cannot be called in a transaction or a script*" [r -3 -typed eval \
+                        {return redis.call('migrate', ARGV[1], ARGV[2], KEYS[1], 0, 1000)} 1 k [srv host] [srv port]]
+                    assert_equal OK [r -3 migrate [srv host] [srv port] k 0 1000]
+                    assert_equal v [r get k]
+                }
+
+                test "a primary that was replaced answers nothing about data, by any way" -needs {ours 1} {
+                    gate_ready -3 2
+                    r -3 set x old
+                    r -3 xgroup create s2 g $ mkstream
+                    set watching [new_client -level -3 -deferring 1]
+                    foreach request {{watch x} multi ping} {
+                        $watching -send {*}$request
+                        $watching -read
+                    }
+                    set early {}
+                    foreach request {{blpop q 2} {xread block 2000 streams s 0} {bzpopmin z 2}} {
+                        lappend early [set c [new_client -level -3 -deferring 1]]
+                        $c -send {*}$request
+                    }
+                    set unblocked [new_client -level -3 -deferring 1]
+                    $unblocked -send client id
+                    set id [$unblocked -read]
+                    $unblocked -send blpop q 0
+                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 4}
+                    set requests {{get x} {llen q} {blpop q 0.5} {blmove q2 q3 left left 0.5} {bzpopmin z 0.5}
+                        {xread block 500 streams s 0} {xreadgroup group g c block 500 streams s2 >}
+                        {blmpop 0.5 1 q left}
+                        {function list} {function dump} {keys *} {memory stats} {debug digest} {multi\nget x\nexec}
+                        {migrate HOST PORT x 0 3000 copy} {eval "return redis.call('get', 'x')" 0}}
+                    set clients {}
+                    foreach request $requests {lappend clients [new_client -level -3 -deferring 1]}
+                    set operator [new_client -level -3 -deferring 1]
+                    freeze -3
+                    r -2 replicaof no one
+                    wait_for_condition 15000 {[gate_field -2 sync_replication] eq "leading"}
+                    gate_join -1 -2
+                    gate_ready -2 1
+                    foreach {request reply} {{set x new} OK {rpush q e} 1 {rpush q2 e} 1 {zadd z 1 m} 1
+                        {xadd s2 1-1 f v} 1-1 {xadd s 1-1 f v} 1-1} {
+                        assert_equal $reply [r -2 {*}$request]
+                    }
+                    r -2 function load [string map {lostlib newlib} $library]
+                    freeze -2 -1
+                    thaw -3
+                    foreach c $clients request $requests {
+                        set request [string map [list HOST [srv host] PORT [srv port]] $request]
+                        foreach line [split $request \n] {$c -send {*}$line}
+                    }
+                    $watching -send exec
+                    $operator -send client unblock $id
+                    after 1500
+                    foreach c [concat $clients $early $unblocked $watching] request $requests {
+                        set got [string map {+OK\r\n "" +QUEUED\r\n ""} [arrived $c 20]]
+                        assert {$got eq "" || [regexp {^-(EXECABORT.*)?(NOSYNCREPLICAS|UNBLOCKED|IOERR)} $got]} \
+                            "$request: $got"
+                    }
+                    assert_equal {} [r get x]
+                    thaw -2 -1
+                    wait_for_condition 15000 {[gate_field -3 sync_replication] eq "fenced"}
+                }
+            }
+        }
+    }
+}
+
+start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-sync-replicas 1
+    repl-diskless-sync-delay 0 repl-timeout 20 cluster-node-timeout 15000}] {
+    proc gate_of {i name} {
+        regexp "\n$name:(\[^\r\n\]*)" [n $i info replication] -> value
+        return $value
+    }
+    proc gate_shard_ready {i} {
+        wait_for_condition 20000 {
+            [gate_of $i sync_writable] eq 1 && [gate_of $i sync_in_sync_replicas] >= 1 &&
+            [gate_of $i sync_set_changes] eq 0
+        }
+    }
+    proc client_of {i} {new_client -level [node_level $i] -deferring 1}
+    foreach i {0 1 2} {gate_shard_ready $i}
+
+    test "messages of a transaction and a script reach other nodes when its writes are safe" -needs {ours 1} {
+        set key [slot_tag 10]
+        set subscriber [client_of 1]
+        $subscriber -send subscribe ch
+        $subscriber -read
+        node_pause 3
+        set writer [client_of 0]
+        foreach request [list multi [list set $key x] {publish ch first} exec] {$writer -send {*}$request}
+        set script [client_of 0]
+        $script -send eval {redis.call('set', KEYS[1], 'y'); return redis.call('publish', 'ch', 'second')} 1 $key
+        set publisher [client_of 0]
+        $publisher -send publish ch third
+        assert_equal "" [arrived $subscriber 500]
+        node_resume 3
+        set got [arrived $subscriber 1000]
+        assert_match "*first*second*third*" $got
+    }
+
+    test "ASK and TRYAGAIN wait until the removal of the key is safe" -needs {ours 1} {
+        set key [slot_tag 11]
+        gate_shard_ready 0
+        assert_equal OK [n 0 set $key old]
+        assert_equal OK [n 0 set $key:stays here]
+        assert_equal OK [n 1 cluster setslot 11 importing [node_id 0]]
+        assert_equal OK [n 0 cluster setslot 11 migrating [node_id 1]]
+        node_pause 3
+        set mover [client_of 0]
+        $mover -send migrate [node 1 host] [node 1 port] $key 0 5000
+        wait_for_condition 5000 {[gate_of 0 sync_prepared_offset] > [gate_of 0 sync_committed_offset]}
+        set clients {}
+        foreach request [list [list set $key new] [list get $key] [list mget $key $key:stays]] {
+            lappend clients [set c [client_of 0]]
+            $c -send {*}$request
+        }
+        foreach c [concat $mover $clients] {assert_equal "" [arrived $c 200]}
+        foreach request {{cluster countkeysinslot 11} {cluster getkeysinslot 11 10}} {
+            lappend clients [set c [client_of 0]]
+            $c -send {*}$request
+            assert_equal "" [arrived $c 100]
+        }
+        node_resume 3
+        wait_for_condition 5000 {[string match "+OK*" [arrived $mover 100]]}
+        assert_match "-ASK 11 *" [arrived [lindex $clients 0] 200]
+        assert_match "-ASK 11 *" [arrived [lindex $clients 1] 200]
+        assert_match "-TRYAGAIN*" [arrived [lindex $clients 2] 200]
+        assert_match ":1*" [arrived [lindex $clients 3] 200]
+    }
+}
