@@ -22,6 +22,20 @@ proc answer {i args} {
     reconnect_of [node $i id]
     return closed
 }
+proc client_reading {i} {
+    set c [new_client -level [node_level $i]]
+    $c readonly
+    return $c
+}
+proc slots_of_primary {i} {
+    foreach row [n $i cluster slots] {
+        if {[lindex $row 2 2] eq [node_id $i]} {return [lrange $row 0 1]}
+    }
+}
+proc move_slot {slot from to} {
+    assert_equal OK [n $from cluster migrateslots slotsrange $slot $slot node [node_id $to]]
+    wait_for_condition 20000 {[slot_owner $slot $to] == $to && [slot_owner $slot $from] == $to}
+}
 # A write that goes on until it is acknowledged by whoever serves the slot.
 proc write_acknowledged {key value} {
     set slot [n [lindex [nodes_running] 0] cluster keyslot $key]
@@ -139,6 +153,30 @@ start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
 
 start_cluster [list primaries 3 replicas 2 overrides $cluster_sync_options] {
     foreach i {0 1 2} {wait_sync_ready $i 2 3}
+
+    test "a replica answers nothing about a slot that comes back before its stream" -needs {ours 1} {
+        set slot [lindex [slots_of_primary 0] 0]
+        set key [slot_tag $slot]
+        write_acknowledged $key v
+        set lagging [client_reading 3]
+        wait_for_condition 20000 {![catch {$lagging get $key} got] && $got eq "v"}
+        move_slot $slot 0 1
+        wait_for_condition 20000 {[catch {$lagging get $key} got] && [string match "MOVED*" $got]}
+        wait_sync_ready 0 2 3
+        n 3 config set masteruser nobody masterauth wrong
+        n 0 client kill type replica
+        wait_for_condition 20000 {[sync_of 3 master_link_status] eq "down"}
+        wait_sync_ready 0 1 3
+        move_slot $slot 1 0
+        wait_for_condition 20000 {[slot_owner $slot 3] == 0}
+        set seen {}
+        wait_for_condition 20000 {
+            [lappend seen [catch {$lagging get $key} got] [lindex $got 0]] ne "" && [llength $seen] > 100
+        }
+        assert_equal {} [lsearch -all -inline -exact $seen 0]
+        n 3 config set masteruser "" masterauth ""
+        wait_for_condition 20000 {![catch {$lagging get $key} got] && $got eq "v"}
+    }
 
     test "a server with slots that has not reached the group of its new shard founds none when it restarts" \
             -needs {ours 1} {

@@ -17,7 +17,7 @@ enum { ARGUMENTS_MAX = 32, ARGUMENT_MAX = 128, GET_DEFAULT = 10 };
 struct log_entry {
     struct list_link link;
     uint64_t id, value;
-    uint64_t number; /* reply_barrier_number() */
+    uint64_t number; /* reply_barrier_number(); 0: the command has nothing to do with data */
     int64_t time;
     char address[128], *client_name;
     int argc;
@@ -60,7 +60,8 @@ void commandlog_add(enum commandlog_kind kind, const struct command *command, st
     struct log_entry *entry = mem_calloc(1, sizeof *entry);
     entry->id = log->next_id++;
     entry->value = value;
-    entry->number = reply_barrier_number();
+    bool of_data = !(command->spec->flags & CMD_NO_DATA) || command->spec->flags & CMD_MAY_REPLICATE;
+    if (of_data) entry->number = reply_barrier_number();
     entry->time = clock_ms() / 1000;
     /* A command of a script is logged for the client that called the script. */
     const struct client *peer = client->flags & CLIENT_INTERNAL ? dispatch_requester() : client;
@@ -93,16 +94,10 @@ static void entry_reply(struct reply *reply, const struct log_entry *entry) {
     reply_bulk_text(reply, entry->client_name);
 }
 
-/* The newest entries, of commands that may be lost with what they have written: nobody may see them yet. Operators get
- * the others at once. */
-static size_t log_hidden(struct log *log) {
-    size_t hidden = 0;
-    if (!reply_barrier_armed || !reply_barrier_guards()) return 0;
-    list_each(&log->entries, link) {
-        if (reply_barrier_is_released(container_of(link, struct log_entry, link)->number)) break;
-        hidden++;
-    }
-    return hidden;
+/* The command may be lost with what it has written: nobody may see its arguments yet. Operators get the other entries
+ * at once. */
+static bool is_hidden(const struct log_entry *entry) {
+    return entry->number && reply_barrier_armed && reply_barrier_guards() && !reply_barrier_is_released(entry->number);
 }
 
 static void log_get(struct call *call, struct log *log, const struct slice *count) {
@@ -111,13 +106,16 @@ static void log_get(struct call *call, struct log *log, const struct slice *coun
         reply_error(call->reply, "ERR count should be greater than or equal to -1");
         return;
     }
-    size_t hidden = log_hidden(log), shown = log->entries.len - hidden;
+    size_t shown = 0;
+    list_each(&log->entries, link) shown += !is_hidden(container_of(link, struct log_entry, link));
     size_t left = wanted == -1 || (uint64_t)wanted > shown ? shown : (size_t)wanted;
     reply_array(call->reply, left);
     list_each(&log->entries, link) {
-        if (hidden && hidden--) continue;
-        if (left-- == 0) break;
-        entry_reply(call->reply, container_of(link, struct log_entry, link));
+        const struct log_entry *entry = container_of(link, struct log_entry, link);
+        if (left == 0) break;
+        if (is_hidden(entry)) continue;
+        entry_reply(call->reply, entry);
+        left--;
     }
 }
 
