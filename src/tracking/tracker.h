@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct client;
-struct radix_tree;
+struct prefix_set;
 
 enum tracker_option { TRACK_BCAST = 1, TRACK_OPTIN = 2, TRACK_OPTOUT = 4, TRACK_NOLOOP = 8 };
 struct tracker {
@@ -18,7 +18,7 @@ struct tracker {
     bool on;                     /* false: after CLIENT TRACKING OFF, while tracked keys refer to the tracker */
     bool caching;                /* CLIENT CACHING was called and applies to the next command */
     size_t items;                /* tracked keys that refer to the tracker */
-    struct radix_tree *prefixes; /* BCAST: its subscriptions, by prefix; NULL: none */
+    struct prefix_set *prefixes; /* BCAST: those that it has named; NULL: none */
     uint64_t wrote;              /* the last round of broadcasts in which its client changed a key */
 };
 

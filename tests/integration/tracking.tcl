@@ -574,6 +574,56 @@ proc bcast_tests {} {
         $c -close
     }
 
+    test "ten thousand prefixes of a client cost it less than 300 kB, in whatever order they come" {
+        proc tot_mem {c} {
+            regexp {tot-mem=(\d+)} [$c client info] - bytes
+            return $bytes
+        }
+        set names {}
+        for {set i 0} {$i < 10240} {incr i} {lappend names prefix-$i-$i-$i-$i-$i-$i-$i}
+        set shuffled [lsort -command {apply {{a b} {expr {int(rand() * 3) - 1}}}} $names]
+        foreach order [list $names [lsort $names] [lsort -decreasing $names] $shuffled] {
+            set c [new_client -resp 3]
+            set before [tot_mem $c]
+            assert_equal OK [$c client tracking on bcast {*}[concat {*}[lmap name $order {list prefix $name}]]]
+            assert {[tot_mem $c] - $before < 300000}
+            assert_equal [lsort $names] [dict get [$c client trackinginfo] prefixes]
+            foreach name [list [lindex $order 0] [lindex $order 5000] [lindex $order end]] {
+                foreach prefix [list ${name}x [string range $name 0 end-1]] {
+                    assert_error "ERR Prefix '$prefix' overlaps with an existing prefix '$name'. Prefixes for a single\
+                        client must not overlap." {$c client tracking on bcast prefix $prefix}
+                }
+                r set ${name}key 1
+                assert_equal [list invalidate [list ${name}key]] [$c -push]
+            }
+            $c -close
+        }
+    }
+
+    test "clients that share a prefix leave in any order, the others still get its messages" {
+        set clients {}
+        for {set i 0} {$i < 7} {incr i} {
+            set c [new_client -resp 3]
+            assert_equal OK [$c client tracking on bcast prefix shared: prefix own$i:]
+            lappend clients $c
+        }
+        foreach leaves {0 3 5 -1} {
+            r set shared:key 1
+            foreach c $clients {assert_equal {invalidate shared:key} [$c -push]}
+            if {$leaves < 0} break
+            set c [lindex $clients $leaves]
+            set clients [lreplace $clients $leaves $leaves]
+            assert_equal OK [$c client tracking off]
+            $c -close
+            set c [new_client -resp 3]
+            assert_equal OK [$c client tracking on bcast prefix shared:]
+            lappend clients $c
+        }
+        foreach c $clients {$c -close}
+        wait_for_condition 5000 {[info_field clients tracking_clients] == 0}
+        assert_equal 0 [info_field stats tracking_total_prefixes]
+    }
+
     test "thousands of prefixes of one client, and of many clients" {
         r flushall
         set count [scaled 5000 100]
