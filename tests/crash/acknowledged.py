@@ -352,6 +352,7 @@ class Era:
         copies = []
 
         def equal():
+            self.group.works()  # a failover may end only now
             copies[:] = self.group.copies()
             return len(set(copies)) == 1 and copies[0] is not None and not isinstance(copies[0], Error)
         if not until(equal, 20):
@@ -383,10 +384,13 @@ class Era:
     def at_primary(self, *words):
         """[reply] of the primary that serves this key."""
         for number in self.group.primaries() if self.options.cluster else [self.group.primary]:
-            reply = self.group.try_call(number, *words)
-            if isinstance(reply, (bytes, list)) or (words[0] == "GET" and reply is None and
-                                                    self.group.try_call(number, "EXISTS", words[1]) == 0):
-                return [reply]
+            with Client(self.group.servers[number].port, timeout=2) as client:
+                client.send(("MULTI",), ("ROLE",), words, ("EXEC",))
+                reply = [client.read() for _ in range(4)][3]
+            if isinstance(reply, list) and not isinstance(reply[1], Error) and reply[0][0] == b"master":
+                return [reply[1]]
+        if not self.options.cluster:
+            self.group.works()  # finds who leads
         return None
 
     def report(self, number, failure):

@@ -80,6 +80,8 @@ class Links:
         except OSError:
             pass
         self.shut(source, sink)
+        with self.lock:  # the descriptors are closed when both directions have ended
+            self.pairs = [pair for pair in self.pairs if source not in pair[:2]]
 
     @staticmethod
     def shut(*sockets):

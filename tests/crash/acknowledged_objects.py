@@ -59,6 +59,14 @@ def value_of(kind, reply):
     return reply and reply.decode()
 
 
+def readable(sockets, seconds):
+    """The descriptors of those that can be read."""
+    poll = select.poll()
+    for one in sockets:
+        poll.register(one, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+
+
 def fails(reply):
     return isinstance(reply, Error) or (isinstance(reply, list) and any(isinstance(one, Error) for one in reply))
 
@@ -455,8 +463,8 @@ class Blocker(Actor):
         if not self.waiting:
             time.sleep(seconds)
             return
-        ready = select.select([client.socket for client, _, _, _ in self.waiting], [], [], seconds)[0]
-        for entry in [entry for entry in self.waiting if entry[0].socket in ready]:
+        ready = readable([client.socket for client, _, _, _ in self.waiting], seconds)
+        for entry in [entry for entry in self.waiting if entry[0].socket.fileno() in ready]:
             client, token, timeout, _ = entry
             self.waiting.remove(entry)
             try:
@@ -530,7 +538,7 @@ class Exporter(Actor):
             self.left -= 1
             self.source.send(("MIGRATE", "127.0.0.1", self.outside.port, name, 0, 1000, "COPY", "REPLACE"))
             for _ in range(20):
-                ready = select.select([self.source.socket], [], [], 0.1)[0]
+                ready = readable([self.source.socket], 0.1)
                 self.look(kind, name)
                 if ready:
                     if isinstance(self.source.read(), Error):
