@@ -23,6 +23,7 @@ static struct bus_link *link_new(struct bus *bus, bool inbound, void *owner) {
     link->inbound = inbound;
     link->owner = owner;
     link->created_ms = clock_wall_us() / 1000;
+    link->opened_ms = clock_monotonic_ms();
     list_append(&bus->links, &link->link);
     bus->inbound += inbound;
     return link;

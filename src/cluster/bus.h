@@ -26,7 +26,8 @@ struct bus_link {
     void *owner; /* the owner's */
     struct connection *conn;
     struct list_link link; /* private: in the bus's list */
-    int64_t created_ms;    /* wall clock */
+    int64_t created_ms;    /* wall clock, for users */
+    int64_t opened_ms;     /* clock_mono_ms() */
     bool inbound;          /* the peer dialled */
     bool known; /* set by the owner: it expects published messages of this peer. Before that they are short */
     bool closed, reading, unflushed; /* private */

@@ -9,6 +9,7 @@
 #include "cluster/migration/migration.h"
 #include "cluster/node_private.h"
 #include "cluster/nodes_conf.h"
+#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -310,6 +311,9 @@ void effects_settle(void) {
     memset(&waiting, 0, sizeof waiting);
 }
 
+static int64_t wall_ahead_ms(void *context) {
+    return clock_wall_ahead_ms();
+}
 static void pause_writes(void *context, int64_t until_ms) {
     clients_pause(PAUSE_FAILOVER, PAUSE_WRITE, until_ms);
 }
@@ -362,4 +366,5 @@ const struct cluster_effects node_effects = {.facts = facts,
                                              .delete_keys = delete_keys,
                                              .state_changed = state_changed,
                                              .pause_writes = pause_writes,
+                                             .wall_ahead_ms = wall_ahead_ms,
                                              .resume_writes = resume_writes};

@@ -270,7 +270,7 @@ void links_tick(void) {
     list_each(&cluster_bus.links, at) {
         struct bus_link *link = container_of(at, struct bus_link, link);
         struct cluster_link *cluster_link = link->owner;
-        if (!link->inbound || cluster_link->node || now - link->created_ms < grace) continue;
+        if (!link->inbound || cluster_link->node || now - link->opened_ms < grace) continue;
         held_forget(link);
         cluster_link_closed(this_cluster, cluster_link, false, now);
         bus_link_close(link);

@@ -48,7 +48,7 @@ static unsigned events; /* of the loop, in which the machine is being called */
 
 /* Within a script the cached time does not advance, but peers still expect answers in time. */
 int64_t cluster_now(void) {
-    return clock_cache.frozen ? clock_wall_us() / 1000 : clock_ms();
+    return clock_cache.frozen ? clock_monotonic_ms() : clock_mono_ms();
 }
 
 const char *cluster_requester(const struct client *client) {

@@ -10,6 +10,7 @@
 #include "cluster/options.h"
 #include "cluster/protocol/configuration.h"
 #include "cluster/this_node.h"
+#include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/text/number.h"
 #include <stdlib.h>
@@ -49,8 +50,8 @@ static uint64_t own_offset(void) {
 static uint64_t field_value(const struct field *field, uint64_t offset) {
     const struct cluster_node *node = field->node;
     switch ((enum field_kind)field->kind) {
-    case FIELD_PING: return (uint64_t)node->beat->ping_sent_ms;
-    case FIELD_PONG: return (uint64_t)node->beat->pong_received_ms;
+    case FIELD_PING: return (uint64_t)clock_shown_ms(node->beat->ping_sent_ms);
+    case FIELD_PONG: return (uint64_t)clock_shown_ms(node->beat->pong_received_ms);
     case FIELD_OFFSET: return node == this_cluster->myself ? offset : node->beat->offset;
     }
     return 0;

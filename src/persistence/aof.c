@@ -144,10 +144,10 @@ static bool backs_off(void) {
         aof.retry_minutes = 0;
         return false;
     }
-    if (aof.retry_at_ms) return clock_ms() < aof.retry_at_ms;
+    if (aof.retry_at_ms) return clock_mono_ms() < aof.retry_at_ms;
     aof.retry_minutes = aof.retry_minutes ? aof.retry_minutes * 2 : 1;
     if (aof.retry_minutes > BACKOFF_MAX_MINUTES) aof.retry_minutes = BACKOFF_MAX_MINUTES;
-    aof.retry_at_ms = clock_ms() + aof.retry_minutes * 60000;
+    aof.retry_at_ms = clock_mono_ms() + aof.retry_minutes * 60000;
     log_warning("Background AOF rewrite has repeatedly failed and triggered the limit, will retry in %d minutes",
                 aof.retry_minutes);
     return true;
@@ -368,7 +368,7 @@ const struct debug_subcommand aof_debug_subcommands[] = {
 /* --- INFO --- */
 
 void aof_info(struct output *out) {
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     info_line(out, "aof_enabled:%d", aof.state != AOF_OFF);
     info_line(out, "aof_rewrite_in_progress:%d", aof_rewrite_running());
     info_line(out, "aof_rewrite_scheduled:%d", aof.rewrite_scheduled);

@@ -160,7 +160,7 @@ static void start_again(void) {
 }
 
 static void done(struct child_job *job, int status, int signal) {
-    aof.rewrite_seconds = (clock_ms() - aof.rewrite_started_ms) / 1000;
+    aof.rewrite_seconds = (clock_mono_ms() - aof.rewrite_started_ms) / 1000;
     aof.rewrite_started_ms = 0;
     aof.last_cow = child_last_cow();
     if (!status && !signal) {
@@ -229,7 +229,7 @@ int aof_rewrite_start(void) {
     rewrite.job = (struct child_job){
         .kind = CHILD_AOF, .title = "valkey-aof-rewrite", .log_name = "AOF rewrite", .run = run_child, .done = done};
     aof.rewrite_scheduled = false;
-    aof.rewrite_started_ms = clock_ms();
+    aof.rewrite_started_ms = clock_mono_ms();
     pid_t pid = child_start(&rewrite.job);
     if (pid < 0) {
         aof.rewrite_started_ms = 0;

@@ -60,7 +60,7 @@ static void log_progress(int64_t now) {
     run.logged_ms = now;
     if (!s->total || s->total == UINT64_MAX) return;
     uint64_t left = s->loaded < s->total ? s->total - s->loaded : 0;
-    double seconds = (double)(now - s->started_ms) / 1000;
+    double seconds = (double)(now - s->began_ms) / 1000;
     log_notice("Loading DB in memory: %.1f%% (%.1f of %.1f MB), %llu keys, about %.0f seconds left",
                (double)s->loaded * 100 / (double)s->total, (double)s->loaded / (1 << 20), (double)s->total / (1 << 20),
                (unsigned long long)s->keys, s->loaded ? seconds * (double)left / (double)s->loaded : 0.0);
@@ -70,7 +70,7 @@ static void serve(void) {
     if (run.service == LOADING_BLOCKS) return;
     nested_turn(0);
     run.turned_us = clock_mono();
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     if (now - run.logged_ms >= LOG_INTERVAL_MS) log_progress(now);
 }
 
@@ -93,7 +93,8 @@ static void key_loaded(void *context) {
 void loading_begin(uint64_t total, enum loading_service service) {
     if (cluster_hooks) cluster_hooks->load_begins();
     clock_update();
-    loading_state.started_ms = run.logged_ms = clock_ms();
+    loading_state.started_ms = clock_ms();
+    loading_state.began_ms = run.logged_ms = clock_mono_ms();
     loading_state.total = total;
     loading_state.loaded = loading_state.used_memory = loading_state.keys = loading_state.commands = 0;
     run.before = 0;
@@ -374,5 +375,5 @@ void loading_at_start(void) {
     }
     log_notice("DB loaded from disk: %.3f seconds", (double)(clock_monotonic_us() - began) / 1000000);
     server.dirty = 0;
-    snapshot_state.last_save_ms = clock_ms();
+    snapshot_saved();
 }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct loading_state {
-    int64_t started_ms;               /* wall clock */
+    int64_t started_ms, began_ms;     /* wall clock; clock_mono_ms() */
     uint64_t total, loaded;           /* bytes */
     uint64_t used_memory;             /* of the server that wrote the file; 0: unknown */
     uint64_t keys;                    /* loaded in the current or last load */

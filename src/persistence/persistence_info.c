@@ -30,7 +30,8 @@ static void write_snapshots(struct output *out) {
     info_line(out, "rdb_last_save_time:%lld", (long long)(s->last_save_ms / 1000));
     info_line(out, "rdb_last_bgsave_status:%s", s->failed ? "err" : "ok");
     info_line(out, "rdb_last_bgsave_time_sec:%lld", (long long)s->last_seconds);
-    info_line(out, "rdb_current_bgsave_time_sec:%lld", running ? (long long)((clock_ms() - started_ms) / 1000) : -1LL);
+    info_line(out, "rdb_current_bgsave_time_sec:%lld",
+              running ? (long long)((clock_mono_ms() - started_ms) / 1000) : -1LL);
     info_line(out, "rdb_saves:%llu", ull(s->saves));
     info_line(out, "rdb_last_cow_size:%llu", ull(s->last_cow));
     info_line(out, "rdb_last_load_keys_expired:%llu", ull(loading_state.last_expired));
@@ -47,7 +48,7 @@ static void write_absent(struct output *out) {
 static void write_loading(struct output *out) {
     const struct loading_state *s = &loading_state;
     uint64_t loaded = s->loaded < s->total ? s->loaded : s->total;
-    uint64_t elapsed = (uint64_t)(clock_ms() - s->started_ms) / 1000;
+    uint64_t elapsed = (uint64_t)(clock_mono_ms() - s->began_ms) / 1000;
     info_line(out, "loading_start_time:%lld", (long long)(s->started_ms / 1000));
     info_line(out, "loading_total_bytes:%llu", ull(s->total));
     info_line(out, "loading_rdb_used_mem:%llu", ull(s->used_memory));

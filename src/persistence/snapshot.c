@@ -162,12 +162,17 @@ static void set_failed(bool failed) {
     dispatch_set_filter(&write_filter, failed);
 }
 
+void snapshot_saved(void) {
+    snapshot_state.last_save_ms = clock_ms();
+    snapshot_state.saved_ms = clock_mono_ms();
+}
+
 int snapshot_save(void) {
     if (snapshot_running()) child_kill_wait(); /* the child would replace the file by older data */
     int result = write_and_rename(persistence_settings.file_name, &(struct snapshot_content){0});
     if (result < 0) return result;
     server.dirty = 0;
-    snapshot_state.last_save_ms = clock_ms();
+    snapshot_saved();
     set_failed(false);
     return 0;
 }
@@ -210,8 +215,7 @@ void snapshot_listen(struct snapshot_listener *listener) {
 }
 
 static void done(struct child_job *job, int status, int signal) {
-    int64_t now = clock_ms();
-    snapshot_state.last_seconds = (now - snapshot_state.started_ms) / 1000;
+    snapshot_state.last_seconds = (clock_mono_ms() - snapshot_state.started_ms) / 1000;
     snapshot_state.started_ms = 0;
     if (signal) {
         log_warning("Background saving terminated by signal %d", signal);
@@ -224,7 +228,7 @@ static void done(struct child_job *job, int status, int signal) {
         log_notice("Background saving terminated with success");
         /* FLUSHALL may have reset it in the meantime. */
         server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
-        snapshot_state.last_save_ms = now;
+        snapshot_saved();
         snapshot_state.last_cow = child_last_cow();
         set_failed(false);
     }
@@ -247,7 +251,7 @@ int snapshot_start_with(const struct snapshot_content *content) {
     saving = *content;
     note_path();
     snapshot_state.saves++;
-    snapshot_state.last_try_ms = clock_ms();
+    snapshot_state.last_try_ms = clock_mono_ms();
     snapshot_state.changes_before = server.dirty;
     pid_t pid = child_start(&job);
     if (pid < 0) {
@@ -257,16 +261,16 @@ int snapshot_start_with(const struct snapshot_content *content) {
     }
     log_notice("Background saving started by pid %d", (int)pid);
     snapshot_state.scheduled = false;
-    snapshot_state.started_ms = clock_ms();
+    snapshot_state.started_ms = clock_mono_ms();
     saving_pid = pid;
     return 0;
 }
 
 static void cron(void) {
     if (child_active() || server_is_loading()) return;
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     if (snapshot_state.failed && now - snapshot_state.last_try_ms <= RETRY_MS) return;
-    const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.last_save_ms) / 1000);
+    const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.saved_ms) / 1000);
     if (due) {
         log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
         snapshot_start();
@@ -278,7 +282,7 @@ static void cron(void) {
 /* --- The server's life --- */
 
 static void start(void) {
-    snapshot_state.last_save_ms = clock_ms();
+    snapshot_saved();
 }
 
 static bool prepare_shutdown(int flags) {

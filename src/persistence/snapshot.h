@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 struct snapshot_state {
-    uint64_t saves;          /* number of SAVE commands and background saves started */
-    int64_t last_save_ms;    /* when the last successful one ended; initially the server's start */
-    int64_t last_try_ms;     /* when the last background save started */
-    int64_t started_ms;      /* start of the running background save; 0: none is running */
+    uint64_t saves;       /* number of SAVE commands and background saves started */
+    int64_t last_save_ms; /* when the last successful one ended; initially the server's start. Wall clock */
+    /* clock_mono_ms(): the same; the start of the last background save; of the running one, 0: none is running. */
+    int64_t saved_ms, last_try_ms, started_ms;
     int64_t last_seconds;    /* duration of the last background save; -1: none so far */
     uint64_t last_cow;       /* copy-on-write bytes of the last background save */
     uint64_t changes_before; /* server.dirty when the running background save started */
@@ -18,6 +18,7 @@ struct snapshot_state {
     bool scheduled;          /* a background save starts when no other child runs */
 };
 extern struct snapshot_state snapshot_state;
+void snapshot_saved(void); /* the data are those of the file */
 
 /* What a snapshot contains. All zeros: everything, in the oldest RDB version that can hold the data. */
 struct snapshot_content {

@@ -326,7 +326,7 @@ static void apply_input(void) {
     if (aof_refuses_writes() || snapshot_refuses_writes()) check_disk();
     apply.running = true;
     dispatch_ticks = ticks_now();
-    client->active_ms = clock_ms();
+    client->active_ms = clock_mono_ms();
     bool is_partial = false;
     for (;;) {
         struct connection *conn = client->conn;

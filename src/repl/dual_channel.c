@@ -315,7 +315,7 @@ void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)
     dual.heard_us = clock_mono();
     role_sync.total = -1;
     role_sync.read = 0;
-    role_sync.heard_ms = clock_ms();
+    role_sync.heard_ms = clock_mono_ms();
     role_sync.buffer = role_sync.buffer_peak = 0;
     conn->events = &main_events;
     conn_set_in_limit(conn, !limit->hard                     ? BUFFER_DEFAULT

@@ -107,7 +107,7 @@ static void hand_over(void) {
 
 static void check_target(void) {
     struct replica *target = target_synced();
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     if (target) {
         if (!failover.host) {
             struct slice host = replica_address(target);
@@ -216,7 +216,7 @@ static void failover_run(struct call *call) {
         reply_error(call->reply, refusal);
         return;
     }
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     failover.state = FAILOVER_WAITS;
     failover.host = request.to ? mem_strndup(request.host.data, request.host.len) : NULL;
     failover.port = (int)request.port;

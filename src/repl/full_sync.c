@@ -638,7 +638,7 @@ static void take_part(const struct replica *like, enum replica_state state) {
         struct replica *replica = replica_of(link);
         if (!snapshot_is_for(replica, like)) continue;
         replica->state = state;
-        replica->progress_ms = clock_ms();
+        replica->progress_ms = clock_mono_ms();
         replica->last_sent = replica->copy_lost = false;
         full_sync_announce(replica);
     }
@@ -723,7 +723,7 @@ static bool delay_is_over(int64_t now) {
 }
 
 void full_sync_cron(void) {
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     awaited_expire(now);
     send_refusals(now);
     if (!child_active() && !server_is_loading() && !repl_stream_is_marked() && delay_is_over(now)) start_snapshot();
@@ -751,7 +751,7 @@ void full_sync_forget(struct replica *replica) {
     struct awaited_channel *channel = awaited_find(replica->client->id);
     bool sent = replica->state == REPLICA_DONE || replica->last_sent || (receives && transfer.ended);
     if (channel && sent) {
-        channel->rdb_done_ms = clock_ms();
+        channel->rdb_done_ms = clock_mono_ms();
         log_verbose("Dual channel replication: Postpone RDB client id=%llu (%s) free for %d seconds",
                     (unsigned long long)replica->client->id, channel->name, full_sync_grace_s);
     }

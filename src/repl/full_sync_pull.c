@@ -72,7 +72,7 @@ static bool take_part(struct replica *replica, const struct repl_stream_reader *
         return false;
     }
     replica->state = REPLICA_PULL;
-    replica->progress_ms = clock_ms();
+    replica->progress_ms = clock_mono_ms();
     if (position) {
         char line[REPL_ID_LEN + 48];
         int64_t offset = repl_stream_reader_offset(position);

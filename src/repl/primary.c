@@ -102,7 +102,7 @@ void replica_join(struct replica *replica) {
     null_output_init(&replica->replies);
     replica->client->reply.out = &replica->replies.out;
     replica->client->reply.error_hook = replica_error;
-    replica->acked_ms = replica->progress_ms = clock_ms();
+    replica->acked_ms = replica->progress_ms = clock_mono_ms();
     if (!replicas.len) dispatch_add_filter(&data_filter);
     list_append(&replicas, &replica->link);
     alone_since_ms = 0;
@@ -120,7 +120,7 @@ static void replica_leave(struct replica *replica) {
     full_sync_forget(replica);
     if (replicas.len) return;
     dispatch_remove_filter(&data_filter);
-    alone_since_ms = clock_ms();
+    alone_since_ms = clock_mono_ms();
 }
 
 static void replica_freed(struct client *client) {
@@ -312,7 +312,7 @@ void replica_put_online(struct replica *replica, bool await_ack) {
         return;
     }
     replica->state = REPLICA_ONLINE;
-    replica->acked_ms = clock_ms();
+    replica->acked_ms = clock_mono_ms();
     replica->awaits_ack = await_ack && !replica->has_acked;
     log_notice("Synchronization with replica %s succeeded", replica_name(replica));
     if (replica->awaits_ack)
@@ -324,7 +324,7 @@ void replica_put_online(struct replica *replica, bool await_ack) {
 void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced) {
     if (offset > replica->acked) replica->acked = offset;
     if (fsynced > replica->fsynced) replica->fsynced = fsynced;
-    replica->acked_ms = clock_ms();
+    replica->acked_ms = clock_mono_ms();
     replica->has_acked = true;
     if (replica->state == REPLICA_MAIN_CHANNEL) {
         replica->state = REPLICA_ONLINE;
@@ -395,7 +395,7 @@ static void free_idle_backlog(int64_t now) {
 static void cron(void) {
     static int64_t next_ms;
     static int64_t seconds;
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     if (now < next_ms) return;
     next_ms = now + CRON_MS;
     /* Counts also while there are no replicas, so that a reconnect does not shift the times of PING. */
@@ -411,7 +411,7 @@ static void start(void) {
     static struct role_listener listener = {.changed = repl_feed_update};
     role_listen(&listener);
     repl_history_start();
-    alone_since_ms = clock_ms();
+    alone_since_ms = clock_mono_ms();
     full_sync_start();
     repl_wait_start();
     repl_redirect_start();
@@ -447,7 +447,7 @@ static void log_lagging(void) {
         if (is_in_sync(replica)) continue;
         log_notice("Lagging replica %s reported offset %lld behind master, lag=%lld, state=%s.", replica_name(replica),
                    (long long)(role->position.offset - replica->acked),
-                   (long long)(clock_ms() - replica->acked_ms) / 1000, replica_state_name(replica));
+                   (long long)(clock_mono_ms() - replica->acked_ms) / 1000, replica_state_name(replica));
     }
     if (count) log_notice("%zu of %zu replicas are in sync when shutting down.", in_sync, count);
 }

@@ -248,9 +248,12 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
     return true;
 }
 
+/* A candidate of synchronous replication copies from a voter, which may follow nobody: only the connection on which it
+ * has said that it is the candidate may do so. */
 static bool takes_dual_channel(const struct replica *replica) {
-    return repl_settings.dual_channel && repl_settings.diskless_sync && replica->capabilities & CAPA_DUAL_CHANNEL &&
-           replica->capabilities & CAPA_EOF && !replica->rdb_only && !replica->filter && !full_sync_pulls(replica);
+    return !(replica->sync && replica->sync_copies) && repl_settings.dual_channel && repl_settings.diskless_sync &&
+           replica->capabilities & CAPA_DUAL_CHANNEL && replica->capabilities & CAPA_EOF && !replica->rdb_only &&
+           !replica->filter && !full_sync_pulls(replica);
 }
 
 /* Replies with an error if a synchronization is not possible now. */
@@ -299,7 +302,7 @@ static void synchronize(struct call *call, bool psync, struct slice id, int64_t 
     replication_stats.full++;
     create_history();
     replica->state = REPLICA_WAITS;
-    replica->waits_since_ms = clock_ms();
+    replica->waits_since_ms = clock_mono_ms();
     replica_join(replica);
     full_sync_request(replica);
 }

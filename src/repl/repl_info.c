@@ -15,7 +15,7 @@ static void write_replica(struct output *out, int number, const struct replica *
     struct slice address = replica_address(replica);
     char rdma_port[32] = "";
     if (replica->rdma_port) snprintf(rdma_port, sizeof rdma_port, ",rdma_port=%d", replica->rdma_port);
-    long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_ms() - replica->acked_ms) / 1000 : 0;
+    long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_mono_ms() - replica->acked_ms) / 1000 : 0;
     info_line(out, "slave%d:ip=%.*s,port=%d,state=%s,offset=%lld,lag=%lld,type=%s,transport=%s%s", number,
               (int)address.len, address.data, replica->port, replica_state_name(replica), (long long)replica->acked,
               lag, replica_type_name(replica), conn_transport_name(replica->client->conn), rdma_port);

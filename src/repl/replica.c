@@ -584,7 +584,7 @@ static void check_timeout(void) {
     if (link.phase >= PHASE_CONNECT && link.phase <= PHASE_HEADER) {
         log_warning("Timeout connecting to the PRIMARY...");
         replica_link_lost();
-    } else if (link.phase == PHASE_STREAM && (uint64_t)(clock_ms() - role->heard_ms) * 1000 > repl_timeout_us()) {
+    } else if (link.phase == PHASE_STREAM && (uint64_t)(clock_mono_ms() - role->heard_ms) * 1000 > repl_timeout_us()) {
         log_warning("PRIMARY timeout: no data nor PING received...");
         replica_link_lost();
     }

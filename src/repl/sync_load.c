@@ -177,7 +177,7 @@ static void heard(size_t bytes) {
     copy.received += bytes;
     copy.heard_us = clock_mono();
     role_sync.read = (int64_t)copy.received;
-    role_sync.heard_ms = clock_ms();
+    role_sync.heard_ms = clock_mono_ms();
 }
 static void heard_from_connection(size_t bytes) {
     replication_stats.bytes_in += bytes;
@@ -614,7 +614,7 @@ bool sync_start(struct connection *conn, const char *header, struct stream_posit
     copy.to_file = !loads_directly();
     role_sync.total = copy.size;
     role_sync.read = 0;
-    role_sync.heard_ms = clock_ms();
+    role_sync.heard_ms = clock_mono_ms();
     role_set_link(ROLE_LINK_SYNC);
     const char *where = copy.to_file ? "to disk" : "to parser";
     copy.reported_us = clock_mono();

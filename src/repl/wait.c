@@ -226,7 +226,7 @@ bool repl_min_replicas_set(void) {
 }
 
 size_t repl_good_replicas(void) {
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     size_t count = 0;
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);

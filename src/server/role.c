@@ -127,7 +127,7 @@ void role_lead(void) {
 void role_set_link(enum role_link link) {
     bool was_up = current.link == ROLE_LINK_CONNECTED, up = link == ROLE_LINK_CONNECTED;
     if (!current.is_replica) return;
-    if (was_up != up) current.link_since_ms = clock_ms();
+    if (was_up != up) current.link_since_ms = clock_mono_ms();
     current.link = link;
     role_apply();
 }
@@ -163,7 +163,7 @@ void role_data_replaced(void) {
 }
 
 void role_heard(void) {
-    current.heard_ms = clock_ms();
+    current.heard_ms = clock_mono_ms();
 }
 
 /* --- ROLE and INFO --- */
@@ -184,7 +184,7 @@ static void write_sync(struct output *out, int64_t now) {
 /* Without a position in a history the offsets are 1, as Valkey shows them. */
 static void write_info_of_replica(struct output *out) {
     bool up = current.link == ROLE_LINK_CONNECTED;
-    int64_t now = clock_ms(), offset = current.position.known ? current.position.offset : 1;
+    int64_t now = clock_mono_ms(), offset = current.position.known ? current.position.offset : 1;
     info_line(out, "role:slave\r\nmaster_host:%s\r\nmaster_port:%d\r\nmaster_link_status:%s", current.host,
               current.port, up ? "up" : "down");
     info_line(out, "master_last_io_seconds_ago:%lld", up ? seconds_since(now, current.heard_ms) : -1LL);

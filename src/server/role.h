@@ -44,8 +44,8 @@ struct role {
     char *host;
     int port;
     enum role_link link;
-    int64_t link_since_ms; /* wall clock: when link_down last changed; 0: the link was never up */
-    int64_t heard_ms;      /* wall clock: last bytes from the primary; 0: none yet. Kept by replication */
+    int64_t link_since_ms; /* clock_mono_ms(): when link_down last changed; 0: the link was never up */
+    int64_t heard_ms;      /* clock_mono_ms(): last bytes from the primary; 0: none yet. Kept by replication */
 };
 extern const struct role *const role; /* read only */
 
@@ -60,7 +60,7 @@ void role_set_link(enum role_link link);
 struct role_sync {
     int64_t read_ahead;         /* bytes of the stream received and not executed (a transaction that is not complete) */
     int64_t total, read;        /* the full copy: bytes, those received; total -1: unknown */
-    int64_t heard_ms;           /* wall clock: last bytes of the full copy */
+    int64_t heard_ms;           /* clock_mono_ms(): last bytes of the full copy */
     size_t buffer, buffer_peak; /* bytes of the stream received while the full copy is loaded (dual channel) */
     const char *transport;      /* of the link: "rdma", or "tcp" where RDMA was tried; NULL: not shown */
     size_t tracked_keys;        /* keys with an expiry that clients of a writable replica made */

@@ -123,7 +123,7 @@ void server_init(const char *executable) {
     server.executable = executable;
     clock_update();
     ticks_start();
-    server.started_ms = clock_ms();
+    server.started_ms = clock_mono_ms();
     shutdown_catch_signals();
 }
 

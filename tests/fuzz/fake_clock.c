@@ -26,3 +26,7 @@ void clock_update(void) {
 void clock_follow(void) {
     clock_update();
 }
+
+int64_t clock_monotonic_ms(void) {
+    return (int64_t)(fuzz_now_us / 1000) + CLOCK_MONO_FIRST_MS;
+}

@@ -203,7 +203,7 @@ static void read_requests(struct job *job) {
             job_fail_later(job, "Failed to process command during slot migration. Check logs for more information");
             return;
         }
-        client->active_ms = clock_ms();
+        client->active_ms = clock_mono_ms();
         struct command *parent, *command = command_lookup(client->reader.argc, client->reader.argv, &parent);
         if (command) client->current = command;
         received(job, client->reader.argc, client->reader.argv);
@@ -255,7 +255,7 @@ static void ask_for_chunks(struct job *job) {
     if (!target || !(target->features & OWN_FEATURE_SLOT_CHUNKS)) return;
     job->asked_pull = slot_pull_ask(job);
     if (!job->asked_pull) job_send_capability(job);
-    job->chunks_until_ms = (int64_t)(clock_mono() / 1000) + CAPABILITY_WAIT_MS;
+    job->chunks_until_ms = clock_mono_ms() + CAPABILITY_WAIT_MS;
 }
 
 /* The target has accepted: from here on the connection is a client's. */
@@ -392,7 +392,7 @@ static void dial(struct job *job) {
     const struct transport *stream = transport_find(tls ? "tls" : "tcp");
     job->conn = conn_connect(rdma ? rdma : stream, server.loop, &options);
     conn_set_in_limit(job->conn, 2 * ANSWER_MAX);
-    job->heard_ms = (int64_t)(clock_mono() / 1000); /* from now on it may time out */
+    job->heard_ms = clock_mono_ms(); /* from now on it may time out */
 }
 
 /* --- The states --- */
@@ -458,7 +458,7 @@ void export_cancel(struct job *job) {
 
 static void begin_snapshot(struct job *job) {
     if (!snapshot_possible(job)) return;
-    if (job->chunks_until_ms && (int64_t)(clock_mono() / 1000) < job->chunks_until_ms) return;
+    if (job->chunks_until_ms && clock_mono_ms() < job->chunks_until_ms) return;
     job->chunks_until_ms = 0;
     stream_begin(job);
     if (!snapshot_export(job)) {
@@ -486,7 +486,7 @@ void export_snapshot_done(struct job *job, bool good) {
 }
 
 static void pause_writes(struct job *job, int64_t ms) {
-    int64_t until = clock_ms() + ms;
+    int64_t until = clock_mono_ms() + ms;
     if (until > job->paused_until_ms) job->paused_until_ms = until;
     hold_clients(job);
 }
@@ -605,7 +605,7 @@ void export_step(struct job *job) {
     if (sync_on) {
         /* Not after its writes went on, nor if another node may lead this shard. Afterwards they go on when the outcome
          * is known. So do reads: the target may serve newer data. */
-        if (clock_wall_us() / 1000 >= job->paused_until_ms || !clients_paused_for(PAUSE_SLOT_MIGRATION)) return;
+        if (clock_monotonic_ms() >= job->paused_until_ms || !clients_paused_for(PAUSE_SLOT_MIGRATION)) return;
         if (!sync_leads_for_certain() || !grant_is_recorded(job)) return;
         job->paused_until_ms = INT64_MAX;
         job->unknown_ms = 0;
@@ -625,7 +625,7 @@ static bool target_has_refused(struct job *job) {
     const struct cluster_node *target = nodes_find(&this_cluster->nodes, &job->target), *speaker = NULL;
     int64_t now = cluster_now(), timeout = config_number("cluster-node-timeout");
     if (!granted_knows_shard(job)) return true; /* forgotten: an operator's decision */
-    if (job->client && (clock_ms() - job->updated_s * 1000 > GRANTED_PAUSE_MS || !target || node_failed(target)))
+    if (job->client && (clock_mono_ms() - job->changed_ms > GRANTED_PAUSE_MS || !target || node_failed(target)))
         client_free(job->client);
     if (job->client) return false;
     if (!job->unknown_ms) job->unknown_ms = now;
@@ -644,11 +644,11 @@ static bool target_has_refused(struct job *job) {
 }
 
 void export_tick(struct job *job) {
-    int64_t now = (int64_t)(clock_mono() / 1000);
+    int64_t now = clock_mono_ms();
     if (job->is_tracked) return;
     bool paused = clients_paused_for(PAUSE_SLOT_MIGRATION);
     /* Another job, or a grant in the stream, may hold the clients for longer than this job may. */
-    if (job->state == JOB_FAILOVER_PAUSED && (!paused || clock_ms() >= job->paused_until_ms)) {
+    if (job->state == JOB_FAILOVER_PAUSED && (!paused || clock_mono_ms() >= job->paused_until_ms)) {
         job_fail_later(job, "Unpaused before failover completed");
         return;
     }

@@ -203,9 +203,9 @@ static void facts_of(struct job *job, struct grant_facts *facts) {
     if (facts->primary && facts->leads && job->committed_at < 0) job->committed_at = role->position.offset;
     facts->committed = job->committed_at >= 0 && sync_has_committed(job->committed_at);
     facts->linked =
-        job->client && clock_ms() - job->updated_s * 1000 < LINK_SILENCE_MS && target && !node_failed(target);
-    if (!facts->linked && !job->unknown_ms) job->unknown_ms = clock_ms();
-    facts->alone_ms = facts->linked ? 0 : clock_ms() - job->unknown_ms;
+        job->client && clock_mono_ms() - job->changed_ms < LINK_SILENCE_MS && target && !node_failed(target);
+    if (!facts->linked && !job->unknown_ms) job->unknown_ms = clock_mono_ms();
+    facts->alone_ms = facts->linked ? 0 : clock_mono_ms() - job->unknown_ms;
     facts->hold_ms = job->cancelled ? GRANT_CANCELLED_HOLD_MS : 2 * config_number("cluster-manual-failover-timeout");
 }
 
@@ -336,7 +336,7 @@ bool granted_knows_shard(const struct job *job) {
 }
 
 static void ask(struct job *job) {
-    int64_t now = (int64_t)(clock_mono() / 1000);
+    int64_t now = clock_mono_ms();
     const struct cluster_node *node = leader_of_target(job);
     if (job->conn && now - job->sent_ms > ANSWER_TIMEOUT_MS) hang_up(job);
     if (job->conn || now - job->sent_ms < ASK_INTERVAL_MS || !node) return;

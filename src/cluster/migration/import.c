@@ -340,9 +340,9 @@ void import_step(struct job *job) {
 }
 
 void import_tick(struct job *job) {
-    int64_t now = (int64_t)(clock_mono() / 1000);
+    int64_t now = clock_mono_ms();
     if (job->is_tracked || !job->client) return;
-    if (job->client->active_ms > job->acked_s * 1000 || job->client->conn->bytes_in != job->counted_in) job_heard(job);
+    if (job->client->active_ms > job->heard_ms || job->client->conn->bytes_in != job->counted_in) job_heard(job);
     if (now - job->heard_ms > (int64_t)repl_settings.timeout * 1000) {
         log_warning("Timing out slot migration %s after not receiving ack for too long", job_text(job));
         job_fail_later(job, "Timed out after too long with no interaction");

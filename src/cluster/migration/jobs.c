@@ -50,10 +50,6 @@ const char *job_state_name(enum job_state state) {
     return state_names[state];
 }
 
-static int64_t monotonic_ms(void) {
-    return (int64_t)(clock_mono() / 1000);
-}
-
 struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[2], size_t count,
                     enum job_state state) {
     struct job *job = mem_calloc(1, sizeof(*job));
@@ -69,7 +65,7 @@ struct job *job_new(bool is_import, struct slice name, const uint16_t (*ranges)[
     for (size_t i = 0; i < count; i++)
         for (unsigned slot = ranges[i][0]; slot <= ranges[i][1]; slot++) slot_bitmap_set(&job->slots, slot);
     job->created_s = job->updated_s = job->acked_s = clock_ms() / 1000;
-    job->heard_ms = job->sent_ms = monotonic_ms();
+    job->changed_ms = job->heard_ms = job->sent_ms = clock_mono_ms();
     job->message = mem_strndup("", 0);
     job->stream_db = -1;
     job->committed_at = -1;
@@ -200,11 +196,12 @@ void job_set_state(struct job *job, enum job_state state) {
                job_state_name(state));
     job->state = state;
     job->updated_s = clock_ms() / 1000;
+    job->changed_ms = clock_mono_ms();
 }
 
 void job_heard(struct job *job) {
     job->acked_s = clock_ms() / 1000;
-    job->heard_ms = monotonic_ms();
+    job->heard_ms = clock_mono_ms();
 }
 
 void job_finished(struct job *job, enum job_state state, const char *message) {

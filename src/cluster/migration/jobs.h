@@ -46,9 +46,10 @@ struct job {
     size_t count; /* ranges */
     uint16_t (*ranges)[2];
     struct slot_bitmap slots;
-    struct node_id source, target; /* of a tracked job: zeros */
-    int64_t created_s, updated_s, acked_s;
-    int64_t heard_ms, sent_ms; /* monotonic: last sign of life of the peer, last ACK sent */
+    struct node_id source, target;         /* of a tracked job: zeros */
+    int64_t created_s, updated_s, acked_s; /* wall clock, for users */
+    /* clock_mono_ms(): the last change of `state`; the last sign of life of the peer; the last ACK sent. */
+    int64_t changed_ms, heard_ms, sent_ms;
     char *message;
     struct node_id target_shard; /* an export that is granted */
     uint64_t target_epoch;       /* an export: the target's before it may claim the slots; 0: any claim of it counts */
@@ -67,20 +68,20 @@ struct job {
     /* With synchronous replication: the stream up to here is to be committed before the next step; -1: not known yet.
      */
     int64_t committed_at;
-    int64_t unknown_ms; /* wall clock: since when the outcome depends on what another node says; 0: it does not */
+    int64_t unknown_ms; /* clock_mono_ms(): since when the outcome depends on what another node says; 0: it does not */
     /* The source */
     struct connection *conn;      /* until the client exists */
     struct memory_output backlog; /* changes of slots in the snapshot, until that is sent */
     int stream_db;                /* selected in the stream; -1: none */
     bool pause_requested;         /* at the target: it has requested it */
     bool failover_requested;
-    int64_t paused_until_ms;   /* wall clock */
+    int64_t paused_until_ms;   /* clock_mono_ms() */
     bool cancelled;            /* it was granted: its clients' writes are held until the outcome is known */
     bool asked_pull;           /* the target was asked whether it fetches chunks */
     bool chunks, pull;         /* the target takes chunks; and fetches them by RDMA READ (pull.h) */
     bool tcp_only;             /* an RDMA connection to the target could not be made */
     struct pull_key *pull_key; /* of the chunks, with TLS */
-    int64_t chunks_until_ms;   /* monotonic: how long the answer to CAPA is waited for; 0: it is not */
+    int64_t chunks_until_ms;   /* clock_mono_ms(): how long the answer to CAPA is waited for; 0: it is not */
     /* The target */
     struct slot_fetch *fetch; /* pull.h; NULL: chunks come through the link */
 };

@@ -129,6 +129,9 @@ struct cluster_effects {
     void (*state_changed)(void *context, bool ok);
     void (*pause_writes)(void *context, int64_t until_ms);
     void (*resume_writes)(void *context);
+    /* The machine's time is monotonic. What this returns, added to it, is the wall clock: times in gossip, and in
+     * nodes.conf, are such. NULL: 0. */
+    int64_t (*wall_ahead_ms)(void *context);
 };
 
 enum election_wait { WAIT_NOTHING, WAIT_DATA_AGE, WAIT_DELAY, WAIT_EXPIRED, WAIT_VOTES, WAIT_SHARD };

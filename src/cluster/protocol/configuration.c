@@ -26,8 +26,8 @@ void cluster_describe_node(const struct cluster *cluster, const struct cluster_n
                                .availability_zone = text_of(node->availability_zone),
                                .unknown = text_of(node->unknown),
                                .flags = (uint16_t)node->flags,
-                               .ping_sent_ms = (uint64_t)node->beat->ping_sent_ms,
-                               .pong_received_ms = (uint64_t)node->beat->pong_received_ms,
+                               .ping_sent_ms = (uint64_t)time_to_wall(cluster, node->beat->ping_sent_ms),
+                               .pong_received_ms = (uint64_t)time_to_wall(cluster, node->beat->pong_received_ms),
                                .epoch = claimant->config_epoch,
                                .connected = linked,
                                .slots = node->slots,
@@ -101,7 +101,7 @@ static const char *load_node(struct cluster *cluster, const struct node_line *li
         node_set_text(&node->availability_zone, line->availability_zone);
         if (!node->address[0] || !node->bus_port) node->flags |= NODE_NOADDR;
         /* A ping of that process gets no reply any more; the pong may be from a clock that was ahead. */
-        node->beat->pong_received_ms = min_i64((int64_t)line->pong_received_ms, cluster->now_ms);
+        node->beat->pong_received_ms = min_i64(time_of_wall(cluster, (int64_t)line->pong_received_ms), cluster->now_ms);
         if (node_failed(node)) node->fail_ms = cluster->now_ms;
     }
     if (line->unknown.len) node->unknown = mem_strndup(line->unknown.data, line->unknown.len);

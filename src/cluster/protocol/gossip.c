@@ -42,20 +42,21 @@ static void add_brief_entry(struct cluster *cluster, struct bus_message *message
     reserve_entry(cluster, message);
     struct bus_brief_gossip *entry = &cluster->brief_gossip[message->brief_gossip_count++];
     memcpy(entry->id, beat->brief_id, BUS_BRIEF_ID_LEN);
-    entry->pong_received_s = (uint32_t)(beat->pong_received_ms / 1000);
+    entry->pong_received_s = (uint32_t)(time_to_wall(cluster, beat->pong_received_ms) / 1000);
 }
 
 static void add_entry(struct cluster *cluster, struct bus_message *message, const struct cluster_node *node) {
     reserve_entry(cluster, message);
     bool tls = cluster->settings.tls;
     struct bus_gossip *entry = &cluster->gossip[message->gossip_count++];
-    *entry = (struct bus_gossip){.id = node->id,
-                                 .ping_sent_s = (uint32_t)(node->beat->ping_sent_ms / 1000),
-                                 .pong_received_s = (uint32_t)(node->beat->pong_received_ms / 1000),
-                                 .port = tls ? node->tls_port : node->port,
-                                 .other_port = tls ? node->port : node->tls_port,
-                                 .bus_port = node->bus_port,
-                                 .flags = (uint16_t)node->flags};
+    *entry =
+        (struct bus_gossip){.id = node->id,
+                            .ping_sent_s = (uint32_t)(time_to_wall(cluster, node->beat->ping_sent_ms) / 1000),
+                            .pong_received_s = (uint32_t)(time_to_wall(cluster, node->beat->pong_received_ms) / 1000),
+                            .port = tls ? node->tls_port : node->port,
+                            .other_port = tls ? node->port : node->tls_port,
+                            .bus_port = node->bus_port,
+                            .flags = (uint16_t)node->flags};
     memcpy(entry->address, node->address, sizeof entry->address);
 }
 
@@ -202,7 +203,7 @@ static void add_known(struct cluster *cluster, const struct bus_gossip *entry) {
 }
 
 static void take_pong_time(const struct cluster *cluster, struct node_heartbeat *beat, uint32_t pong_received_s) {
-    int64_t pong_ms = (int64_t)pong_received_s * 1000;
+    int64_t pong_ms = time_of_wall(cluster, (int64_t)pong_received_s * 1000);
     if (beat->ping_sent_ms || pong_ms > cluster->now_ms + 500) return;
     if (pong_ms > beat->pong_received_ms) beat->pong_received_ms = pong_ms;
 }

@@ -43,6 +43,17 @@ void node_delete(struct cluster *cluster, struct cluster_node *node);
 static inline int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
+/* A time of this machine as the other nodes and nodes.conf have it, and back; 0: never. */
+static inline int64_t wall_ahead(const struct cluster *cluster) {
+    return cluster->effects->wall_ahead_ms ? cluster->effects->wall_ahead_ms(cluster->context) : 0;
+}
+static inline int64_t time_to_wall(const struct cluster *cluster, int64_t time_ms) {
+    return time_ms ? time_ms + wall_ahead(cluster) : 0;
+}
+static inline int64_t time_of_wall(const struct cluster *cluster, int64_t wall_ms) {
+    int64_t time_ms = wall_ms - wall_ahead(cluster);
+    return wall_ms && time_ms > 0 ? time_ms : 0;
+}
 static inline int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }

@@ -19,6 +19,23 @@ uint64_t clock_monotonic_us(void) {
     return clock_monotonic_ns() / 1000;
 }
 
+uint64_t clock_boot_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+int64_t clock_monotonic_ms(void) {
+    return (int64_t)(clock_monotonic_us() / 1000) + CLOCK_MONO_FIRST_MS;
+}
+
+int64_t clock_wall_ahead_ms(void) {
+    enum { EXACT_MS = 10 };
+    static _Thread_local int64_t kept;
+    int64_t now = clock_ms() - clock_mono_ms();
+    if (now - kept > EXACT_MS || kept - now > EXACT_MS) kept = now;
+    return kept;
+}
+
 void clock_update(void) {
     clock_cache.monotonic_us = clock_monotonic_us();
     clock_cache.read_at = 0;

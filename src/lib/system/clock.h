@@ -10,6 +10,9 @@
 int64_t clock_wall_us(void);       /* microseconds since the epoch, from the kernel */
 uint64_t clock_monotonic_us(void); /* from the kernel (vDSO) */
 uint64_t clock_monotonic_ns(void);
+int64_t clock_monotonic_ms(void); /* clock_mono_ms() without the cache */
+/* Counts the time in which the machine was suspended, too: for promises between machines. From the kernel. */
+uint64_t clock_boot_us(void);
 
 extern _Thread_local struct clock_cache {
     int64_t wall_us, wall_ms;
@@ -31,6 +34,18 @@ static inline int64_t clock_us(void) {
 }
 static inline uint64_t clock_mono(void) {
     return clock_cache.monotonic_us;
+}
+/* For everything that waits, or has an age: deadlines, timeouts, idle times. The wall clock may be set, by hours, at
+ * any moment, so it is only for what users see and for expiry. It starts at a large number, so that 0 can mean "never"
+ * and times before the start of the machine can be written. */
+#define CLOCK_MONO_FIRST_MS 1000000000
+static inline int64_t clock_mono_ms(void) {
+    return (int64_t)(clock_cache.monotonic_us / 1000) + CLOCK_MONO_FIRST_MS;
+}
+/* What is added to clock_mono_ms() is the wall clock, within some milliseconds: it changes only when that is set. */
+int64_t clock_wall_ahead_ms(void);
+static inline int64_t clock_shown_ms(int64_t mono_ms) { /* as users see it; 0 stays */
+    return mono_ms ? mono_ms + clock_wall_ahead_ms() : 0;
 }
 static inline void clock_freeze(void) {
     clock_cache.frozen++;

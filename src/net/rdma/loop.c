@@ -19,7 +19,7 @@ enum {
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t stats_shown = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t stats_shown;
 static struct list registry;             /* of rdma_loops */
 static struct rdma_stats finished_stats; /* of loops that are gone */
 
@@ -28,6 +28,11 @@ static void process_init(void) {
      * not be called: libibverbs would hide all registered memory from children, values included (values.h). */
     if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) ibv_fork_init();
     list_init(&registry);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&stats_shown, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 static void add_stats(struct rdma_stats *sum, const struct rdma_stats *part) {
@@ -66,7 +71,7 @@ static void show_stats(struct event_post *post) {
  * the caller for long. */
 static void ask_stats(void) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += STATS_WAIT_MS * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;

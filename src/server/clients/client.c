@@ -51,7 +51,7 @@ struct client *client_new(struct connection *conn) {
                                    .error_hook = errorstats_count};
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
     client->user = &user_default;
-    client->created_ms = client->active_ms = clock_ms();
+    client->created_ms = client->active_ms = clock_mono_ms();
     client->reply_size = client->reply_peak = REPLY_SIZE_MAX;
     request_reader_init(&client->reader);
     if (!conn) {
@@ -169,7 +169,7 @@ void client_closed_by_peer(struct client *client) {
     }
     /* A peer that has only shut down its sending direction still gets its replies. client_output.c frees the client
      * after the last one, and the cron if it takes too long. */
-    client->active_ms = clock_ms();
+    client->active_ms = clock_mono_ms();
     client_flush_later(client);
 }
 

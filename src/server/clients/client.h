@@ -85,7 +85,7 @@ struct client {
     struct command *last;            /* result of the last lookup if comparing its name is enough; otherwise NULL */
     char *name, *lib_name, *lib_ver; /* NULL: not set */
     struct user *user;               /* the user it acts as once authenticated; never NULL */
-    int64_t created_ms, active_ms;   /* wall clock */
+    int64_t created_ms, active_ms;   /* clock_mono_ms() */
     uint64_t soft_limit_since_us;    /* when the soft output limit was exceeded; 0: it is not */
     uint64_t commands, net_in, net_out;
     struct client_states *states; /* of features: client_state(); NULL: no feature has any */
@@ -174,8 +174,8 @@ bool client_check_replies(struct client *client);
 void client_hold(struct client *client);
 void client_release(struct client *client);
 
-/* Holds the execution of writes or of all commands until `until_ms`, or until clients_unpause() with the same reason. A
- * second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
+/* Holds the execution of writes or of all commands until clock_mono_ms() is `until_ms`, or until clients_unpause() with
+ * the same reason. A second pause for the same reason can make the pause longer or stricter, not shorter or weaker. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_DATA /* reads, too */, PAUSE_ALL };
 enum pause_reason {
     PAUSE_COMMAND /* CLIENT PAUSE */,

@@ -126,7 +126,7 @@ static void pause_run(struct call *call) {
     } else if (duration > INT64_MAX / 2 - clock_ms()) {
         reply_error(call->reply, "ERR timeout is out of range");
     } else {
-        clients_pause(PAUSE_COMMAND, kind, clock_ms() + duration);
+        clients_pause(PAUSE_COMMAND, kind, clock_mono_ms() + duration);
         reply_ok(call->reply);
     }
 }

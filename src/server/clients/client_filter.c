@@ -213,8 +213,8 @@ bool client_filter_matches(const struct client_filter *filter, const struct clie
     int db = client->db ? db_id(client->db) : 0;
     if (filter->db[0] >= 0 && db != filter->db[0]) return false;
     if (filter->db[1] >= 0 && db == filter->db[1]) return false;
-    if (filter->max_age && (clock_ms() - client->created_ms) / 1000 < filter->max_age) return false;
-    if (filter->idle && (clock_ms() - client->active_ms) / 1000 < filter->idle) return false;
+    if (filter->max_age && (clock_mono_ms() - client->created_ms) / 1000 < filter->max_age) return false;
+    if (filter->idle && (clock_mono_ms() - client->active_ms) / 1000 < filter->idle) return false;
     for (int negated = 0; negated < 2; negated++)
         for (int i = 0; i < CLIENT_FILTER_TEXTS; i++)
             if (filter->has_text[negated] & 1u << i && has_text(client, i, filter->texts[negated][i]) == negated)

@@ -127,7 +127,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     client_capa_text(client, capa);
     struct client_output_figures out = client_output_figures(client, pending, shared);
     struct input_figures in = input_figures(client, conn, input);
-    int64_t now = clock_ms();
+    int64_t now = clock_mono_ms();
     const struct command *exec = transaction_exec(client), *command = exec ? exec : client->current;
     int len = snprintf(
         line, size,
@@ -238,7 +238,7 @@ enum { INPUT_KEPT_SECONDS = 2, INPUT_KEPT_SIZE = 20 * 1024 };
  * reserves input may have told the peer where to write. */
 static void input_trim(struct client *client) {
     struct connection *conn = client->conn;
-    bool idle = clock_ms() / 1000 - client->active_ms / 1000 > INPUT_KEPT_SECONDS;
+    bool idle = clock_mono_ms() / 1000 - client->active_ms / 1000 > INPUT_KEPT_SECONDS;
     bool smaller = conn->in_kept > INPUT_KEPT_SIZE && conn->in_kept / 2 > client->input_peak;
     client->input_peak = 0;
     if (client->held || (!idle && !smaller)) return;
@@ -252,10 +252,10 @@ static void input_trim(struct client *client) {
 
 /* A client that has been idle for too long. */
 static bool client_is_stale(const struct client *client) {
-    if (client->conn->state != CONN_OPEN && clock_ms() - client->active_ms > ENDED_MS) return true;
+    if (client->conn->state != CONN_OPEN && clock_mono_ms() - client->active_ms > ENDED_MS) return true;
     if (!client_settings.timeout || client->holds) return false;
     if (client->flags & ((uint32_t)(CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB) | CLIENT_MIGRATION)) return false;
-    return clock_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
+    return clock_mono_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
 }
 
 void clients_cron(int hz) {

@@ -312,10 +312,10 @@ static void reply_buffer_cron(struct client *client, size_t pending) {
         client_stats.reply_shrinks += client->reply_size < size;
         client_stats.reply_expands += client->reply_size > size;
     }
-    if (client_reply_peak_reset_ms < 0 || clock_ms() - client->reply_peak_since_ms <= client_reply_peak_reset_ms)
+    if (client_reply_peak_reset_ms < 0 || clock_mono_ms() - client->reply_peak_since_ms <= client_reply_peak_reset_ms)
         return;
     client->reply_peak = (uint32_t)(pending < client->reply_size ? pending : client->reply_size);
-    client->reply_peak_since_ms = clock_ms();
+    client->reply_peak_since_ms = clock_mono_ms();
 }
 
 void client_output_cron(struct client *client) {

@@ -55,7 +55,7 @@ static enum pause_reason last_pause(void) {
 
 int64_t clients_paused_ms(void) {
     enum pause_reason last = last_pause();
-    int64_t left = last == PAUSE_REASONS ? 0 : pauses[last].until_ms - clock_ms();
+    int64_t left = last == PAUSE_REASONS ? 0 : pauses[last].until_ms - clock_mono_ms();
     return left > 0 ? left : 0;
 }
 
@@ -88,7 +88,7 @@ static void pauses_apply(void) {
     if (pause_kind == PAUSE_NONE) {
         event_timer_cancel(server.loop, &pause_timer);
     } else {
-        int64_t left = next_ms - clock_ms();
+        int64_t left = next_ms - clock_mono_ms();
         if (left > LONGEST_MS) left = LONGEST_MS;
         event_timer_set(server.loop, &pause_timer, left > 0 ? (uint64_t)left * 1000 : 0, pause_over);
     }
@@ -113,7 +113,7 @@ void clients_postponed_again(void) {
 
 static uint64_t pause_over(struct event_timer *timer) {
     for (enum pause_reason i = 0; i < PAUSE_REASONS; i++)
-        if (pauses[i].until_ms <= clock_ms()) pauses[i].kind = PAUSE_NONE;
+        if (pauses[i].until_ms <= clock_mono_ms()) pauses[i].kind = PAUSE_NONE;
     release_all();
     return 0;
 }

@@ -425,7 +425,7 @@ static void turn_finish(struct client *client, enum turn_end end) {
 /* Input has arrived for a client that executes nothing now. The server continues to receive, because the end of the
  * connection may follow that input, so the size of the input is limited. */
 static __attribute__((noinline)) void input_waits(struct client *client) {
-    client->active_ms = clock_ms();
+    client->active_ms = clock_mono_ms();
     if (client->flags & CLIENT_STOPS || !(client->holds || client->conn->sink_len)) return;
     if (!client_free_if_peer_gone(client)) query_limit_passed(client);
 }
@@ -447,7 +447,7 @@ void client_turn(struct client *client) {
     if (__builtin_expect(client->reader.large != NULL, 0) && large_limit_passed(client)) return;
     dispatch_ticks = ticks_now();
     produced_start(client);
-    client->active_ms = clock_ms();
+    client->active_ms = clock_mono_ms();
     enum turn_end end = turn_execute(client);
     turn_finish(client, end);
     if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);

@@ -168,9 +168,9 @@ static void reload_run(void *argument) {
 
 static void reload_cron(void) {
     if (!configured || !reload_interval || reloading) return;
-    if (clock_ms() - looked_ms < (int64_t)reload_interval * 1000) return;
+    if (clock_mono_ms() - looked_ms < (int64_t)reload_interval * 1000) return;
     struct trace now[FILES];
-    looked_ms = clock_ms();
+    looked_ms = clock_mono_ms();
     traces_take(now);
     if (memcmp(now, traces, sizeof now) == 0) return;
     memcpy(traces, now, sizeof now);
@@ -202,7 +202,7 @@ bool tls_options_apply(bool listens) {
         plan_use(plan);
         memcpy(traces, before, sizeof traces);
         changes++;
-        looked_ms = clock_ms();
+        looked_ms = clock_mono_ms();
         configured = true;
     } else {
         log_warning("%s", plan->error);

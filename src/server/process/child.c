@@ -316,7 +316,8 @@ static pid_t start(struct child_process *process, struct child_job *job) {
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
     latency_event("fork", took);
-    *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1, .started_ms = clock_ms()};
+    *process =
+        (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1, .started_ms = clock_mono_ms()};
     int result = event_io_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
     if (result < 0) {
         log_warning("Could not watch child process %d, polling for its exit instead: %s", (int)pid, strerror(-result));

@@ -99,7 +99,7 @@ bool child_is_self(void);           /* this process is a child */
 struct child_progress {
     uint64_t keys, keys_total, cow, cow_peak, cow_age;
     double percent;
-    int64_t started_ms; /* wall clock */
+    int64_t started_ms; /* clock_mono_ms() */
 };
 struct child_progress child_progress(void);
 uint64_t child_last_cow(void); /* bytes, of the last child that was reaped */

@@ -215,7 +215,7 @@ static void report_field(const char *name, int64_t value) {
 static void report_state(void) {
     put_title("STATE OF THE SERVER");
     report_field("process_id", getpid());
-    report_field("uptime_in_seconds", (clock_wall_us() / 1000 - server.started_ms) / 1000);
+    report_field("uptime_in_seconds", (clock_monotonic_ms() - server.started_ms) / 1000);
     report_field("used_memory", (int64_t)mem_used());
     report_field("maxmemory", (int64_t)server_settings.maxmemory);
     report_field("total_commands_processed", (int64_t)dispatch_commands);

@@ -83,7 +83,7 @@ static bool server_shutdown(int flags) {
     if ((flags & SHUTDOWN_NOW) || timeout_seconds == 0 || parts_ready()) return prepare_and_finish(flags);
     shutdown_.waiting = true;
     shutdown_.flags = flags;
-    shutdown_.deadline_ms = clock_ms() + (int64_t)timeout_seconds * 1000;
+    shutdown_.deadline_ms = clock_mono_ms() + (int64_t)timeout_seconds * 1000;
     clients_pause(PAUSE_SHUTDOWN, PAUSE_WRITE, INT64_MAX);
     log_notice("Waiting for replicas before shutting down.");
     return true;
@@ -129,12 +129,12 @@ bool server_shutdown_abort(void) {
 
 int64_t shutdown_remaining_ms(void) {
     if (!shutdown_.waiting) return -1;
-    int64_t left = shutdown_.deadline_ms - clock_ms();
+    int64_t left = shutdown_.deadline_ms - clock_mono_ms();
     return left > 0 ? left : 0;
 }
 
 void shutdown_continue(void) {
-    if (!shutdown_.waiting || (!parts_ready() && clock_ms() < shutdown_.deadline_ms)) return;
+    if (!shutdown_.waiting || (!parts_ready() && clock_mono_ms() < shutdown_.deadline_ms)) return;
     if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting();
 }
 

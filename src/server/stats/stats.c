@@ -113,7 +113,7 @@ void stats_sample(void) {
 static void server_write(struct output *out) {
     struct utsname name;
     uname(&name);
-    int64_t up = (clock_ms() - server.started_ms) / 1000;
+    int64_t up = (clock_mono_ms() - server.started_ms) / 1000;
     line(out, "redis_version:%s", SERVER_REDIS_VERSION);
     line(out, "server_name:%s", SERVER_NAME);
     line(out, "valkey_version:%s", SERVER_VERSION);
