@@ -287,7 +287,7 @@ $(B)/unit/test_cli_cluster_plan: $(B)/src/tools/cli_cluster_plan.o
 SIMULATIONS := $(wildcard tests/simulation/*.c)
 SIMULATION_PROGRAMS := $(patsubst %.c,%,$(SIMULATIONS))
 SIMULATED := $(wildcard src/cluster/protocol/*.c) src/cluster/migration/outcome.c \
-	$(addprefix src/repl/sync/,sync_who.c sync_when.c sync_record.c)
+	$(addprefix src/repl/sync/,sync_who.c sync_lease.c sync_record.c)
 tests/simulation/%: $(B)/tests/simulation/%.o $(call objects,$(COMMON) $(SIMULATED)) \
 		build/variant
 	$(call say,LINK,$@)

@@ -113,6 +113,15 @@ static void server_stand_back(void *context) {
     if (sim_index(primary->address) >= 0) server_goes_to(server_of(context), sim_index(primary->address));
 }
 
+/* The stream must not grow: the replica waits until it has all of it. */
+static void server_pause_writes(void *context, int64_t until_ms) {
+    const struct sim_machine *machine = context;
+    server_of(context)->final_until = world.now + until_ms - sim_time(machine);
+}
+static void server_resume_writes(void *context) {
+    server_of(context)->final_until = 0;
+}
+
 static struct sim_machine *machine_of(const struct node *node) {
     return &cluster_sim.machines[node->index];
 }
@@ -178,13 +187,15 @@ static void cut_off_some(void) {
     unsigned alone = below(2) ? (unsigned)below(MACHINES) : MACHINES;
     unsigned kind = moving.on ? (unsigned)below(4) : 2; /* 0: only the cluster bus; 1: all but the bus */
     unsigned group[MACHINES];
+    bool one_way = below(4) == 0;
     cluster_sim.no_single_owner |= kind == 0; /* a job goes on, and its claim may have the epoch of an election */
     for (unsigned i = 0; i < MACHINES; i++) group[i] = alone < MACHINES ? i == alone : below(3) == 0;
     for (unsigned i = 0; i < MACHINES && kind != 1; i++) cluster_sim.group[i] = group[i];
     for (unsigned a = 0; a < MACHINES && kind != 0; a++)
-        for (unsigned b = 0; b < MACHINES; b++) world.cut[a][b] = group[a] != group[b];
+        for (unsigned b = 0; b < MACHINES; b++) world.cut[a][b] = one_way ? group[a] < group[b] : group[a] != group[b];
     for (unsigned i = 0; i < MACHINES; i++) /* connections over the cut end after a while */
-        if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
+        if (world.nodes[i].link && !reaches_both((int)i, world.nodes[i].follows) && below(3))
+            link_down(&world.nodes[i]);
 }
 
 static void any_fault(int64_t timeout) {
@@ -207,7 +218,8 @@ static void any_fault(int64_t timeout) {
     case 4:
         if (!node->up) break;
         sim_freeze(machine, (int64_t)below((uint64_t)timeout * 3));
-        node->frozen_until = world.now + machine->frozen_until_ms - cluster_sim.now_ms;
+        node->freeze_ms = machine->frozen_until_ms - cluster_sim.now_ms;
+        node->freeze_phase = (unsigned)below(TURN_PHASES);
         break;
     case 5: cut_off_some(); break;
     case 6: heal(); break;
@@ -311,7 +323,7 @@ static void run_one(uint64_t seed) {
     heal();
     for (unsigned i = 0; i < MACHINES; i++) {
         cluster_sim.machines[i].frozen_until_ms = 0;
-        world.nodes[i].frozen_until = 0;
+        world.nodes[i].frozen_until = world.nodes[i].freeze_ms = 0;
         if (!world.nodes[i].up) start(i);
     }
     unsigned before[SHARDS];
@@ -383,6 +395,8 @@ int main(int argc, char **argv) {
     effects.mandate = server_mandate;
     effects.stand = server_stand;
     effects.stand_back = server_stand_back;
+    effects.pause_writes = server_pause_writes;
+    effects.resume_writes = server_resume_writes;
     if (moving.on) {
         effects.slot_granted = slot_granted;
         effects.slot_arrives = slot_is_imported;

@@ -101,10 +101,10 @@ static bool stands(const struct node *node) {
     return node->who.status != SYNC_LEADING && node->who.status != SYNC_FOLLOWING;
 }
 static bool leads_for_certain(const struct node *node) {
-    return leads_shard(node) && sync_who_writable(&node->who) && world.now < node->lease_until;
+    return leads_shard(node) && sync_who_writable(&node->who) && sync_lease_holds(&node->lease, world_us());
 }
 static bool has_committed(const struct node *node, int64_t offset) {
-    return leads_shard(node) && node->when.committed >= offset;
+    return leads_shard(node) && node->lease.committed >= offset;
 }
 static bool is_primary(const struct node *node) {
     return node_is_primary(cluster_of(node)->myself) && !node->replica;
@@ -748,7 +748,7 @@ static void clients_of_slots(struct node *node) {
         if (!writes || !sync_who_writable(&node->who) || below(30)) continue;
         write_command(node, (struct command){.kind = COMMAND_WRITE, .slot = i, .value = ++moving.next_value});
         holder->data[i] = moving.next_value;
-        sync_when_mark(&node->when, (uint64_t)node->len, node->len, (uint64_t)world.now);
+        sync_lease_changed(&node->lease, ++node->issued, world_us());
     }
 }
 

@@ -4,12 +4,16 @@
  * clients. Servers crash and lose a part of their log, start without their files, freeze, and are cut off from each
  * other; messages take time. One seed determines everything. Servers of several shards may share a world.
  *
- * Checked: a primary that begins to lead, and each read that a primary answers, have all writes of their shard that
- * were acknowledged before; no two primaries lead in one term. A violation ends the program. */
+ * A server works in turns: it takes requests of its clients (sync_clients.h), reads its sockets, and at the end of the
+ * turn sends what it has written to its stream. It may freeze between any two of these steps, while acknowledgements
+ * wait in its sockets, and bytes that it has sent arrive. Cuts may be one-way, and links slow.
+ *
+ * Checked: a primary that begins to lead has all writes of its shard that were acknowledged before; no two primaries
+ * lead in one term; and what the clients see. A violation ends the program. */
 #ifndef TESTS_SIMULATION_SYNC_SIMULATOR_H
 #define TESTS_SIMULATION_SYNC_SIMULATOR_H
 #include "lib/system/memory.h"
-#include "repl/sync/sync_when.h"
+#include "repl/sync/sync_lease.h"
 #include "repl/sync/sync_who.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,23 +26,50 @@ enum {
     EVENTS_MAX = 4096,
     TICKETS_MAX = 512,
     STEP_MS = 5,
-    LEASE = 1000,
-    LEASE_COUNTED = 750,
     ABSENT = 4000,
-    NO_SHARD = 255
+    NO_SHARD = 255,
+    SHARDS_MAX = 4,
+    SHARD_KEYS = 4,
+    MOVING_KEYS = 24,
+    KEYS_MAX = SHARDS_MAX * SHARD_KEYS + MOVING_KEYS,
+    HELD_MAX = 64,
+    BLOCKED_MAX = 16
 };
 
 struct entry {
     uint32_t value; /* of a write; 0: a set, or a command */
     uint32_t set;
     uint32_t command; /* of migration_simulator.h; 0: none */
+    uint32_t commit;  /* of COMMIT: the offset + 1; 0: none */
+    uint16_t key;     /* of a write */
+    bool gone;        /* the key is deleted */
+};
+enum op_kind { OP_WRITE, OP_READ, OP_BLOCKED, OP_MESSAGE, OP_REPLICA, OP_ASKED, OP_MIGRATE };
+struct op { /* a request, or its reply */
+    enum op_kind kind;
+    unsigned key;
+    bool writes;                 /* when it is asked elsewhere */
+    uint32_t value, floor, from; /* the newest value that was seen before; a blocking read waits for a newer one */
+    int64_t deadline;
+    uint64_t sequence;
 };
 struct node {
     unsigned index;
     bool up;
     int64_t frozen_until;
     struct sync_who who;
-    struct sync_when when;
+    struct sync_lease lease;
+    uint64_t issued;   /* by the reply barrier */
+    unsigned phase;    /* of its turn */
+    int64_t freeze_ms; /* in this turn, before this phase */
+    unsigned freeze_phase;
+    int64_t final_until; /* its stream must not grow: CLUSTER FAILOVER */
+    struct op held[HELD_MAX], blocked[BLOCKED_MAX];
+    unsigned held_count, blocked_count;
+    unsigned migrating, migrating_to, migrating_life; /* the key; 0: none */
+    uint32_t migrating_value;
+    int64_t migrating_at, migrating_until;
+    struct sync_term migrating_term;
     /* The disk. */
     bool has_file;
     struct sync_state durable;
@@ -51,7 +82,8 @@ struct node {
     uint64_t next_ticket;
     /* The data. */
     struct entry *log;
-    int64_t len;
+    int64_t len, sent;
+    int64_t latest[KEYS_MAX]; /* the index of the last entry of each key; -1: there is none */
     /* The link. */
     bool replica;
     int follows;                                   /* index; -1: none */
@@ -67,8 +99,7 @@ struct node {
         char id[SYNC_ID_LEN + 1]; /* that the peer had when it came online */
         int64_t lost_at;          /* when this end notices that the link is down */
     } peers[NODES_MAX];
-    int64_t lease_until;
-    uint32_t shown; /* writes up to this one were shown to readers: see check_shown() */
+    uint32_t shown[KEYS_MAX]; /* as a replica */
     unsigned life;
     uint64_t leads_term;
 };
@@ -98,7 +129,11 @@ static struct world {
     bool *acknowledged; /* of each value */
     uint32_t acknowledged_count;
     uint32_t acknowledged_list[ENTRIES_MAX];
-    unsigned links, leads, reads;
+    unsigned links, leads, reads, replica_reads, moves;
+    uint32_t floors[KEYS_MAX]; /* the newest value that anybody has seen */
+    unsigned trial;            /* enum trial */
+    unsigned group, slow;      /* servers of a group; one message of so many is slow, 0: few are */
+    bool moves_on;
     struct sync_term terms[4096];
     unsigned term_count;
     bool loss_accepted;
@@ -138,8 +173,14 @@ static void violated(const char *what, int node) {
 static bool reachable(int a, int b) {
     return !world.cut[a][b];
 }
+static bool reaches_both(int a, int b) {
+    return reachable(a, b) && reachable(b, a);
+}
 static bool runs(const struct node *node) {
     return node->up && world.now >= node->frozen_until;
+}
+static uint64_t world_us(void) {
+    return (uint64_t)world.now * 1000;
 }
 
 /* The shard that a server's data belong to: that of its group, whatever the cluster says. */
@@ -172,6 +213,7 @@ static struct message *message(enum kind kind, int from, int to) {
     new->to = to;
     new->life_to = world.nodes[to].life;
     new->due = world.now + 1 + (int64_t)below(below(20) ? 5 : 400);
+    if (world.slow && below(world.slow) == 0) new->due += (int64_t)below(3000);
     return new;
 }
 
@@ -227,8 +269,24 @@ static void does_copy_from(void *context, const struct sync_member *member) {
 }
 static void append(struct node *node, struct entry entry) {
     if (node->len == ENTRIES_MAX) violated("the log is full", (int)node->index);
+    if (entry.value) node->latest[entry.key] = node->len;
     node->log[node->len++] = entry;
 }
+/* After the log was replaced, or has become shorter. */
+static void find_latest(struct node *node) {
+    for (unsigned key = 0; key < KEYS_MAX; key++) node->latest[key] = -1;
+    for (int64_t i = 0; i < node->len; i++)
+        if (node->log[i].value) node->latest[node->log[i].key] = i;
+}
+static void write_commit(struct node *node) {
+    append(node, (struct entry){.commit = (uint32_t)sync_lease_tell(&node->lease) + 1});
+}
+/* Nothing of its data is known to be committed. */
+static void forget_commits(struct node *node) {
+    sync_lease_reset(&node->lease, ++node->issued, node->len, world_us());
+}
+static void release_replies(struct node *node);
+static void drop_clients(struct node *node);
 static void note_term(const struct node *node) {
     if (world.serves && shard_of(node) == NO_SHARD) return; /* a server in no shard may found a group again */
     for (unsigned i = 0; i < world.term_count; i++)
@@ -241,22 +299,20 @@ static void does_lead(void *context) {
     link_down(node);
     node->replica = false;
     node->follows = -1;
-    sync_when_reset(&node->when);
-    node->lease_until = 0;
     world.leads++;
     note((int)node->index, "leads term %llu with %lld entries", (unsigned long long)node->who.standing.number,
          (long long)node->len);
     note_term(node);
     if (!world.loss_accepted) check_has_all(node, "a new primary lacks an acknowledged write");
     for (unsigned i = 0; i < NODES_MAX; i++) node->peers[i].up = false;
-    sync_when_mark(&node->when, (uint64_t)node->len + 1, node->len, (uint64_t)world.now);
+    forget_commits(node);
     if (world.began) world.began(node);
 }
 static void does_stand_down(void *context) {
     struct node *node = context;
     note((int)node->index, "stands down");
-    sync_when_reset(&node->when);
-    node->lease_until = 0;
+    drop_clients(node);
+    forget_commits(node);
     for (unsigned i = 0; i < world.count; i++) {
         struct node *other = &world.nodes[i];
         if (other->link && other->follows == (int)node->index) link_down(other);
@@ -277,8 +333,7 @@ static void does_say_stored(void *context, const struct sync_set *set) {
 }
 static void does_committed(void *context, int64_t offset) {
     struct node *node = context;
-    int64_t from = node->when.committed < 0 ? 0 : node->when.committed;
-    if (sync_when_commit(&node->when, offset)) node->lease_until = (int64_t)node->when.lease_from + LEASE_COUNTED;
+    int64_t from = node->lease.committed < 0 ? 0 : node->lease.committed;
     /* Only its own clients wait: writes of this node's term. Writes of earlier terms have lost their clients. */
     for (int64_t i = from; i < offset && i < node->len; i++) {
         uint32_t value = node->log[i].value, command = node->log[i].command;
@@ -288,6 +343,7 @@ static void does_committed(void *context, int64_t offset) {
         world.acknowledged[value] = true;
         world.acknowledged_list[world.acknowledged_count++] = value;
     }
+    if (sync_lease_commit(&node->lease, offset)) release_replies(node);
 }
 static void does_elected(void *context) {
     world.elected(context);
@@ -320,7 +376,7 @@ static void node_start(struct node *node) {
     struct sync_settings settings = {.replicas = (int)world.replicas,
                                      .eligible = true,
                                      .waits = world.elected != NULL,
-                                     .lease_ms = LEASE,
+                                     .lease_ms = SYNC_LEASE_MS,
                                      .absent_ms = ABSENT};
     node->up = true;
     node->life++;
@@ -329,8 +385,14 @@ static void node_start(struct node *node) {
     node->next_ticket = 0;
     node->link = false;
     node->psync_at = node->copy_until = 0;
-    node->lease_until = 0;
-    sync_when_reset(&node->when);
+    node->phase = 0;
+    node->freeze_ms = 0;
+    node->final_until = 0;
+    node->sent = node->len;
+    find_latest(node);
+    memset(node->shown, 0, sizeof node->shown);
+    drop_clients(node);
+    forget_commits(node);
     sync_who_init(&node->who, &settings, &world_effects, node, node->has_file ? &node->durable : NULL, id, world.now);
     if (!node->replica && node->who.state.group[0]) sync_who_depose(&node->who, world.now);
 }
@@ -338,6 +400,7 @@ static void node_start(struct node *node) {
 static void node_crash(struct node *node, bool disk) {
     note((int)node->index, disk ? "crashes" : "crashes and loses its files");
     node->up = false;
+    drop_clients(node);
     link_down(node);
     for (unsigned i = 0; i < world.count; i++) {
         struct node *other = &world.nodes[i];
@@ -374,7 +437,7 @@ static void try_link(struct node *node) {
     if (node->link || node->follows < 0 || world.now < node->retry) return;
     node->retry = world.now + 200;
     struct node *primary = &world.nodes[node->follows];
-    if (primary == node || !runs(primary) || !reachable((int)node->index, node->follows)) return;
+    if (primary == node || !runs(primary) || !reaches_both((int)node->index, node->follows)) return;
     sync_who_hello(&node->who, &hello);
     if (sync_who_hello_from(&primary->who, &hello, world.now, &welcome)) return;
     if (sync_who_welcomed(&node->who, &welcome, world.now)) return;
@@ -393,6 +456,8 @@ static void come_online(struct node *node) {
     sync_who_joined(&node->who);
     if (!node->who.link_leads || primary->who.status != SYNC_LEADING) return;
     sync_who_hello(&node->who, &hello);
+    if (primary->peers[node->index].up && strcmp(primary->peers[node->index].id, hello.id) != 0)
+        sync_who_peer_unlinked(&primary->who, primary->peers[node->index].id, world.now);
     primary->peers[node->index].up = true;
     memcpy(primary->peers[node->index].id, hello.id, sizeof hello.id);
     sync_who_peer_linked(&primary->who, &hello, "node", (int)node->index + 1, world.now);
@@ -418,6 +483,9 @@ static void got_copy(struct node *node) {
     sync_who_data_lost(&node->who);
     node->len = node->base = node->copy_len;
     memcpy(node->log, node->copy, (size_t)node->len * sizeof *node->copy);
+    find_latest(node);
+    drop_clients(node);
+    forget_commits(node);
     if (world.loads) world.loads(node);
     come_online(node);
 }
@@ -437,8 +505,8 @@ static void got_set(struct node *node, struct sync_set set) {
 static void replicate(struct node *node) {
     if (!node->link) return;
     struct node *primary = &world.nodes[node->follows];
-    if (!runs(primary) || !reachable((int)node->index, node->follows)) return;
     if (node->psync_at || node->copy_until) {
+        if (!runs(primary) || !reaches_both((int)node->index, node->follows)) return;
         sync_who_advanced(&node->who); /* the server calls it whenever it waits */
         if (world.now < node->psync_at || world.now < node->copy_until) return;
         if (node->psync_at)
@@ -447,15 +515,20 @@ static void replicate(struct node *node) {
             got_copy(node);
         if (node->copy_until) return;
     }
-    if (below(4) == 0) return;
-    int64_t to = primary->len - (below(3) ? 0 : node->lag);
+    if (!primary->up || !reachable(node->follows, (int)node->index) || below(4) == 0) return;
+    int64_t to = primary->sent - (below(3) ? 0 : node->lag);
     bool moved = node->len < to;
     while (node->len < to && node->link) {
         struct entry entry = primary->log[node->len];
+        if (entry.commit) sync_lease_mark(&node->lease, node->len, node->len, world_us());
         append(node, entry);
-        if (!entry.value && !entry.command) got_set(node, world.sets[entry.set]);
+        if (entry.commit && sync_lease_commit(&node->lease, (int64_t)entry.commit - 1)) release_replies(node);
+        if (entry.value || entry.command) sync_lease_changed(&node->lease, ++node->issued, world_us());
+        if (!entry.value && !entry.command && !entry.commit) got_set(node, world.sets[entry.set]);
     }
     if (!node->link) return;
+    node->sent = node->len;
+    sync_lease_mark(&node->lease, node->len, node->len, world_us());
     sync_who_advanced(&node->who);
     if (!moved || !node->who.link_leads) return;
     sync_who_acknowledges(&node->who, world.now);
@@ -488,59 +561,92 @@ static void deliver(struct message *msg) {
     }
 }
 
-static void messages_step(void) {
+/* Those to a server that is down are lost. */
+static void sockets(const struct node *node) {
     for (unsigned i = 0; i < world.message_count;) {
         struct message msg = world.messages[i];
-        struct node *to = &world.nodes[msg.to];
-        bool current = to->up && to->life == msg.life_to && is_current(&msg);
-        /* A link repeats what is lost, until it breaks. */
-        if (msg.due > world.now || (to->up && !runs(to)) || (current && !reachable(msg.from, msg.to))) {
+        if (msg.to != (int)node->index || msg.due > world.now) {
+            i++;
+            continue;
+        }
+        bool current = node->up && node->life == msg.life_to && is_current(&msg);
+        if (current && !reachable(msg.from, msg.to)) { /* a link repeats what is lost, until it breaks */
             i++;
             continue;
         }
         memmove(world.messages + i, world.messages + i + 1, (world.message_count - i - 1) * sizeof msg);
         world.message_count--;
-        if (!to->up || to->life != msg.life_to || !reachable(msg.from, msg.to)) continue;
+        if (!node->up || node->life != msg.life_to || !reachable(msg.from, msg.to)) continue;
         deliver(&msg);
         i = 0;
     }
 }
 
-static void clients_step(struct node *node) {
-    if (node->who.status != SYNC_LEADING || (world.serves && shard_of(node) == NO_SHARD)) return;
-    bool serves = !world.serves || world.serves(node);
-    if (serves && world.now < node->lease_until && sync_who_writable(&node->who) &&
-        below(3) == 0) { /* a read, also before the messages that wait */
-        world.reads++;
-        check_has_all(node, "a primary answers a stale read");
+#include "sync_clients.h"
+
+/* sync.c: mark() and commit_due(), then replicas.c sends */
+static void end_of_turn(struct node *node) {
+    bool leads = node->who.status == SYNC_LEADING, linked = false, grows = world.now >= node->final_until;
+    for (unsigned i = 0; i < world.count; i++) linked |= node->peers[i].up;
+    int64_t from = node->len;
+    if (leads && sync_lease_asks(&node->lease, linked, world_us())) {
+        if (grows) write_commit(node);
+        if (!grows && world.trial & TRIAL_MARK) from--;
     }
-    bool heartbeat = world.now % 200 < STEP_MS;
-    if (!heartbeat && (!serves || !sync_who_writable(&node->who) || below(3))) return;
-    if (world.next_value == ENTRIES_MAX - 1) return;
-    world.shard_of[world.next_value] = (uint8_t)shard_of(node);
-    append(node, (struct entry){.value = world.next_value++});
-    sync_when_mark(&node->when, (uint64_t)node->len, node->len, (uint64_t)world.now);
+    sync_lease_mark(&node->lease, from, node->len, world_us());
+    if (leads && grows && sync_lease_has_news(&node->lease) && below(2)) write_commit(node);
+    node->sent = node->len;
+}
+
+static void losses(struct node *node) {
+    for (unsigned j = 0; j < world.count; j++) {
+        if (!node->peers[j].up || !node->peers[j].lost_at || world.now < node->peers[j].lost_at) continue;
+        node->peers[j].up = false;
+        node->peers[j].lost_at = 0;
+        sync_who_peer_unlinked(&node->who, node->peers[j].id, world.now);
+    }
+}
+
+enum { TURN_REQUESTS, TURN_SOCKETS, TURN_MORE_REQUESTS, TURN_END, TURN_REST, TURN_PHASES };
+
+static void turn(struct node *node) {
+    for (; node->phase < TURN_PHASES; node->phase++) {
+        if (node->freeze_ms && node->freeze_phase == node->phase) {
+            node->frozen_until = world.now + node->freeze_ms;
+            node->freeze_ms = 0;
+            return;
+        }
+        switch (node->phase) {
+        case TURN_REQUESTS: requests(node); break;
+        case TURN_SOCKETS:
+            disk_step(node);
+            sockets(node);
+            break;
+        case TURN_MORE_REQUESTS:
+            if (below(4) == 0) requests(node);
+            if (below(8) == 0 && node->who.status == SYNC_LEADING) node->sent = node->len; /* a socket took it early */
+            break;
+        case TURN_END: end_of_turn(node); break;
+        case TURN_REST:
+            losses(node);
+            if (node->replica) try_link(node);
+            replicate(node);
+            sync_who_tick(&node->who, world.now);
+        }
+    }
+    node->phase = 0;
 }
 
 static void step(void) {
     world.now += STEP_MS;
-    for (unsigned i = 0; i < world.count; i++)
-        if (runs(&world.nodes[i])) clients_step(&world.nodes[i]);
-    for (unsigned i = 0; i < world.count; i++)
-        if (world.nodes[i].up) disk_step(&world.nodes[i]);
-    messages_step();
     for (unsigned i = 0; i < world.count; i++) {
         struct node *node = &world.nodes[i];
-        if (!runs(node)) continue;
-        for (unsigned j = 0; j < world.count; j++) {
-            if (!node->peers[j].up || !node->peers[j].lost_at || world.now < node->peers[j].lost_at) continue;
-            node->peers[j].up = false;
-            node->peers[j].lost_at = 0;
-            sync_who_peer_unlinked(&node->who, node->peers[j].id, world.now);
-        }
-        if (node->replica) try_link(node);
-        replicate(node);
-        sync_who_tick(&node->who, world.now);
+        if (runs(node))
+            turn(node);
+        else if (node->up)
+            disk_step(node);
+        else
+            sockets(node);
     }
 }
 
@@ -567,9 +673,13 @@ static void promote(struct node *node) {
     if (sync_who_stand(&node->who, world.now)) note((int)node->index, "cannot");
 }
 
-static int newest_leader(void) {
+static unsigned first_of_group(unsigned index) {
+    return index / world.group * world.group;
+}
+
+static inline int newest_leader_near(unsigned index) { /* in its group */
     int best = -1;
-    for (unsigned i = 0; i < world.count; i++) {
+    for (unsigned i = first_of_group(index); i < first_of_group(index) + world.group; i++) {
         const struct node *node = &world.nodes[i];
         if (!node->up || node->who.status != SYNC_LEADING) continue;
         if (best < 0 || sync_term_compare(&node->who.standing, &world.nodes[best].who.standing) > 0) best = (int)i;
@@ -577,12 +687,27 @@ static int newest_leader(void) {
     return best;
 }
 
+static inline int newest_leader(void) {
+    return newest_leader_near(0);
+}
+
 /* After too many crashes at a time nobody can lead, and nothing more would happen. One seed in ten allows them. */
 static inline bool may_crash(const struct node *node) {
     if (world.seed % 10 == 0 || !node->who.sure) return true;
-    unsigned sure = 0;
-    for (unsigned i = 0; i < world.count; i++) sure += world.nodes[i].up && world.nodes[i].who.sure;
-    return sure > world.count - world.replicas;
+    unsigned sure = 0, first = first_of_group(node->index);
+    for (unsigned i = first; i < first + world.group; i++) sure += world.nodes[i].up && world.nodes[i].who.sure;
+    return sure > world.group - world.replicas;
+}
+
+/* The primary is frozen most often, while its replicas acknowledge, and often for long enough to be replaced. */
+static inline void freeze(struct node *node) {
+    int leader = newest_leader_near(node->index);
+    if (leader >= 0 && below(2)) node = &world.nodes[leader];
+    node->freeze_ms = 1 + (int64_t)below(below(2) ? 1500 : 6000);
+    node->freeze_phase = (unsigned)below(TURN_PHASES);
+    if ((int)node->index != leader || below(2)) return;
+    unsigned other = first_of_group(node->index) + (unsigned)below(world.group);
+    if (other != node->index) promote(&world.nodes[other]);
 }
 
 static inline void fault(void) {
@@ -597,16 +722,23 @@ static inline void fault(void) {
     case 4:
         if (!node->up) node_start(node);
         break;
-    case 5: node->frozen_until = world.now + (int64_t)below(4000); break;
+    case 5: freeze(node); break;
     case 6: {
         unsigned a = (unsigned)below(world.count), b = (unsigned)below(world.count);
-        if (a != b) world.cut[a][b] = world.cut[b][a] = !world.cut[a][b];
-        if (!reachable((int)a, (int)b)) break;
+        if (a == b) break;
+        world.cut[a][b] = !world.cut[a][b];
+        if (below(3)) world.cut[b][a] = world.cut[a][b]; /* else one-way */
         break;
     }
     case 7: promote(node); break;
+    case 8:
+        if (below(2) && node->who.status == SYNC_LEADING) {
+            node->final_until = world.now + (int64_t)below(3000);
+            break;
+        }
+        /* fallthrough */
     default: {
-        int leader = newest_leader();
+        int leader = newest_leader_near(node->index);
         if (leader >= 0)
             follow(node, leader);
         else if (below(2))
@@ -615,7 +747,8 @@ static inline void fault(void) {
     }
     /* Connections over a cut end after a while. */
     for (unsigned i = 0; i < world.count; i++)
-        if (world.nodes[i].link && !reachable((int)i, world.nodes[i].follows) && below(3)) link_down(&world.nodes[i]);
+        if (world.nodes[i].link && !reaches_both((int)i, world.nodes[i].follows) && below(3))
+            link_down(&world.nodes[i]);
 }
 
 /* An empty world of servers that do not run. */
@@ -625,8 +758,11 @@ static void world_clear(uint64_t seed, unsigned count, unsigned replicas) {
     struct sync_set *sets = world.sets ? world.sets : mem_alloc(8192 * sizeof *world.sets);
     bool *acknowledged = world.acknowledged ? world.acknowledged : mem_alloc(ENTRIES_MAX);
     bool verbose = world.verbose;
-    for (unsigned i = 0; i < NODES_MAX; i++) sync_when_reset(&world.nodes[i].when);
+    unsigned trial = world.trial;
+    for (unsigned i = 0; i < NODES_MAX; i++) sync_lease_free(&world.nodes[i].lease);
     memset(&world, 0, sizeof world);
+    world.trial = trial;
+    world.group = count;
     world.messages = messages;
     world.sets = sets;
     world.acknowledged = acknowledged;

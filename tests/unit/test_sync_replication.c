@@ -4,7 +4,9 @@
  * the end of the faults the group must acknowledge writes again if enough of its servers kept their data.
  *
  *     test_sync_replication --seed 17        this seed, with its history
- *     test_sync_replication --seeds 1-5000 */
+ *     test_sync_replication --seeds 1-5000
+ *     … --moves                              two groups, and keys that move between them
+ *     … --trial read                         with a broken rule, which the simulation must find (sync_clients.h) */
 #include "../simulation/sync_simulator.h"
 #include <setjmp.h>
 #include <cmocka.h>
@@ -273,28 +275,69 @@ static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state)
     assert_int_equal(newest_leader(), leader);
 }
 
-static uint64_t first_seed = 1, last_seed = 150;
-static unsigned total_leads, total_reads, recovered, total_acknowledged;
+static uint64_t first_seed = 1, last_seed = 60;
+static unsigned total_leads, total_reads, total_replica_reads, total_moves, recovered, total_acknowledged;
+
+static void faults(unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        if (below(3)) fault();
+        run((int64_t)below(below(4) ? 300 : 3000));
+        /* Sentinel makes the others follow. */
+        unsigned index = (unsigned)below(world.count);
+        int leader = newest_leader_near(index);
+        struct node *node = &world.nodes[index];
+        if (leader >= 0 && below(2) && node->who.status != SYNC_LEADING && node->follows != leader)
+            follow(node, leader);
+    }
+}
+
+static void end_of_faults(void) {
+    note(-1, "no more faults");
+    memset(world.cut, 0, sizeof world.cut);
+    world.slow = 0;
+    for (unsigned i = 0; i < world.count; i++) {
+        world.nodes[i].frozen_until = world.nodes[i].freeze_ms = world.nodes[i].final_until = 0;
+        if (!world.nodes[i].up) node_start(&world.nodes[i]);
+    }
+}
+
+static bool all_are_in_sync(int leader) {
+    const struct sync_who *who = &world.nodes[leader].who;
+    for (unsigned i = 0; i < world.count; i++) {
+        const struct node *node = &world.nodes[i];
+        if ((int)i == leader) continue;
+        if (!node->link || !sync_members_find(&who->state.set.now, node->who.state.id)) return false;
+    }
+    return sync_who_in_sync(who) == (int)world.count - 1 && !who->state.set.before.count;
+}
+
+/* Servers that were promoted in vain come back, too, without another election by the outsider. */
+static void everybody_comes_back(void) {
+    int leader = newest_leader();
+    for (int waited = 0; leader >= 0 && waited < 30 && !all_are_in_sync(leader); waited++) {
+        for (unsigned i = 0; i < world.count; i++) /* as Sentinel does */
+            if (world.nodes[i].follows != leader || world.nodes[i].who.status != SYNC_FOLLOWING)
+                follow(&world.nodes[i], leader);
+        run(1000);
+        if (newest_leader() >= 0) leader = newest_leader();
+    }
+    if (leader < 0 || !all_are_in_sync(leader)) violated("a server does not come back after the faults", leader);
+}
+
+static void totals(void) {
+    total_leads += world.leads;
+    total_reads += world.reads;
+    total_replica_reads += world.replica_reads;
+    total_moves += world.moves;
+    total_acknowledged += world.acknowledged_count;
+}
 
 static void run_seed(uint64_t seed) {
     unsigned count = 2 + (unsigned)(seed % 4), replicas = count > 3 && seed % 3 == 0 ? 2 : 1;
     world_begin(seed, count, replicas);
-    for (int i = 0; i < 60; i++) {
-        if (below(3)) fault();
-        run((int64_t)below(below(4) ? 300 : 3000));
-        /* Sentinel makes the others follow. */
-        int leader = newest_leader();
-        if (leader >= 0 && below(2)) {
-            struct node *node = &world.nodes[below(world.count)];
-            if (node->who.status != SYNC_LEADING && node->follows != leader) follow(node, leader);
-        }
-    }
-    note(-1, "no more faults");
-    memset(world.cut, 0, sizeof world.cut);
-    for (unsigned i = 0; i < count; i++) {
-        world.nodes[i].frozen_until = 0;
-        if (!world.nodes[i].up) node_start(&world.nodes[i]);
-    }
+    world.slow = below(2) ? 0 : 10 + (unsigned)below(100);
+    faults(60);
+    end_of_faults();
     uint32_t before = world.acknowledged_count;
     for (int i = 0; i < 12 && world.acknowledged_count == before; i++) {
         int leader = newest_leader();
@@ -307,18 +350,49 @@ static void run_seed(uint64_t seed) {
             if (world.nodes[n].follows != leader) follow(&world.nodes[n], leader);
         run(3000);
     }
-    total_leads += world.leads;
-    total_reads += world.reads;
-    total_acknowledged += world.acknowledged_count;
-    recovered += world.acknowledged_count > before;
+    bool recovers = world.acknowledged_count > before;
+    if (recovers) everybody_comes_back();
+    totals();
+    recovered += recovers;
 }
 
 static void seeds_of_faults_lose_no_acknowledged_write(void **state) {
     for (uint64_t seed = first_seed; seed <= last_seed; seed++) run_seed(seed);
     unsigned seeds = (unsigned)(last_seed - first_seed + 1);
-    printf("%u seeds: %u terms, %u acknowledged writes, %u reads checked, %u groups recovered by themselves\n", seeds,
-           total_leads, total_acknowledged, total_reads, recovered);
-    if (seeds >= 100) assert_true(recovered * 2 > seeds && total_leads > 2 * seeds && total_reads > 100 * seeds);
+    printf("%u seeds: %u terms, %u acknowledged writes, %u reads at primaries and %u at replicas checked, %u groups "
+           "recovered by themselves\n",
+           seeds, total_leads, total_acknowledged, total_reads, total_replica_reads, recovered);
+    if (seeds >= 50)
+        assert_true(recovered * 2 > seeds && total_leads > 2 * seeds && total_reads > 100 * seeds &&
+                    total_replica_reads > 100 * seeds);
+}
+
+/* Two groups of three, the shards of a cluster. Keys move from the first to the second. */
+static void run_moves(uint64_t seed) {
+    world_clear(seed, 6, 1);
+    world.group = 3;
+    world.moves_on = true;
+    for (unsigned i = 0; i < 6; i++) {
+        struct node *node = &world.nodes[i];
+        node->replica = i % 3 != 0;
+        node->follows = i % 3 ? (int)(i / 3 * 3) : -1;
+        node_start(node);
+        char group[SYNC_ID_LEN + 1];
+        snprintf(group, sizeof group, "%040u", i / 3); /* shard_of() */
+        if (i % 3 == 0) sync_who_found(&node->who, group, world.now);
+    }
+    run(3000);
+    faults(60);
+    totals();
+}
+
+static void keys_that_move_one_by_one_are_not_lost(void **state) {
+    uint64_t last = first_seed == 1 && last_seed == 60 ? 25 : last_seed;
+    total_moves = total_reads = 0;
+    for (uint64_t seed = first_seed; seed <= last; seed++) run_moves(seed);
+    unsigned seeds = (unsigned)(last - first_seed + 1);
+    printf("%u seeds: %u keys moved, %u reads checked\n", seeds, total_moves, total_reads);
+    if (seeds >= 20) assert_true(total_moves > 5 * seeds);
 }
 
 static void damaged_texts_are_refused(void **state) {
@@ -359,16 +433,39 @@ static void damaged_texts_are_refused(void **state) {
     assert_false(sync_term_parse_words(SLICE("18446744073709551615"), slice_of(ask.term.id), &term));
 }
 
+static int usage(void) {
+    fputs("usage: test_sync_replication [--trial RULE] [--moves] [--seed N | --seeds A-B]\n", stderr);
+    return 2;
+}
+
 int main(int argc, char **argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
+    bool seeds = false, moves = false;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
         unsigned long long from = 0, to = 0;
-        int read = sscanf(argv[i + 1], "%llu-%llu", &from, &to);
-        first_seed = from;
-        last_seed = read == 2 ? to : from;
-        world.verbose = strcmp(argv[i], "--seed") == 0;
+        int read = sscanf(value, "%llu-%llu", &from, &to);
+        if (strcmp(argv[i], "--moves") == 0) {
+            moves = true;
+        } else if (strcmp(argv[i], "--trial") == 0) {
+            unsigned trial = 0;
+            while (trial < sizeof trial_names / sizeof *trial_names && strcmp(trial_names[trial], value) != 0) trial++;
+            if (trial == sizeof trial_names / sizeof *trial_names) return usage();
+            world.trial |= 1u << trial;
+            i++;
+        } else if (read >= 1 && (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0)) {
+            first_seed = from;
+            last_seed = read == 2 ? to : from;
+            world.verbose = strcmp(argv[i], "--seed") == 0;
+            seeds = true;
+            i++;
+        } else {
+            return usage();
+        }
     }
     const struct CMUnitTest random_only[] = {cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write)};
-    if (argc > 1) return cmocka_run_group_tests(random_only, NULL, NULL);
+    const struct CMUnitTest moves_only[] = {cmocka_unit_test(keys_that_move_one_by_one_are_not_lost)};
+    if (moves) return cmocka_run_group_tests(moves_only, NULL, NULL);
+    if (seeds) return cmocka_run_group_tests(random_only, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_forms_and_acknowledges),
         cmocka_unit_test(a_promoted_replica_has_all_acknowledged_writes),
@@ -388,6 +485,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
+        cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

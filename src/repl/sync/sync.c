@@ -3,8 +3,8 @@
  *
  * On a primary each change of the data is issued to a reply barrier (server/clients/reply_barrier.h). Before the loop
  * waits, the end of the stream is marked; the barrier releases the replies when the mark is committed. A read while the
- * lease is over is treated like a write: the stream gets a COMMIT, and the reply waits until replicas have acknowledged
- * it. So a primary that was frozen, or cut off, answers no stale read.
+ * lease is over waits until replicas have acknowledged a COMMIT that the stream gets at the end of the turn. So a
+ * primary that was frozen, or cut off, answers no stale read. sync_lease.h decides all that.
  *
  * On a replica the changes that it executes are marked in the same way, and released by the COMMIT messages of the
  * primary: a reader of a replica sees old data, but no data that may disappear.
@@ -17,12 +17,12 @@
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
-#include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "persistence/aof.h"
 #include "repl/repl_feed.h"
 #include "repl/replica.h"
-#include "repl/sync/sync_when.h"
+#include "repl/sync/sync_lease.h"
+#include "server/clients/blocking.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
@@ -32,9 +32,6 @@
 #include <string.h>
 
 enum {
-    LEASE_MS = 1000,               /* as replicas keep it */
-    LEASE_COUNTED_US = 750 * 1000, /* as the primary counts it, from the time of sending */
-    HEARTBEAT_MS = 200,            /* COMMIT, so that acknowledgements renew the lease */
     TICK_US = 20 * 1000,
     COMMIT_DELAY_US = 5 * 1000 /* the longest time for which replicas do not know that a write is committed */
 };
@@ -47,79 +44,51 @@ const struct sync_host *sync_host;
 static bool may_show(struct reply_barrier *self);
 static const char *refusal(struct reply_barrier *self);
 static struct reply_barrier barrier = {.may_show = may_show, .refusal = refusal};
-static struct sync_when when = {.committed = -1};
+static struct sync_lease lease = {.committed = -1};
 static struct event_timer tick_timer, commit_timer;
-static uint64_t released;       /* the sequence number up to which the barrier was released */
-static uint64_t changed_at;     /* ticks: the first change that has no mark yet. Before it was sent to anybody */
-static uint64_t issued, marked; /* sequence numbers of the barrier: the last one; the last one with a mark */
-static int64_t written_at;      /* the offset of the last mark of a write */
-static int64_t told;            /* the offset of the last COMMIT */
-static int64_t heartbeat_ms;
-static uint64_t lease_until; /* ticks */
-static bool writable;        /* sync_who_writable() */
-static bool started;         /* the data set is loaded */
-static bool had_file;        /* of promises, when it started */
+static bool writable; /* sync_who_writable() */
+static bool started;  /* the data set is loaded */
+static bool had_file; /* of promises, when it started */
 
-/* Not the cached time: a process that was frozen must notice. */
 int64_t sync_now_ms(void) {
-    return (int64_t)(clock_monotonic_us() / 1000);
+    return (int64_t)(clock_boot_us() / 1000);
 }
 
 /* --- Replies --- */
 
-static void issue(void) {
-    if (issued == marked) changed_at = ticks_now();
-    issued = reply_barrier_issue(&barrier);
-}
-
 static void on_change(struct propagation_listener *self, const struct propagation *propagation) {
-    issue();
+    sync_lease_changed(&lease, reply_barrier_issue(&barrier), lease.changed_at ? 0 : clock_boot_us());
 }
 static struct propagation_listener changes = {.command = on_change, .changes_only = true, .target = PROPAGATE_REPLICAS};
-
-static void mark(void) {
-    if (issued == marked) return;
-    marked = issued;
-    written_at = role->position.offset;
-    sync_when_mark(&when, issued, written_at, changed_at);
-}
-
-/* Everything that was executed so far is committed: reads need not wait. Marks of heartbeats only carry a time. */
-static bool is_committed(void) {
-    return issued == released;
-}
 
 static void send_commit(void) {
     char text[NUMBER_TEXT_MAX];
     if (repl_stream_is_marked() || repl_offset_is_final()) return;
-    told = when.committed < 0 ? 0 : when.committed;
-    struct slice offset = {text, format_int64(text, told)};
+    struct slice offset = {text, format_int64(text, sync_lease_tell(&lease))};
     repl_feed_request(3, (struct slice[]){SLICE("REPLCONF"), SLICE("COMMIT"), offset});
 }
 
-/* Asks the replicas to acknowledge, and lets reads wait for it. */
-static void hold_reads(void) {
-    issue();
-    send_commit();
-    mark();
+/* Before what this turn has written to the stream is sent. Within a transaction its place is not known yet. */
+static void mark(void) {
+    if (repl_stream_is_marked()) return;
+    bool leads = sync_who.status == SYNC_LEADING;
+    if (lease.issued == lease.marked && !leads) return;
+    uint64_t now = clock_boot_us();
+    int64_t from = role->position.offset;
+    if (leads && sync_lease_asks(&lease, replicas.len != 0, now)) send_commit();
+    sync_lease_mark(&lease, from, role->position.offset, now);
 }
 
 static uint64_t commit_due(struct event_timer *timer) {
-    int64_t known = when.committed < written_at ? when.committed : written_at;
-    if (sync_who.status == SYNC_LEADING && told < known) send_commit();
+    if (sync_who.status == SYNC_LEADING && sync_lease_has_news(&lease)) send_commit();
     return 0;
 }
 
 static void committed_up_to(int64_t offset) {
-    uint64_t sequence = sync_when_commit(&when, offset);
-    if (!sequence) return;
-    released = sequence;
-    if (sync_who.status == SYNC_LEADING) {
-        lease_until = when.lease_from + ticks_of_us(LEASE_COUNTED_US);
-        if (told < written_at && !commit_timer.heap_index)
-            event_timer_set(server.loop, &commit_timer, COMMIT_DELAY_US, commit_due);
-    }
-    reply_barrier_release(&barrier, sequence);
+    if (!sync_lease_commit(&lease, offset)) return;
+    if (sync_who.status == SYNC_LEADING && sync_lease_has_news(&lease) && !commit_timer.heap_index)
+        event_timer_set(server.loop, &commit_timer, COMMIT_DELAY_US, commit_due);
+    reply_barrier_release(&barrier, lease.released);
 }
 
 /* Closes all clients that wait for replies: the replies will not come. */
@@ -131,17 +100,18 @@ static void fail_waiting(const char *reason) {
 /* Replaces all marks by one at the end of the data: nothing up to there is known to be committed. Replies that wait go
  * on waiting for it. */
 static void mark_all_again(void) {
-    sync_when_reset(&when);
-    told = 0;
-    lease_until = 0;
-    issue();
-    mark();
+    sync_lease_reset(&lease, reply_barrier_issue(&barrier), role->position.offset, clock_boot_us());
 }
 
-/* The same after the clients that wait were closed. */
-static void mark_data(const char *reason) {
+/* The same after the clients that wait for replies were closed; `unblocked`: those that wait for keys, or for replicas,
+ * get this error. It shows no data, so the barrier need not hold it. */
+static void mark_data(const char *reason, const char *unblocked) {
     fail_waiting(reason);
     reply_barrier_disarm(&barrier);
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        if (unblocked && blocking_command(client)) client_unblock(client, unblocked);
+    }
     reply_barrier_arm(&barrier);
     mark_all_again();
 }
@@ -153,17 +123,19 @@ static void update(void) {
 }
 
 static bool lease_holds(void) {
-    return ticks_now() < lease_until;
+    return sync_lease_holds(&lease, clock_boot_us());
 }
 
-/* A primary shows data only while it knows that no other server leads: during the lease, or after its replicas have
- * acknowledged something that it sends now. What waits for an older acknowledgement proves nothing: that one may have
- * been sent before another server was elected. */
+/* A primary shows data only while it knows that no other server leads. A replica shows what is committed. */
 static bool may_show(struct reply_barrier *self) {
-    if (sync_who.status != SYNC_LEADING || lease_holds()) return true;
-    hold_reads();
-    return false;
+    if (sync_who.status != SYNC_LEADING) return true;
+    uint64_t now = clock_boot_us();
+    enum sync_read read = sync_lease_read(&lease, now);
+    if (read == SYNC_READ_ASKS) sync_lease_asked(&lease, reply_barrier_issue(&barrier), now);
+    return read == SYNC_READ_PASSES;
 }
+
+static const uint32_t DATA_FLAGS = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA;
 
 static bool is_plain_replica(void) {
     return role_is_replica() && sync_who.status == SYNC_FOLLOWING;
@@ -179,14 +151,15 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     static char text[320];
     if (!started) return FILTER_PASS;
     if (is_plain_replica()) {
-        if (role->link == ROLE_LINK_CONNECTED || is_committed()) return FILTER_PASS;
+        if (role->link == ROLE_LINK_CONNECTED || sync_lease_all_released(&lease)) return FILTER_PASS;
         *error =
             "NOSYNCREPLICAS This replica has writes that may never be acknowledged, and its link to the primary is "
             "down.";
         return FILTER_REFUSE;
     }
     if (sync_who.status == SYNC_LEADING) {
-        if (writable) return FILTER_PASS;
+        /* WAIT: it waits for what is missing. */
+        if (writable || (command && !(command->spec->flags & DATA_FLAGS))) return FILTER_PASS;
         const struct sync_members *members = &sync_who.state.set.now;
         int least = members->replicas > sync_settings.replicas ? members->replicas : sync_settings.replicas;
         snprintf(text, sizeof text,
@@ -202,10 +175,8 @@ static enum filter_answer data_ask(struct client *client, const struct command *
     *error = text;
     return FILTER_REFUSE;
 }
-static struct command_filter data_filter = {.order = FILTER_REPLICAS,
-                                            .flags = CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA,
-                                            .look = data_look,
-                                            .ask = data_ask};
+static struct command_filter data_filter = {
+    .order = FILTER_REPLICAS, .flags = DATA_FLAGS | CMD_BLOCKING, .look = data_look, .ask = data_ask};
 
 static const char *refusal(struct reply_barrier *self) {
     const char *error = NULL;
@@ -258,7 +229,8 @@ static void effect_stand_down(void *context) {
     writable = false;
     /* The data may have writes that no reply has acknowledged. A reader of this server, once it is a replica, waits
      * until the new primary has committed up to here, or its copy has replaced the data. */
-    mark_data("this server is no longer the primary");
+    mark_data("this server is no longer the primary",
+              "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
     repl_disconnect_replicas("this server no longer leads its group");
 }
 
@@ -325,7 +297,7 @@ void sync_data_lost(void) {
 
 void sync_data_copied(void) {
     if (!sync_on) return;
-    mark_data("the data were replaced"); /* the copy may contain writes that are not committed */
+    mark_data("the data were replaced", NULL); /* the copy may contain writes that are not committed */
 }
 
 void sync_stream_joined(void) {
@@ -456,7 +428,7 @@ bool sync_has_joined(void) {
 }
 
 bool sync_has_committed(int64_t offset) {
-    return !sync_on || (sync_who.status == SYNC_LEADING && when.committed >= offset);
+    return !sync_on || (sync_who.status == SYNC_LEADING && lease.committed >= offset);
 }
 
 bool sync_leads_for_certain(void) {
@@ -636,8 +608,8 @@ static void link_replicas(int64_t now_ms) {
 /* --- Time --- */
 
 static void check_waiting(void) {
-    uint64_t oldest = sync_when_oldest(&when), now = ticks_now();
-    if (!oldest || now < oldest || ticks_to_us(now - oldest) < repl_timeout_us()) return;
+    uint64_t since = sync_lease_waits_since(&lease);
+    if (!since || clock_boot_us() - since < repl_timeout_us()) return;
     if (reply_barrier_clients()) fail_waiting("no replica has acknowledged for repl-timeout");
 }
 
@@ -647,13 +619,6 @@ static uint64_t tick(struct event_timer *timer) {
     if (sync_who.status == SYNC_LEADING) link_replicas(now_ms);
     sync_who_tick(&sync_who, now_ms);
     update();
-    if (sync_who.status == SYNC_LEADING && replicas.len && now_ms >= heartbeat_ms) {
-        heartbeat_ms = now_ms + HEARTBEAT_MS;
-        uint64_t now = ticks_now();
-        mark();
-        send_commit();
-        sync_when_mark(&when, marked, role->position.offset, now);
-    }
     check_waiting();
     return TICK_US;
 }
@@ -709,7 +674,7 @@ static void start(void) {
     struct sync_settings settings = {.replicas = sync_settings.replicas,
                                      .eligible = sync_settings.eligible,
                                      .waits = server.cluster_enabled,
-                                     .lease_ms = LEASE_MS,
+                                     .lease_ms = SYNC_LEASE_MS,
                                      .absent_ms = (int64_t)repl_settings.timeout * 1000};
     sync_who_init(&sync_who, &settings, &effects, NULL, exists ? &state : NULL, id, sync_now_ms());
     dispatch_add_filter(&data_filter);
@@ -721,8 +686,8 @@ static void stop(void) {
 }
 
 void sync_progress(struct sync_progress *progress) {
-    progress->committed = when.committed;
-    progress->waiting = when.count;
+    progress->committed = lease.committed;
+    progress->waiting = lease.count;
     progress->lease = lease_holds();
 }
 

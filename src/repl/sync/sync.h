@@ -3,7 +3,7 @@
  *
  * The parts
  *     sync_who.h       who acknowledges and who may lead: a state machine, and why no acknowledged write is lost
- *     sync_when.h      when replies and reads may leave
+ *     sync_lease.h     when replies and reads may leave
  *     sync_record.h    what servers tell each other and keep on disk
  *     sync.c           drives them: the reply barrier, the filter of commands, the stream, the options
  *     sync_file.c      the file of promises
@@ -110,7 +110,9 @@ struct sync_settings_of_server {
 };
 extern struct sync_settings_of_server sync_settings;
 extern struct sync_who sync_who;
-int64_t sync_now_ms(void); /* monotonic; not the cached time, which is old after a pause of the process */
+/* Not the cached time: a process that was frozen must notice. Not ticks.h, and not CLOCK_MONOTONIC: they may stand
+ * still while the machine is suspended, and a server that comes back would believe in its old lease. */
+int64_t sync_now_ms(void);
 bool sync_file_load(struct sync_state *state); /* false: there is no file. Exits the process if it is damaged */
 uint64_t sync_file_save(const struct sync_state *state);
 void sync_file_stop(void);

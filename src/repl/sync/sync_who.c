@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { ASK_MS = 100, PROBE_MS = 1000, POLITE_MS = 5000, COPY_MS = 10000, RETRY_MS = 250, REPLACE_MS = 500 };
+enum { REFUSED_PAUSE_MS = 3000 /* a replica that was refused tries again sooner */ };
 
 static bool is_me(const struct sync_who *who, const char *id) {
     return strcmp(who->state.id, id) == 0;
@@ -172,7 +173,10 @@ void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t no
                 who->effects->unfollow(who->context);
             }
         }
-        bool safe = who->saved >= who->promise_ticket && now_ms >= who->may_promise_ms;
+        /* The lease protects the reads of the primary that was acknowledged last, which answers none while it stands.
+         */
+        bool leased = now_ms < who->may_promise_ms && strcmp(who->lease_of.id, ask->term.id) != 0;
+        bool safe = who->saved >= who->promise_ticket && !leased;
         vote->answer = safe ? SYNC_PROMISED : SYNC_WAIT;
     }
     fill_vote(who, vote);
@@ -183,6 +187,7 @@ void sync_who_asked(struct sync_who *who, const struct sync_ask *ask, int64_t no
 static void begin_votes(struct sync_who *who, int64_t now_ms) {
     uint64_t highest = who->state.promised.number;
     if (who->state.set.term.number > highest) highest = who->state.set.term.number;
+    if (who->outpromised > highest) highest = who->outpromised;
     for (int i = 0; i < who->vote_count; i++)
         if (who->votes[i].promised.number > highest) highest = who->votes[i].promised.number;
     who->vote_count = 0;
@@ -252,6 +257,8 @@ static void lead(struct sync_who *who, int64_t now_ms) {
     who->committed = -1;
     who->caught_up_at = INT64_MAX;
     who->checked_ms = now_ms;
+    who->outpromised = 0;
+    who->refused_ms = now_ms - REFUSED_PAUSE_MS - 1;
     who->obstacle = NULL;
     who->state.set.term = who->standing;
     /* The absence of members counts from now on. */
@@ -616,6 +623,22 @@ void sync_who_force(struct sync_who *who, const char *group, int64_t now_ms) {
     lead(who, now_ms);
 }
 
+/* A server of the group has promised a candidate. If this server cannot do without it, or nothing has come of that
+ * candidate for a while, this server has to lead a higher term, so that the other can follow it. */
+static void refuse_promised(struct sync_who *who, const struct sync_hello *hello, int64_t now_ms) {
+    if (hello->promised.number > who->outpromised) who->outpromised = hello->promised.number;
+    if (now_ms - who->refused_ms > REFUSED_PAUSE_MS) who->refused_since_ms = now_ms;
+    who->refused_ms = now_ms;
+    if (!sync_who_writable(who)) {
+        stand_down(who, now_ms);
+        who->next_ask_ms = now_ms;
+    } else if (now_ms - who->refused_since_ms >= POLITE_MS && !sync_who_cannot_stand(who)) {
+        log_text(who, "asking to lead a higher term, because a server of the group has promised one in vain");
+        stand_down(who, now_ms);
+        begin_standing(who, now_ms);
+    }
+}
+
 const char *sync_who_hello_from(struct sync_who *who, const struct sync_hello *hello, int64_t now_ms,
                                 struct sync_welcome *welcome) {
     *welcome = (struct sync_welcome){.leads = true};
@@ -625,11 +648,7 @@ const char *sync_who_hello_from(struct sync_who *who, const struct sync_hello *h
         return "the replica belongs to another group of sync-replication";
     if (who->status == SYNC_LEADING) {
         if (sync_term_compare(&hello->promised, &who->standing) > 0) {
-            /* It has promised a candidate. If this server cannot do without it, it has to lead a higher term. */
-            if (!sync_who_writable(who)) {
-                stand_down(who, now_ms);
-                who->next_ask_ms = now_ms;
-            }
+            refuse_promised(who, hello, now_ms);
             return "the replica has promised to follow a newer primary";
         }
         welcome->term = who->standing;

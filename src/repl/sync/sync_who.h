@@ -33,10 +33,12 @@
  *   5. Nothing is said before it is on disk: a promise, a set, a term in which a server leads.
  *
  * Why no stale read is answered: the voters of a new primary and the N + 1 members of the old primary's lease have a
- * server in common, which did not promise the new term before the lease was over.
+ * server in common, which did not promise the new term before the lease was over. The lease begins when
+ * bytes were sent that they have acknowledged since. A read without a lease waits for the acknowledgement of bytes that
+ * are sent after it was taken. Older acknowledgements prove nothing, however late they are read (sync_lease.h).
  *
  * Why uncommitted writes of an old primary are not seen: their replies, and those of reads and messages that could show
- * them, waited for the commit (sync_when.h). The new primary may have them; then they become committed with its first
+ * them, waited for the commit (sync_lease.h). The new primary may have them; then they become committed with its first
  * own entry, which is when it answers the first read.
  *
  * A server that was never in a group, and starts as a primary, founds one, with a set of its own. No other server does:
@@ -55,7 +57,12 @@
  * they have a primary. REPLICAOF NO ONE, Sentinel and FAILOVER stand at once.
  *
  * A candidate whose last primary has promised to follow it need not wait for the end of its own lease: leases only
- * protect the reads of that primary, which answers none after its promise.
+ * protect the reads of that primary, which answers none after its promise. Nor does a voter that has acknowledged to
+ * the candidate itself, which has stood down.
+ *
+ * A server that was promoted in vain (it was cut off, and follows again), and those that have promised to follow it,
+ * may acknowledge nothing in the term of the primary. The primary lets them try for some seconds, in which the
+ * candidate may still win. Then it stands for a term above theirs.
  *
  * In a cluster (`waits`) being elected is not enough: the server must also own the slots. It is then SYNC_ELECTED, and
  * changes nothing, until sync_who_lead(). Meanwhile it is like a server that leads and has no replica yet: if its
@@ -145,6 +152,10 @@ struct sync_who {
     int64_t proposed_at; /* the offset at which the set was sent */
     int64_t committed;
     int64_t caught_up_at, checked_ms; /* committed at the last tick */
+    /* Servers that have promised a higher term and want to follow: the highest of these terms; since when some have
+     * been refused, and when the last one was. */
+    uint64_t outpromised;
+    int64_t refused_since_ms, refused_ms;
 };
 
 /* `loaded` NULL: the server has no file; `id` is its new id. Times never go back. */
