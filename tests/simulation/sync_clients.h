@@ -311,12 +311,15 @@ static void migrate_ends(struct node *node) {
 /* --- A turn --- */
 
 static void requests(struct node *node) {
+    bool woken = node->has_woken;
     timeouts(node);
     if (serves_clients(node)) {
-        while (below(3) == 0) request_at_primary(node);
+        /* They have waited in the sockets. */
+        for (unsigned more = woken ? 6 : 0; more || below(3) == 0; more -= more > 0) request_at_primary(node);
+        node->has_woken = false;
         if (world.moves_on && shard_of(node) == 0) {
             migrate_ends(node);
-            while (below(4) == 0) request_for_moving_key(node);
+            for (unsigned more = woken ? 6 : 0; more || below(4) == 0; more -= more > 0) request_for_moving_key(node);
             if (below(20) == 0) migrate_begins(node);
         }
     } else if (node->who.status == SYNC_FOLLOWING && node->replica && below(6) == 0 && shard_of(node) != NO_SHARD) {

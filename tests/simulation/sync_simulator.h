@@ -61,6 +61,7 @@ struct node {
     struct sync_lease lease;
     uint64_t issued;   /* by the reply barrier */
     unsigned phase;    /* of its turn */
+    bool has_woken;    /* from a freeze, in this turn */
     int64_t freeze_ms; /* in this turn, before this phase */
     unsigned freeze_phase;
     int64_t final_until; /* its stream must not grow: CLUSTER FAILOVER */
@@ -614,6 +615,7 @@ static void turn(struct node *node) {
         if (node->freeze_ms && node->freeze_phase == node->phase) {
             node->frozen_until = world.now + node->freeze_ms;
             node->freeze_ms = 0;
+            node->has_woken = true;
             return;
         }
         switch (node->phase) {

@@ -283,11 +283,11 @@ static void faults(unsigned count) {
         if (below(3)) fault();
         run((int64_t)below(below(4) ? 300 : 3000));
         /* Sentinel makes the others follow. */
-        unsigned index = (unsigned)below(world.count);
+        unsigned index = (unsigned)below(world.count), first = first_of_group(index);
         int leader = newest_leader_near(index);
-        struct node *node = &world.nodes[index];
-        if (leader >= 0 && below(2) && node->who.status != SYNC_LEADING && node->follows != leader)
-            follow(node, leader);
+        for (unsigned n = first; leader >= 0 && below(2) && n < first + world.group; n++)
+            if (world.nodes[n].who.status != SYNC_LEADING && world.nodes[n].follows != leader)
+                follow(&world.nodes[n], leader);
     }
 }
 
