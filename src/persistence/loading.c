@@ -369,7 +369,7 @@ void loading_at_start(void) {
     int error = loading_read_rdb(persistence_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
     if (error == -ENOENT) return;
     if (error < 0) {
-        log_warning("Terminating server after rdb file reading failure.");
+        if (error == -EINVAL) log_warning("Terminating server after rdb file reading failure.");
         log_warning("Fatal error loading the DB, check server logs. Exiting.");
         exit(1);
     }
