@@ -178,5 +178,21 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
             exec kill -CONT [srv -1 pid]
             wait_for_condition 15000 {[link_is_up -1] && [r -1 get k] == 6}
         }
+
+        test "a write that CLIENT PAUSE holds stays held when a failover within the pause has ended" {
+            wait_for_condition 15000 {[string match "*state=online*" [r info replication]]}
+            r client pause 100000 write
+            set held [new_client]
+            set id [$held client id]
+            $held -send set k 7
+            wait_for_condition 5000 {[regexp "id=$id .* flags=b " [r client list]]}
+            assert_equal OK [r failover]
+            wait_for_condition 15000 {[role_of 0] eq "slave" && [link_is_up 0] && [state 0] eq "no-failover"}
+            assert_match "*flags=b*" [r client list id $id]
+            assert_equal "-READONLY You can't write against a read only replica." [r -typed set k 8]
+            r client unpause
+            assert_error_like "READONLY*" {$held -read}
+            $held -close
+        }
     }
 }

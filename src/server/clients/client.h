@@ -67,11 +67,12 @@ struct client {
     bool rdma_endpoints; /* CLIENT CAPA rdma-endpoints */
     int16_t slot; /* the hash slot of the request that filters are asked about, set by that of cluster mode; -1: see
                      struct call */
-    uint32_t redacted;   /* arguments of the last call that are secret (call_redact): use client_hides_argument */
-    bool threaded;       /* an I/O thread owns its connection and delivers parsed batches */
-    bool held;           /* the reader holds a whole request that waits for client_release() */
-    bool waits_for_turn; /* its turn ended with input left; reading is off */
-    uint8_t holds;       /* client_hold() calls without client_release() */
+    uint32_t redacted;     /* arguments of the last call that are secret (call_redact): use client_hides_argument */
+    bool threaded;         /* an I/O thread owns its connection and delivers parsed batches */
+    bool held;             /* the reader holds a whole request that waits for client_release() */
+    bool waits_for_turn;   /* its turn ended with input left; reading is off */
+    uint8_t holds;         /* client_hold() calls without client_release() */
+    uint8_t held_by_pause; /* pause_kind: the weakest that holds its request; PAUSE_NONE: no pause does */
     void (*resume)(struct client *client); /* called after the release, in place of the client's turn: the client's
                                               owner executes its requests. NULL: client_turn.c does */
     struct request_reader reader;
@@ -84,6 +85,7 @@ struct client {
     struct command *current;         /* last called, for CLIENT LIST */
     struct command *last;            /* result of the last lookup if comparing its name is enough; otherwise NULL */
     char *name, *lib_name, *lib_ver; /* NULL: not set */
+    char *addresses;                 /* of the connection's peer, NUL, its own; NULL: not shown yet */
     struct user *user;               /* the user it acts as once authenticated; never NULL */
     int64_t created_ms, active_ms;   /* clock_mono_ms() */
     uint64_t soft_limit_since_us;    /* when the soft output limit was exceeded; 0: it is not */
@@ -186,7 +188,8 @@ enum pause_reason {
 };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);
 void clients_unpause(enum pause_reason reason);
-/* A filter holds its request back: FILTER_HOLD. Filters are asked again when a pause ends, or by the other function. */
+/* A filter holds its request back: FILTER_HOLD. Filters are asked again when a pause ends, or by the other function.
+ * A request that a pause holds stays where it is until no pause holds it. */
 void client_postpone(struct client *client);
 void clients_postponed_again(void);
 bool clients_paused_for(enum pause_reason reason);

@@ -2,7 +2,11 @@
  * pause the server itself neither expires nor evicts keys, so the data does not change.
  *
  * Each reason has a pause of its own, so that the end of one does not end another: CLIENT UNPAUSE must not let writes
- * in while the server waits for replicas in order to shut down. The strictest of those that last counts. */
+ * in while the server waits for replicas in order to shut down. The strictest of those that last counts.
+ *
+ * A client that is held stays held while any pause covers its request, and the other filters are not asked about it
+ * before: the server may have become a replica in the meantime, and Sentinel's coordinated failover ends the clients
+ * whose writes it has paused before they see an error. */
 #include "lib/system/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
@@ -17,15 +21,23 @@ static struct {
 static enum pause_kind pause_kind; /* the strictest of `pauses` */
 static struct event_timer pause_timer;
 
+/* Whether the pauses hold a request of this client that pauses of this kind, and stricter ones, hold. */
+static bool pauses_hold(const struct client *client, enum pause_kind held_by) {
+    /* Two nodes may migrate slots to each other: one pause must not hold back what ends the other. */
+    if (client->flags & CLIENT_MIGRATION && pauses[PAUSE_FAILOVER].kind == PAUSE_NONE) return false;
+    return pause_kind >= held_by;
+}
+
 static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
     if (!client->conn || client->flags & CLIENT_REPLICA) return FILTER_PASS;
-    /* Two nodes may migrate slots to each other: one pause must not hold back what ends the other. */
-    if (client->flags & CLIENT_MIGRATION && pauses[PAUSE_FAILOVER].kind == PAUSE_NONE) return FILTER_PASS;
-    static const uint32_t held[] = {[PAUSE_WRITE] = CMD_WRITE | CMD_MAY_REPLICATE,
-                                    [PAUSE_DATA] = CMD_WRITE | CMD_MAY_REPLICATE | CMD_READONLY | CMD_RUNS_SCRIPT};
-    if (pause_kind != PAUSE_ALL && !(dispatch_flags(client, command, argv) & held[pause_kind])) return FILTER_PASS;
+    uint32_t flags = dispatch_flags(client, command, argv);
+    enum pause_kind held_by = flags & (CMD_WRITE | CMD_MAY_REPLICATE)    ? PAUSE_WRITE
+                              : flags & (CMD_READONLY | CMD_RUNS_SCRIPT) ? PAUSE_DATA
+                                                                         : PAUSE_ALL;
+    if (!pauses_hold(client, held_by)) return FILTER_PASS;
     client_postpone(client);
+    client->held_by_pause = (uint8_t)held_by;
     return FILTER_HOLD;
 }
 
@@ -70,6 +82,7 @@ const char *clients_pause_reason(void) {
 
 void client_pause_forget(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_PAUSED;
+    client->held_by_pause = PAUSE_NONE;
     list_remove(&paused, &client->pause_link);
 }
 
@@ -95,14 +108,17 @@ static void pauses_apply(void) {
     dispatch_set_filter(&pause_filter, pause_kind != PAUSE_NONE);
 }
 
-/* A pause has ended: dispatch asks the filters again about the requests of these clients, later. */
+/* Pauses have changed, or another filter has: dispatch asks the filters again about the requests of the clients that no
+ * pause holds any more, later. */
 static void release_all(void) {
-    bool any = paused.len > 0;
+    bool any = false;
     pauses_apply();
-    while (paused.len) {
-        struct client *client = container_of(list_first(&paused), struct client, pause_link);
+    list_each(&paused, link) {
+        struct client *client = container_of(link, struct client, pause_link);
+        if (client->held_by_pause && pauses_hold(client, client->held_by_pause)) continue;
         client_pause_forget(client);
         client_release(client);
+        any = true;
     }
     if (any) client_releases_go_first();
 }
