@@ -12,10 +12,10 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 enum { NAMES_MAX = 8192, FRESH_US = 1000 * 1000 };
@@ -74,14 +74,7 @@ static void *run(void *arg) {
 }
 
 static bool thread_start(void) {
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&thread, NULL, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) pthread_detach(thread);
-    return started;
+    return thread_create(NULL, run, NULL) == 0;
 }
 
 static void forget_oldest(void) {

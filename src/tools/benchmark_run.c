@@ -14,6 +14,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
+#include "lib/system/thread.h"
 #include "resp/reply_reader.h"
 #include "resp/request.h"
 #include "tools/benchmark.h"
@@ -24,6 +25,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum {
@@ -479,7 +481,11 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
         w->run = &run;
         w->index = i;
         w->clients_count = (int)(o->clients / count + (i < o->clients % count));
-        pthread_create(&w->thread, NULL, worker_main, w);
+        int error = thread_create(&w->thread, worker_main, w);
+        if (error) {
+            fprintf(stderr, "Error: thread %d: %s\n", i, strerror(-error));
+            exit(1);
+        }
     }
     pthread_barrier_wait(&run.ready);
     run_watch(&run, workers, count, &result->series, progress, context);

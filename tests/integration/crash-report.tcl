@@ -13,6 +13,19 @@ proc start_busy_server {} {
     return [list $process $client]
 }
 
+start_server {overrides {io-threads 3 appendonly yes}} {
+    test "no thread blocks the signals of its own faults" {
+        assert_morethan [llength [glob /proc/[srv pid]/task/*]] 3
+        foreach status [glob /proc/[srv pid]/task/*/status] {
+            regexp {SigBlk:\s+([0-9a-f]+)} [file_bytes $status] -> blocked
+            # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
+            foreach number {4 6 7 8 11} {
+                assert_equal 0 [expr {"0x$blocked" >> ($number - 1) & 1}] "signal $number in $status"
+            }
+        }
+    }
+}
+
 start_server {overrides {enable-debug-command yes}} {
     test "SIGALRM logs the stack of the server, which continues" -needs {command debug} {
         set client [new_client]

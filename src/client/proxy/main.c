@@ -3,6 +3,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "lib/system/version.h"
 #include "net/pin.h"
 #include "net/rdma/rdma.h"
@@ -365,8 +366,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     for (int i = 0; i < wanted_count; i++) listen_at(wanted[i]);
     for (int i = 1; i < worker_count; i++) {
-        int result = pthread_create(&threads[i], NULL, run_worker, &workers[i]);
-        if (result) fail("thread %d: %s", i, strerror(result));
+        int result = thread_create(&threads[i], run_worker, &workers[i]);
+        if (result) fail("thread %d: %s", i, strerror(-result));
     }
     pin(0);
     struct event_timer status = {0};

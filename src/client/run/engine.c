@@ -25,6 +25,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "net/rdma/rdma.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -252,8 +253,7 @@ static int sleep_now(uint64_t deadline_us, const struct link *only, struct pollf
     int result, error;
     if (!is_service && !signals_blocked) {
         sigset_t blocked;
-        sigfillset(&blocked);
-        for (size_t i = 0; i < sizeof of_faults / sizeof *of_faults; i++) sigdelset(&blocked, of_faults[i]);
+        thread_signals_without_faults(&blocked);
         signals_blocked = pthread_sigmask(SIG_SETMASK, &blocked, &signals_before) == 0;
     }
     const sigset_t *const used = !mask && signals_blocked ? &signals_before : mask;
@@ -372,19 +372,14 @@ void engine_need_service(int change) {
 }
 
 static int service_start(void) {
-    sigset_t all, before;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&service_wanted, &attributes);
     pthread_condattr_destroy(&attributes);
-    sigfillset(&all); /* signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&service, NULL, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error) return -error;
-    pthread_detach(service);
-    return 0;
+    int error = thread_create(&service, serve, NULL);
+    if (!error) pthread_detach(service);
+    return error;
 }
 
 /* --- Children that ask for a relay --- */

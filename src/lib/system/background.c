@@ -6,6 +6,7 @@
 #include "lib/system/background.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -74,9 +75,9 @@ static int worker_start(struct worker *w) {
     pthread_cond_init(&w->finished, NULL);
     list_init(&w->queue);
     w->stopping = false;
-    int error = pthread_create(&w->thread, NULL, work, w);
+    int error = thread_create(&w->thread, work, w);
     w->running = error == 0;
-    return -error;
+    return error;
 }
 
 int background_start(void (*setup)(void)) {
@@ -88,14 +89,9 @@ int background_start(void (*setup)(void)) {
         fork_handled = true;
     }
     thread_setup = setup;
-    /* The main thread handles all signals. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     started = true;
     for (int i = 0; i < BACKGROUND_KINDS && !error; i++) error = worker_start(&workers[i]);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) background_stop();
     return error;
 }

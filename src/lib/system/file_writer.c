@@ -5,6 +5,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -194,14 +195,10 @@ struct file_writer *file_writer_new(const struct file_writer_options *options) {
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->submitted, NULL);
     pthread_cond_init(&writer->finished, NULL);
-    sigset_t all, before; /* the main thread handles all signals */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&writer->thread, NULL, run, writer);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_create(&writer->thread, run, writer);
     if (!error) return writer;
     mem_free(writer);
-    errno = error;
+    errno = -error;
     return NULL;
 }
 

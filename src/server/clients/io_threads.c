@@ -14,6 +14,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "net/remote.h"
 #include "net/socket.h"
 #include "server/clients/auth.h"
@@ -22,7 +23,6 @@
 #include "server/maxmemory.h"
 #include "server/process/process.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -502,15 +502,11 @@ static int thread_start(int number) {
     thread->number = number;
     socket_prepare(loop);
     thread->rdma = rdma && rdma->join && rdma->join(loop);
-    sigset_t all, before; /* the main thread handles all signals */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&thread->id, NULL, thread_run, thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_create(&thread->id, thread_run, thread);
     if (error) {
         event_loop_free(loop);
         mem_free(thread);
-        return error;
+        return -error;
     }
     threads[threads_started++] = thread;
     return 0;

@@ -186,6 +186,9 @@ static int start_thread(void) {
     list_init(&tasks);
     sigset_t all, before;
     sigfillset(&all);
+    /* A fault of this thread must reach the handlers of the program that reports crashes. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 1 << 20);

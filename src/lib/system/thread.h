@@ -1,0 +1,15 @@
+/* thread.h: starts the threads of all programs.
+ *
+ * A thread that handles no signals leaves them to the main thread, except those that its own faults raise: they stay
+ * unblocked, and it has a stack of its own for their handlers. So a crash in any thread, also by an overflow of its
+ * stack, leaves a report. `make check` refuses pthread_create elsewhere. */
+#ifndef LIB_SYSTEM_THREAD_H
+#define LIB_SYSTEM_THREAD_H
+#include <pthread.h>
+#include <signal.h>
+
+/* Returns 0 or a negative errno. thread NULL: nobody joins it. */
+int thread_create(pthread_t *thread, void *(*run)(void *argument), void *argument);
+/* All signals except those of faults: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS. */
+void thread_signals_without_faults(sigset_t *signals);
+#endif
