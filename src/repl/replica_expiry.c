@@ -2,9 +2,10 @@
  *
  * A replica does not delete expired keys: its primary's DEL does. But the primary does not know keys that clients wrote
  * to the replica (replica-read-only no), so the replica expires these itself. It keeps a table of keys to which a
- * client's command has given an expiration time. In each round the cron visits some of them, chosen at random, and
- * deletes those that have expired. A full synchronization clears the table. A server that has become a primary also
- * clears it, since a primary expires all keys. */
+ * client's command has given an expiration time. The cron visits rounds of them, chosen at random, deletes those that
+ * have expired, and continues while many had, for at most the share of time that the primary's active expiry has. A
+ * full synchronization clears the table. A server that has become a primary also clears it, since a primary expires all
+ * keys. */
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
@@ -15,7 +16,7 @@
 #include "server/role.h"
 #include "server/store_events.h"
 
-enum { ROUND_KEYS = 64, ROUND_US = 1000 };
+enum { ROUND_KEYS = 64, WORTHWHILE = ROUND_KEYS / 8, PERCENT_OF_TIME = 25 };
 
 struct tracked_key {
     uint32_t len; /* of the database number and the key */
@@ -99,16 +100,26 @@ static void role_changed(void) {
     listens = role->is_replica;
 }
 
-/* Deletes the key if it has expired. Forgets it if it is deleted or has no expiration time any more. */
-static void visit(struct tracked_key *key) {
+/* Deletes the key if it has expired. Forgets it if it is deleted or has no expiration time any more, and returns true.
+ */
+static bool visit(struct tracked_key *key) {
     struct slice full = tracked_name(key), name = db_key_name(full);
     struct db *db = db_key_db(full);
     struct entry *entry = find(db, name);
-    if (entry && entry_expire_at(entry) >= 0 && !entry_is_expired(entry)) return;
+    if (entry && entry_expire_at(entry) >= 0 && !entry_is_expired(entry)) return false;
     if (entry && entry_is_expired(entry)) db_find(db, name, LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
     hashtable_pop(tracked, full);
     tracked_free(key);
     role_sync.tracked_keys = hashtable_size(tracked);
+    return true;
+}
+
+/* Returns how many keys it forgot. */
+static int visit_round(uint64_t end) {
+    int forgot = 0;
+    for (int left = ROUND_KEYS; left > 0 && hashtable_size(tracked) && clock_monotonic_us() < end; left--)
+        forgot += visit(hashtable_random(tracked));
+    return forgot;
 }
 
 static void cron(void) {
@@ -117,9 +128,8 @@ static void cron(void) {
         if (store_settings.active_expire && !server_deletion_paused()) forget_all();
         return;
     }
-    uint64_t end = clock_monotonic_us() + ROUND_US;
-    for (int left = ROUND_KEYS; left > 0 && hashtable_size(tracked) && clock_monotonic_us() < end; left--)
-        visit(hashtable_random(tracked));
+    uint64_t end = clock_monotonic_us() + (uint64_t)(1000000 / server.hz * PERCENT_OF_TIME / 100);
+    while (visit_round(end) >= WORTHWHILE && hashtable_size(tracked)) continue;
 }
 
 static void start(void) {

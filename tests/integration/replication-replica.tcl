@@ -463,6 +463,15 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "a writable replica that has many expired keys deletes more of them at a time" -needs {ours 1} {
+        synchronize $copy
+        r config set replica-read-only no
+        r eval {for i = 1, 20000 do redis.call('set', 'short:' .. i, 'x', 'px', 1) end} 0
+        wait_for_condition 15000 {[info_field stats slave_expires_tracked_keys] == 0}
+        r config set replica-read-only yes
+        lead
+    }
+
     test "a writable replica expires the keys of its clients in the database that SWAPDB gives them" -needs {ours 1} {
         foreach by {client primary} {
             set chan [synchronize $copy]
