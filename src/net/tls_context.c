@@ -23,13 +23,13 @@ static struct tls_context *used[2]; /* by role; under the lock */
 /* A peer that makes OpenSSL ask for too much does not abort the process. As in Valkey, used_memory does not include the
  * memory, so that clients with TLS evict no keys. */
 static void *memory_allocate(size_t size, const char *file, int line) {
-    return mem_library_alloc(size);
+    return mem_library_alloc(MEM_TLS, size);
 }
 static void memory_release(void *block, const char *file, int line) {
-    mem_library_free(block);
+    mem_library_free(MEM_TLS, block);
 }
 static void *memory_reallocate(void *block, size_t size, const char *file, int line) {
-    return mem_library_realloc(block, size);
+    return mem_library_realloc(MEM_TLS, block, size);
 }
 
 static void start_once(void) {

@@ -92,6 +92,9 @@ struct list *libraries_all(void) {
 struct function *function_find(struct slice name) {
     return current.vm ? hashtable_find(current.functions, name) : NULL;
 }
+lua_State *function_current_vm(void) {
+    return current.vm;
+}
 lua_State *function_vm(void) {
     return current_functions()->vm;
 }

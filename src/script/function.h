@@ -30,6 +30,7 @@ struct list *libraries_all(void);
 uint64_t libraries_changed(void); /* the reply_barrier_number() of their last change */
 struct function *function_find(struct slice name);
 lua_State *function_vm(void);
+lua_State *function_current_vm(void); /* NULL: there is none */
 /* Adds a library. Returns NULL and sets *added (may be NULL), or returns the error, valid until the next call, and
  * changes nothing. `limited`: the code may run for at most half a second, so that a client cannot block the server;
  * libraries from the primary and from files are not limited. */

@@ -1,6 +1,7 @@
 /* lua_vm.c: see lua_vm.h. The bottom of a state's stack holds the error handler and the function that runs a script in
  * a protected call, so that a run creates neither. */
 #include "script/lua_vm.h"
+#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
@@ -22,10 +23,10 @@ enum {
 
 struct lua_registration *lua_registering;
 
+/* As in Valkey, used_memory does not include the interpreters: evicting keys cannot lower their memory, so that of a
+ * large script, or its garbage, must neither evict a key nor refuse a write. */
 static void *allocate(void *context, void *block, size_t old_size, size_t size) {
-    if (size) return mem_try_realloc(block, size);
-    mem_free(block);
-    return NULL;
+    return size || block ? mem_library_realloc(MEM_LUA, block, size) : NULL;
 }
 
 static int panic(lua_State *lua) {
@@ -332,6 +333,31 @@ lua_State *lua_vm_new(enum lua_vm_kind kind) {
 
 void lua_vm_free(lua_State *lua) {
     lua_close(lua);
+}
+
+/* In steps of this many KiB of the collector's work. Lua does not collect on its own while no script runs. */
+enum { COLLECT_STEP = 64, COLLECT_MIN = 1024 * 1024, COLLECT_US = 5000 };
+
+struct lua_collection {
+    uint64_t end_us;
+    bool finished;
+};
+static int collect(lua_State *lua) { /* protected: the collector may allocate */
+    struct lua_collection *collection = lua_touserdata(lua, 1);
+    while (!(collection->finished = lua_gc(lua, LUA_GCSTEP, COLLECT_STEP)) && clock_monotonic_us() < collection->end_us)
+        continue;
+    return 0;
+}
+
+void lua_vm_collect(lua_State *lua, struct lua_garbage *garbage) {
+    if (garbage->lua != lua) *garbage = (struct lua_garbage){.lua = lua};
+    if (!lua) return;
+    /* What was alive when the first cycle saw it may be garbage in the second one. */
+    if (!garbage->cycles && lua_vm_memory(lua) > garbage->live * 2 + COLLECT_MIN) garbage->cycles = 2;
+    if (!garbage->cycles) return;
+    struct lua_collection collection = {.end_us = clock_monotonic_us() + COLLECT_US};
+    if (lua_cpcall(lua, collect, &collection)) lua_settop(lua, RUNNER);
+    if (collection.finished && --garbage->cycles == 0) garbage->live = lua_vm_memory(lua);
 }
 
 size_t lua_vm_memory(lua_State *lua) {

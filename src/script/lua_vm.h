@@ -21,6 +21,13 @@ enum lua_vm_kind { LUA_VM_EVAL, LUA_VM_FUNCTIONS };
 lua_State *lua_vm_new(enum lua_vm_kind kind);
 void lua_vm_free(lua_State *lua);
 size_t lua_vm_memory(lua_State *lua); /* bytes; NULL: 0 */
+/* For the cron: collects the garbage of large scripts, for some milliseconds at a time. */
+struct lua_garbage {
+    lua_State *lua; /* the interpreter of the last call */
+    size_t live;    /* bytes after the last collection */
+    int cycles;     /* to do */
+};
+void lua_vm_collect(lua_State *lua, struct lua_garbage *garbage);
 
 /* Compiles the text of a script. Returns a reference for lua_vm_run(); LUA_NOREF: failed, with Lua's message in *error,
  * valid until the next call. */

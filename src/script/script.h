@@ -37,7 +37,8 @@ struct script_cache_stats {
 };
 void script_cache_stats(struct script_cache_stats *stats);
 void script_cache_reset_stats(void);
-size_t script_vm_memory(void); /* of the interpreter for EVAL */
+typedef struct lua_State lua_State;
+lua_State *script_vm(void); /* of EVAL; NULL: there is none */
 void script_cache_flush(bool in_background);
 /* A set of script_flag; SCRIPT_WITHOUT_SHEBANG for a malformed or unknown script. */
 uint32_t script_flags(struct slice text_or_digest, bool is_digest);

@@ -55,8 +55,8 @@ void script_cache_stats(struct script_cache_stats *out) {
 void script_cache_reset_stats(void) {
     stats.evicted = 0;
 }
-size_t script_vm_memory(void) {
-    return lua_vm_memory(vm);
+lua_State *script_vm(void) {
+    return vm;
 }
 
 static void open_vm(void) {

@@ -12,7 +12,7 @@ static void usage(struct script_usage *usage) {
     struct function_stats functions;
     script_cache_stats(&cache);
     function_stats(&functions);
-    *usage = (struct script_usage){.vm_eval = script_vm_memory(),
+    *usage = (struct script_usage){.vm_eval = lua_vm_memory(script_vm()),
                                    .vm_functions = functions.vm_bytes,
                                    .scripts_bytes = cache.bytes,
                                    .functions_bytes = functions.bytes,
@@ -62,6 +62,14 @@ static void init(void) {
     script_hooks = &hooks;
 }
 
+static void script_cron(void) {
+    static struct lua_garbage of_scripts, of_functions;
+    if (script_running) return;
+    lua_vm_collect(script_vm(), &of_scripts);
+    lua_vm_collect(function_current_vm(), &of_functions);
+}
+static const struct server_part script_part = {.name = "script", .cron = script_cron};
+
 /* The functions of an interpreter are set at its creation. */
 static const char *apply_insecure_api(void) {
     if (!script_running) script_cache_flush(false);
@@ -90,5 +98,6 @@ const struct feature script_feature = {
     .options = OPTIONS(script_options),
     .commands = COMMANDS(script_commands, function_commands),
     .init = init,
+    .parts = PARTS(&script_part),
     .debug = DEBUG_SUBCOMMANDS(script_debug_subcommands),
 };

@@ -76,14 +76,17 @@ static bool table_may_grow(size_t bytes) {
     return (used > left_out ? used - left_out : 0) + bytes <= limit;
 }
 
-/* Waits, within the time limit, for values that a background thread is freeing. */
+/* Waits, within the time limit, for values that a background thread is freeing. Returns true if that gets memory below
+ * the limit, or closer to it: no key must go for memory that is free soon. */
 static bool lazy_free_helps(uint64_t limit_us) {
     uint64_t began = clock_monotonic_us();
-    while (background_pending(BACKGROUND_LAZY_FREE) && (!limit_us || clock_monotonic_us() - began < limit_us)) {
-        if (!excess(NULL)) return true;
+    size_t before = excess(NULL), now = before;
+    if (!background_pending(BACKGROUND_LAZY_FREE)) return !before;
+    while (now && background_pending(BACKGROUND_LAZY_FREE) && (!limit_us || clock_monotonic_us() - began < limit_us)) {
         usleep(20);
+        now = excess(NULL);
     }
-    return !excess(NULL);
+    return now < before || !now;
 }
 
 /* Evicts for a limited time. Returns false if memory use is above the limit and nothing can be evicted. */
@@ -96,13 +99,19 @@ static bool evict(bool *more) {
         return true;
     }
     exceeded_note(true);
+    uint64_t limit_us = time_limit_us();
+    if (background_pending(BACKGROUND_LAZY_FREE) && lazy_free_helps(limit_us)) {
+        *more = excess(NULL) != 0;
+        if (!*more) exceeded_note(false);
+        return true;
+    }
     int policy = server_settings.maxmemory_policy;
     if (policy == POLICY_NOEVICTION || server_deletion_paused_for(DELETION_PAUSE_PAUSE | DELETION_PAUSE_IMPORT))
         return false;
     struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS],
                                 .volatile_only = !(policy & POLICY_ALLKEYS),
                                 .samples = samples,
-                                .limit_us = time_limit_us(),
+                                .limit_us = limit_us,
                                 .excess = excess};
     uint64_t began = ticks_now();
     enum eviction_result result = keyspace_evict(server.keyspace, &eviction);

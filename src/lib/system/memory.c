@@ -32,7 +32,7 @@ enum { CACHE_LINE = 64 };
 
 struct counter {
     _Alignas(CACHE_LINE) _Atomic size_t bytes;
-    _Atomic size_t library;
+    _Atomic size_t libraries[MEM_LIBRARIES];
     struct counter *next; /* link in `counters`; immutable once published */
     _Atomic bool owned;   /* by a running thread */
 };
@@ -99,10 +99,10 @@ size_t mem_used(void) {
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
 
-size_t mem_used_by_libraries(void) {
+size_t mem_used_by_library(enum mem_library library) {
     size_t sum = 0;
     for (struct counter *c = atomic_load(&counters); c; c = c->next)
-        sum += atomic_load_explicit(&c->library, memory_order_relaxed);
+        sum += atomic_load_explicit(&c->libraries[library], memory_order_relaxed);
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
 
@@ -243,29 +243,29 @@ void mem_free(void *block) {
     free(block);
 }
 
-void *mem_library_alloc(size_t size) {
+void *mem_library_alloc(enum mem_library library, size_t size) {
     if (unlikely(size > SIZE_LIMIT)) return NULL;
     void *block = malloc(size ? size : SIZE_MIN);
-    if (likely(block != NULL)) add(&counter_own()->library, class_of(block, size ? size : SIZE_MIN));
+    if (likely(block != NULL)) add(&counter_own()->libraries[library], class_of(block, size ? size : SIZE_MIN));
     return block;
 }
 
-void *mem_library_realloc(void *block, size_t size) {
-    if (!block) return mem_library_alloc(size);
+void *mem_library_realloc(enum mem_library library, void *block, size_t size) {
+    if (!block) return mem_library_alloc(library, size);
     if (!size) {
-        mem_library_free(block);
+        mem_library_free(library, block);
         return NULL;
     }
     if (unlikely(size > SIZE_LIMIT)) return NULL;
     size_t before = malloc_usable_size(block);
     void *moved = realloc(block, size);
-    if (likely(moved != NULL)) add(&counter_own()->library, class_of(moved, size) - before);
+    if (likely(moved != NULL)) add(&counter_own()->libraries[library], class_of(moved, size) - before);
     return moved;
 }
 
-void mem_library_free(void *block) {
+void mem_library_free(enum mem_library library, void *block) {
     if (!block) return;
-    add(&counter_own()->library, -malloc_usable_size(block));
+    add(&counter_own()->libraries[library], -malloc_usable_size(block));
     free(block);
 }
 

@@ -34,10 +34,11 @@ size_t mem_used(void); /* bytes in use, over all threads */
 /* Adds `bytes` that another allocator handed out to the count; a negative number subtracts bytes returned to it. */
 void mem_count(size_t bytes);
 /* For the allocations of a library, which count here instead of in mem_used(). NULL: out of memory. */
-void *mem_library_alloc(size_t size);
-void *mem_library_realloc(void *block, size_t size); /* size 0 frees */
-void mem_library_free(void *block);
-size_t mem_used_by_libraries(void);
+enum mem_library { MEM_TLS, MEM_LUA, MEM_LIBRARIES };
+void *mem_library_alloc(enum mem_library library, size_t size);
+void *mem_library_realloc(enum mem_library library, void *block, size_t size); /* size 0 frees */
+void mem_library_free(enum mem_library library, void *block);
+size_t mem_used_by_library(enum mem_library library);
 void mem_set_oom_handler(void (*handler)(size_t size));
 
 /* Statistics of the allocator and the kernel; 0 if the allocator does not provide the value. Slow: call it for INFO and

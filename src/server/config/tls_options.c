@@ -227,7 +227,7 @@ static void write_tls(struct output *out) {
     info_line(out, "tls_handshakes_resumed:%llu", (unsigned long long)tls_stats.resumed);
     info_line(out, "tls_handshakes_pending:%llu", (unsigned long long)socket_stats.handshakes);
     info_line(out, "tls_handshakes_failed:%llu", (unsigned long long)socket_stats.handshakes_failed);
-    info_line(out, "tls_memory:%zu", mem_used_by_libraries());
+    info_line(out, "tls_memory:%zu", mem_used_by_library(MEM_TLS));
 }
 
 #else /* built without TLS */
