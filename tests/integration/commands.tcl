@@ -199,12 +199,14 @@ start_server {tags {commands}} {
     }
 }
 
-start_server {config {{rename-command GETSET ""} {rename-command ECHO repeat}} tags {commands}} {
+start_server {config {{rename-command GETSET ""} {rename-command ECHO repeat} {rename-command GET get}}\
+    tags {commands}} {
     test "rename-command removes and renames" {
         replies {
             {getset a b} "-ERR unknown command 'getset', with args beginning with: 'a' 'b' "
             {echo a} "-ERR unknown command 'echo', with args beginning with: 'a' "
             {repeat a} {$a}
+            {get a} nil$
         }
     }
 }

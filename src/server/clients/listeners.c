@@ -27,7 +27,8 @@ enum { BIND_MAX = 16 };
 
 static struct config_strings bind_addresses, rdma_addresses;
 static bool mptcp;
-static int port, tls_port, rdma_port, backlog, unix_mode, mark, accept_batch, tls_accept_batch;
+static int port, tls_port, rdma_port, backlog, unix_mode, accept_batch, tls_accept_batch;
+static int64_t mark;
 static char *unix_path, *unix_group, *source_address;
 
 enum { RDMA_TLS_NO, RDMA_TLS_YES, RDMA_TLS_OPTIONAL };
@@ -380,12 +381,12 @@ const struct config_option listener_options[] = {
      .max = INT32_MAX},
     {.name = "mptcp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &mptcp, .initial = "no"},
     {.name = "socket-mark-id",
-     .type = CONFIG_INT,
+     .type = CONFIG_INT64,
      .flags = CONFIG_IMMUTABLE,
      .value = &mark,
      .initial = "0",
      .min = 0,
-     .max = INT32_MAX},
+     .max = UINT32_MAX},
     {.name = "max-new-connections-per-cycle",
      .type = CONFIG_INT,
      .value = &accept_batch,

@@ -322,7 +322,8 @@ void commands_unregister(const struct command_spec *specs) {
 const char *command_rename(struct slice from, struct slice to) {
     struct command *command = table_find(from);
     if (!command) return "No such command in rename-command";
-    if (to.len && table_find(to)) return "Target command name already exists";
+    struct command *other = to.len ? table_find(to) : NULL;
+    if (other && other != command) return "Target command name already exists";
     mem_free(command->name);
     command->name = mem_strndup(to.data, to.len);
     command->key = key_of(to);

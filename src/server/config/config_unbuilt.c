@@ -76,5 +76,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "64kb",
      .min = 0,
      .max = INT64_MAX},
+    {.name = "debug-context", .type = CONFIG_STRING, .flags = CONFIG_HIDDEN, .initial = ""},
     {.name = "ignore-warnings", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = NULL}};
