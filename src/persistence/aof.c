@@ -190,8 +190,14 @@ static bool prepare_shutdown(int flags) {
         aof_rewrite_cancel();
     }
     log_notice("Calling fsync() on the AOF file.");
-    if (aof.fd >= 0 && aof_sync_all() < 0 && !(flags & SHUTDOWN_FORCE)) return false;
-    return true;
+    if (aof.fd < 0 || aof_sync_all() >= 0 || flags & SHUTDOWN_FORCE) return true;
+    bool insisted = flags & SHUTDOWN_INSISTED;
+    log_warning(insisted
+                    ? "The append-only file cannot be written (%s). Exiting nevertheless: the last writes are lost."
+                    : "The append-only file cannot be written (%s), and the last writes would be lost: can't exit. "
+                      "A second signal or SHUTDOWN FORCE exits nevertheless.",
+                aof_sync_error_text());
+    return insisted;
 }
 
 /* The filter is installed only while the file cannot be written. */

@@ -45,7 +45,8 @@ enum shutdown_flag {
     SHUTDOWN_NOW = 4,
     SHUTDOWN_FORCE = 8,
     SHUTDOWN_SAFE = 16,
-    SHUTDOWN_FAILOVER = 32 /* for cluster nodes; no effect on other servers */
+    SHUTDOWN_FAILOVER = 32, /* for cluster nodes; no effect on other servers */
+    SHUTDOWN_INSISTED = 64  /* by a signal, after the server has refused an earlier one */
 };
 struct client;
 void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: replies only on failure */

@@ -45,6 +45,28 @@ start_faulty_server {appendonly yes} {
         assert_not_match "*short read*" [log_text $from]
     }
 
+    test "while the file cannot be written one SIGTERM is refused, with everysec, and a second one ends the server" {
+        r config set appendfsync everysec
+        r set acknowledged v2
+        wait_for_condition 5000 {[info_field persistence aof_pending_bio_fsync] == 0}
+        faults "write */appendonlydir/*.incr.aof fail ENOSPC"
+        set c [new_client]
+        $c -send set lost v
+        wait_for_condition 5000 {[info_field persistence aof_last_write_status] eq "err"}
+        set from [log_size]
+        exec kill -TERM [srv pid]
+        wait_for_log "The append-only file cannot be written (No space left on device)*A second signal*" $from
+        assert_equal v2 [r get acknowledged]
+        expect_server_exit
+        exec kill -TERM [srv pid]
+        assert_equal 0 [server_reap [srv id]]
+        faults
+        server_launch [srv id]
+        assert {[server_wait_up [srv id]]}
+        reconnect
+        assert_equal {v2 {}} [r mget acknowledged lost]
+    }
+
     test "DEBUG AOF-FLUSH-SLEEP delays each write to the file, and the reply with it" {
         foreach policy {always everysec} {
             r config set appendfsync $policy

@@ -168,9 +168,11 @@ void shutdown_catch_signals(void) {
 
 void shutdown_on_signal(void) {
     if (__builtin_expect(signal_caught == 0, 1) || shutdown_.waiting || server.cron_paused) return;
-    int flags = signal_caught == SIGINT ? on_sigint : on_sigterm;
+    static bool refused;
+    int flags = (signal_caught == SIGINT ? on_sigint : on_sigterm) | (refused ? SHUTDOWN_INSISTED : 0);
     log_notice("User requested shutdown...");
     if (server_shutdown(flags)) return;
+    refused = true;
     signal_caught = 0;
 }
 
