@@ -22,6 +22,13 @@ start_server {overrides {cluster-enabled yes} tags {cluster}} {
         assert_equal 1 [info_field cluster_info cluster_known_nodes]
     }
 
+    test "a new node that gets all slots serves them at once, not as after a partition" {
+        r cluster addslotsrange 0 16383
+        wait_for_condition 4000 {[info_field cluster_info cluster_state] eq "ok"}
+        r cluster flushslots
+        wait_for_condition 4000 {[info_field cluster_info cluster_state] eq "fail"}
+    }
+
     test "the number of databases is that of cluster-databases" {
         assert_equal 1 [config_get cluster-databases]
         assert_error "ERR DB index is out of range" {r select 1}

@@ -143,7 +143,8 @@ static enum down_reason find_down_reason(struct cluster *cluster) {
         reachable += !(node->flags & (NODE_FAIL | NODE_PFAIL));
     }
     if (reachable < quorum(cluster)) {
-        cluster->minority_since_ms = cluster->now_ms;
+        /* Without any voter known, as before a cluster is created, there is no other side of a partition. */
+        if (cluster->size) cluster->minority_since_ms = cluster->now_ms;
         return DOWN_MINORITY;
     }
     return slots_down && cluster->settings.require_full_coverage ? DOWN_SLOTS : DOWN_NOT;
