@@ -247,6 +247,19 @@ static void client_ended(struct resp_client *client, void *owner, const char *re
 static const struct resp_client_events client_events = {
     .opened = client_opened, .push = client_push, .ended = client_ended};
 
+/* An instance that refuses this Sentinel, because its user has changed, is disconnected as long as it does. */
+static void subscribed(struct resp_client *client, void *context, const struct resp_value *reply) {
+    struct half *half = context;
+    struct sentinel_link *link = half->link;
+    char reason[sizeof link->error];
+    counted(client, context, reply);
+    if (!link || !reply || reply->type != RESP_ERROR) return;
+    snprintf(reason, sizeof reason, "%.*s",
+             (int)(reply->text.len < sizeof reason ? reply->text.len : sizeof reason - 1), reply->text.data);
+    sentinel_links_close(NULL, link, LINK_PUBSUB);
+    sentinel_link_closed(this_sentinel, link, LINK_PUBSUB, reason, sentinel_now());
+}
+
 void sentinel_links_dial(void *context, struct sentinel_link *link, enum link_kind kind) {
     const struct instance *i = link->instance;
     struct half *half = mem_calloc(1, sizeof *half);
@@ -272,7 +285,8 @@ void sentinel_links_dial(void *context, struct sentinel_link *link, enum link_ki
     char name[64];
     snprintf(name, sizeof name, "sentinel-%.8s-%s", this_sentinel->id, kind == LINK_COMMANDS ? "cmd" : "pubsub");
     SEND(half, i, "CLIENT", "SETNAME", name);
-    if (kind == LINK_PUBSUB) SEND(half, i, "SUBSCRIBE", sentinel_hello_channel);
+    if (kind == LINK_PUBSUB)
+        send_words(half, i, subscribed, half, (const char *const[]){"SUBSCRIBE", sentinel_hello_channel, NULL});
 }
 
 void sentinel_links_close(void *context, struct sentinel_link *link, enum link_kind kind) {

@@ -32,6 +32,8 @@ start_sentinels {servers 2 sentinels 2 overrides {rename-command {slaveof moved-
         foreach type {normal pubsub} {g $primary client kill type $type}
         wait_for_condition 10000 {[dict get [s 0 sentinel primary group] last-ok-ping-reply] > 2500} \
             "the password did not keep the Sentinel out"
+        wait_for_condition 10000 {[string match *disconnected* [dict get [s 0 sentinel primary group] flags]]} \
+            "a server that refuses the Sentinel is shown as connected"
         foreach i {0 1} {s $i sentinel set group auth-pass secret}
         foreach i {0 1} {wait_for_condition 10000 {[link_answers $i]} "Sentinel $i does not use the password"}
         foreach i {0 1} {s $i sentinel set group auth-user default}
