@@ -73,6 +73,7 @@ static void client_memory_free(struct event_deferred *deferred) {
     mem_free(client->name);
     mem_free(client->lib_name);
     mem_free(client->lib_ver);
+    mem_free(client->addresses);
     mem_free(client->states);
     mem_free(client);
 }

@@ -102,26 +102,42 @@ static struct input_figures input_figures(const struct client *client, const str
     return in;
 }
 
+/* Asking the kernel costs more than the rest of the line. */
+static void addresses_keep(struct client *client, const char *peer, const char *local) {
+    size_t peer_size = strlen(peer) + 1, local_size = strlen(local) + 1;
+    client->addresses = mem_alloc(peer_size + local_size);
+    memcpy(client->addresses, peer, peer_size);
+    memcpy(client->addresses + peer_size, local, local_size);
+}
+
 /* `crashing`: without the details of the transport, which a lock of the I/O threads may protect. */
 static size_t line_write(struct client *client, char *line, size_t size, bool redacted, bool crashing) {
     static const struct connection none;
     const struct connection *conn = client->conn ? client->conn : &none;
-    char peer[128] = "", local[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
+    char peer_text[128] = "", local_text[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
          events[3] = "";
+    const char *peer = peer_text, *local = local_text;
     size_t input = 0, output = 0, pending = 0, shared = 0, memory = client_memory_caused(client);
     int fd = -1;
     struct client_report report;
     client_report(client, &report);
     if (client->conn) {
-        conn_format_address(conn, true, peer);
-        conn_format_address(conn, false, local);
+        if (!client->addresses) {
+            conn_format_address(conn, true, peer_text);
+            conn_format_address(conn, false, local_text);
+            if (!crashing && conn->state == CONN_OPEN) addresses_keep(client, peer_text, local_text);
+        } else {
+            peer = client->addresses, local = peer + strlen(peer) + 1;
+        }
         conn_memory(conn, &input, &output);
         pending = conn_pending(conn) + report.held_output;
         shared = conn_pending_shared(conn);
         fd = conn_fd(conn);
         if (!crashing) conn_describe(conn, about, sizeof about);
         bool blocked = pending && !list_is_linked(&client->flush_link) && !dispatch_replies_to(client);
-        snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", blocked ? "w" : "");
+        size_t n = 0;
+        if (!conn->reading_paused) events[n++] = 'r';
+        if (blocked) events[n++] = 'w';
     }
     client_flags_text(client, flags);
     client_capa_text(client, capa);

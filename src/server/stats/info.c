@@ -2,6 +2,7 @@
  * contents of their sections. */
 #include "server/stats/info.h"
 #include "lib/system/memory.h"
+#include "lib/text/number.h"
 #include "server/command/command.h"
 #include "server/feature.h"
 #include <stdarg.h>
@@ -34,6 +35,16 @@ void info_line(struct output *out, const char *format, ...) {
     size_t used = (size_t)len < sizeof text - 2 ? (size_t)len : sizeof text - 3;
     text[used++] = '\r', text[used++] = '\n';
     output_write(out, (struct slice){text, used});
+}
+void info_number(struct output *out, const char *name, uint64_t value) {
+    char text[256];
+    size_t len = strlen(name);
+    if (len > sizeof text - NUMBER_TEXT_MAX - 3) len = sizeof text - NUMBER_TEXT_MAX - 3;
+    memcpy(text, name, len);
+    text[len++] = ':';
+    len += format_uint64(text + len, value);
+    text[len++] = '\r', text[len++] = '\n';
+    output_write(out, (struct slice){text, len});
 }
 void info_reset(void) {
     for (size_t i = 0; i < sections_count; i++)

@@ -18,7 +18,8 @@ struct info_section {
 void info_offer(bool (*offers)(const char *name));
 void info_register(const struct info_section *sections); /* ends with name NULL */
 void info_line(struct output *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
+    __attribute__((format(printf, 2, 3)));                              /* adds CRLF; at most 1000 bytes */
+void info_number(struct output *out, const char *name, uint64_t value); /* a line "name:value" */
 /* Writes the sections that INFO with these arguments shows. */
 void info_write(struct output *out, int count, const struct slice *names);
 void info_reset(void);                                  /* calls all sections' reset */

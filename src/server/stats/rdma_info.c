@@ -22,8 +22,7 @@ struct counter {
 };
 
 static void write_counters(struct output *out, const struct counter *counters, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        info_line(out, "%s:%llu", counters[i].name, (unsigned long long)counters[i].value);
+    for (size_t i = 0; i < count; i++) info_number(out, counters[i].name, counters[i].value);
 }
 #define WRITE(out, counters) write_counters(out, counters, sizeof(counters) / sizeof *(counters))
 
