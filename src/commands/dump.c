@@ -138,12 +138,12 @@ static void restore(struct call *call, struct large_load *load) {
     struct db *scratch = load ? large_load_db(load) : scratch_db();
     if (!(load ? payload_was_read(call, load) : payload_read(call, scratch, key, call->argv[3]))) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
-    int64_t from = load ? large_load_began_ms(load) : clock_ms();
+    int64_t from = load ? large_load_began_ms(load) : clock_data_ms();
     int64_t expire_at = options.ttl == 0                 ? -1
                         : options.absolute               ? options.ttl
                         : options.ttl > INT64_MAX - from ? INT64_MAX
                                                          : options.ttl + from;
-    if (expire_at >= 0 && expire_at <= clock_ms() &&
+    if (expire_at >= 0 && expire_at <= clock_data_ms() &&
         !client_must_be_obeyed(call->client)) { /* the time is already past */
         db_delete(scratch, key, true);
         if (load) call_propagate_nothing(call); /* its arguments are not whole */

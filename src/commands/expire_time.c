@@ -29,11 +29,11 @@ bool expire_option_read(const struct call *call, int *index, struct expire_optio
 
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at) {
     if (seconds && __builtin_mul_overflow(value, 1000, &value)) return false;
-    return !__builtin_add_overflow(value, relative ? clock_ms() : 0, at);
+    return !__builtin_add_overflow(value, relative ? clock_data_ms() : 0, at);
 }
 
 int64_t expire_time_shown(int64_t at, bool seconds, bool relative) {
-    if (relative) at = at > clock_ms() ? at - clock_ms() : 0;
+    if (relative) at = at > clock_data_ms() ? at - clock_data_ms() : 0;
     return seconds ? at / 1000 + (at % 1000 >= 500) : at;
 }
 
@@ -117,7 +117,7 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
 }
 
 bool expire_time_is_past(const struct call *call, int64_t at) {
-    return at <= clock_ms() && !store_settings.keep_expired && !client_must_be_obeyed(call->client);
+    return at <= clock_data_ms() && !store_settings.keep_expired && !client_must_be_obeyed(call->client);
 }
 
 void expire_now(struct call *call, struct slice key) {

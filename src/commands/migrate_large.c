@@ -277,7 +277,7 @@ static void step_begins(struct job *job) {
 int64_t migrate_time_left(const struct entry *entry) {
     int64_t at = entry_expire_at(entry);
     if (at < 0) return 0;
-    return at > clock_ms() ? at - clock_ms() : 1;
+    return at > clock_data_ms() ? at - clock_data_ms() : 1;
 }
 
 /* Room for what precedes the payload, whose length it contains. */

@@ -105,7 +105,7 @@ void large_load_begin(struct call *call) {
     load->payload = payload ? payload : blob_copy(call->argv[PAYLOAD]);
     load->key = (struct slice){load->key_bytes, name.len};
     if (name.len) memcpy(load->key_bytes, name.data, name.len);
-    load->began_ms = clock_ms();
+    load->began_ms = clock_data_ms();
     dump_value(blob_slice(load->payload), &load->value);
     event_timer_set(server.loop, &load->timer, 0, load_some);
     /* What waits is the call without the payload. */

@@ -233,7 +233,7 @@ static bool flush(struct load *load) {
 }
 
 static bool is_expired(const struct load *load) {
-    return load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_ms();
+    return load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_data_ms();
 }
 
 /* A hash with field expiration is added to the database while it is read, so its key must be deleted first. */

@@ -387,7 +387,7 @@ static void read_hash(struct reading *reading, bool times) {
         }
         int64_t expire_at = times && !failed(reading) ? rdb_read_time(in) : HASH_NEVER;
         if (expire_at < HASH_NEVER) fail_corrupt(reading, "Hash field with a negative expiration time");
-        bool expired = in->skip_expired && expire_at >= 0 && expire_at < clock_ms();
+        bool expired = in->skip_expired && expire_at >= 0 && expire_at < clock_data_ms();
         if (!failed(reading) && !expired)
             add_field(reading, field, value, blob, expire_at);
         else if (blob)

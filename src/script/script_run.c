@@ -14,6 +14,7 @@
 #include "server/nested_turn.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include <stdio.h>
 #include <string.h>
@@ -122,6 +123,12 @@ static bool waits_for_session(const struct client *client) {
     return script_session && script_session_blocks_server() && plain;
 }
 
+static const char *busy_error(void) {
+    if (script_running->is_function)
+        return WITH_PRODUCT("BUSY ", " is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
+    return WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+}
+
 static enum filter_answer busy_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     bool shutdown = strcmp(command->spec->name, "shutdown") == 0, nosave = false;
@@ -132,7 +139,7 @@ static enum filter_answer busy_ask(struct client *client, const struct command *
         client_postpone(client);
         return FILTER_HOLD;
     }
-    *error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+    *error = busy_error();
     return FILTER_REFUSE;
 }
 static struct command_filter busy_filter = {.order = FILTER_BUSY, .asks_obeyed = true, .ask = busy_ask};
@@ -192,7 +199,7 @@ void script_kill(struct call *call, bool function) {
         error = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait "
                 "the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
     else if (run->is_function != function)
-        error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+        error = busy_error();
     if (error) {
         reply_error(call->reply, error);
         return;
@@ -241,6 +248,9 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     struct script_run *run = script_running;
     uint32_t flags = command->spec->flags;
     caller->slot = -1;
+    bool obeyed = client_must_be_obeyed(caller);
+    if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM) && !obeyed)
+        return "OOM command not allowed when used memory > 'maxmemory'.";
     const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
         *counted = error;
@@ -248,7 +258,9 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
         snprintf(text, sizeof text, "ERR ACL failure in script:%s", error);
         return text;
     }
-    if (client_must_be_obeyed(caller)) return NULL;
+    if (flags & (CMD_WRITE | CMD_MAY_REPLICATE) && run->read_only)
+        return "ERR Write commands are not allowed from read-only scripts.";
+    if (obeyed) return NULL;
     if (!(flags & CMD_STALE) && role_is_stale()) return "ERR Can not execute the command on a stale replica";
     enum {
         ORDERS = FILTER_BIT(FILTER_CLUSTER) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
@@ -256,6 +268,9 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     };
     /* A script that has begun to write may continue, because half of its writes would be worse. */
     uint32_t orders = run->wrote ? FILTER_BIT(FILTER_CLUSTER) : ORDERS;
+    /* Of commands that do not write, the filter refuses PING, which tells clients of the error: a script needs it not.
+     */
+    if (!(flags & CMD_WRITE)) orders &= ~(uint32_t)FILTER_BIT(FILTER_DISK);
     error = dispatch_ask(caller, command, flags, argc, argv, orders);
     if (error) return error;
     if (__builtin_expect(caller->slot >= 0, 0)) {
@@ -264,8 +279,6 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
             return "ERR Script attempted to access keys that do not hash to the same slot";
         run->slot = caller->slot;
     }
-    if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM))
-        return "OOM command not allowed when used memory > 'maxmemory'.";
     return NULL;
 }
 
@@ -291,11 +304,8 @@ const struct debug_subcommand script_debug_subcommands[] = {
     {.name = NULL}};
 
 static const char *refuse(struct command *command, int argc, const struct slice *argv, const char **counted) {
-    uint32_t flags = command->spec->flags;
     if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
     if (is_denied(command)) return "ERR This Valkey command is not allowed from script";
-    if (flags & (CMD_WRITE | CMD_MAY_REPLICATE) && script_running->read_only)
-        return "ERR Write commands are not allowed from read-only scripts.";
     return refuse_by_state(command, argc, argv, counted);
 }
 
@@ -313,6 +323,8 @@ const char *script_call(int argc, const struct slice *argv, struct slice *reply)
     dispatch_call(caller, command, argc, argv, caller->slot);
     if (__builtin_expect(replies.out.failed, 0)) return "OOM the reply is too large for the memory that is left";
     *reply = memory_output_slice(&replies);
+    if (__builtin_expect(reply->len >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0))
+        commandlog_add(COMMANDLOG_LARGE_REPLY, command, caller, argc, argv, reply->len);
     return NULL;
 }
 

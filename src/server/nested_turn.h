@@ -36,6 +36,8 @@
  *   closing         Any client may be freed, including the caller: by its peer, by CLIENT KILL, by its output limit.
  *                   Pointers to it stay valid, because deferred work waits for the end of the outermost turn.
  *                   maxmemory-clients closes any client except the caller.
+ *   time            It goes on for all but the keys (clock.h): TIME, idle times, pauses, logs. Expiration sees the time
+ *                   at which the call began.
  *   timers, posts   They run. Timeouts of blocked clients end. The cron waits, and with it timeouts of idle clients.
  *   blocked clients They are not served: the rest of the script may undo what they wait for.
  *   WAIT, failover  They wait: they add commands to the stream, which may be within a transaction.

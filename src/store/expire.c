@@ -64,7 +64,7 @@ static bool cycle_is_over(struct cycle *cycle) {
 /* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round is
  * worthwhile. */
 static bool cycle_round(struct db *db, struct cycle *cycle) {
-    struct batch batch = {.now = clock_ms()};
+    struct batch batch = {.now = clock_data_ms()};
     size_t sampled = 0, expired = 0;
     for (size_t steps = cycle->keys_per_round * 20; steps && sampled < cycle->keys_per_round; steps--) {
         batch.sampled = batch.expired_count = 0;

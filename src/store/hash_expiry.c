@@ -69,7 +69,7 @@ bool expiring_hash_delete(struct db *db, struct entry *e, struct slice field) {
 }
 
 size_t expiring_hash_due(const struct expiring_hash *hash) {
-    return store_settings.show_expired ? 0 : heap_count_below(&hash->fields, &fields_type, clock_ms());
+    return store_settings.show_expired ? 0 : heap_count_below(&hash->fields, &fields_type, clock_data_ms());
 }
 
 struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash, struct hashtable *table) {
@@ -122,7 +122,7 @@ bool hash_drop_expired(struct db *db, struct entry *e, struct slice field) {
     const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, field);
     /* In the millisecond of its expiry, a field is still visible to readers, but already expired for a command that
      * sets it. */
-    if (!f || !field_expires(f) || store_settings.show_expired || clock_ms() < field_time(f)) return false;
+    if (!f || !field_expires(f) || store_settings.show_expired || clock_data_ms() < field_time(f)) return false;
     expiring_hash_delete(db, e, field);
     store_stats.expired_fields++;
     return true;

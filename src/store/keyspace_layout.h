@@ -51,7 +51,7 @@ void db_expiring_renumber(struct db *db, struct entry *entry, int64_t next_at);
 
 /* True: a key or item with this expiry has expired. */
 static inline bool time_is_over(int64_t at) {
-    return clock_ms() > at && !store_settings.show_expired;
+    return clock_data_ms() > at && !store_settings.show_expired;
 }
 
 static inline void hook_changed(struct db *db, const struct entry *e) {

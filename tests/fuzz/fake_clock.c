@@ -19,7 +19,7 @@ uint64_t clock_monotonic_ns(void) {
 
 void clock_update(void) {
     clock_cache.wall_us = (int64_t)fuzz_now_us;
-    clock_cache.wall_ms = (int64_t)fuzz_now_us / 1000;
+    clock_cache.data_ms = clock_cache.wall_ms = (int64_t)fuzz_now_us / 1000;
     clock_cache.monotonic_us = fuzz_now_us;
 }
 

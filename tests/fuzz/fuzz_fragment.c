@@ -15,7 +15,7 @@ enum { DATABASES = 2, ALL = 64 /* a first byte from here on: all slots */, OWN_S
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     small_values_init();
-    clock_cache.wall_ms = INT64_C(1) << 40;
+    clock_cache.data_ms = clock_cache.wall_ms = INT64_C(1) << 40;
     return 0;
 }
 

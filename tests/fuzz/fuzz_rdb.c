@@ -11,7 +11,8 @@ enum { DATABASES = 4, MEMORY_BASE = 24 * 1024 * 1024, MEMORY_FACTOR = 512 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     small_values_init();
-    clock_cache.wall_ms = INT64_C(1) << 40; /* between the expiry times of keys, so that some have expired */
+    clock_cache.data_ms = clock_cache.wall_ms = INT64_C(1)
+                                                << 40; /* between the expiry times of keys, so that some have expired */
     return 0;
 }
 

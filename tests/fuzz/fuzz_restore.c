@@ -14,7 +14,7 @@ static const int64_t now = INT64_C(1) << 40; /* between the expiry times of fiel
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     static const struct store_hooks nobody;
     small_values_init();
-    clock_cache.wall_ms = now;
+    clock_cache.data_ms = clock_cache.wall_ms = now;
     keyspace = keyspace_new(2, &nobody);
     return 0;
 }

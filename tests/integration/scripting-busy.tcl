@@ -46,6 +46,57 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         $c -close
     }
 
+    test "a busy function is named as one, and only FUNCTION KILL ends it" {
+        set text [string map {SCRIPT FUNCTION} $::busy]
+        r function load replace "#!lua name=endless\nserver.register_function{function_name='endless',\
+            callback=function() while true do end end, flags={'no-writes'}}"
+        foreach command {fcall fcall_ro} {
+            set c [busy endless $command]
+            assert_error $text {r ping}
+            assert_error $text {r script kill}
+            assert_typed +OK function kill
+            assert_error_like "ERR Script killed by user with FUNCTION KILL.*" {$c -read}
+            $c -close
+        }
+    }
+
+    test "TIME stands still in a script and goes on when it is busy, but no key expires in it" {
+        assert_equal 1 [r eval {local a = redis.call('time') for i = 1, 10000 do end local b = redis.call('time')
+            return a[1] == b[1] and a[2] == b[2]} 0]
+        r set k v px 200
+        set waits {
+            local function ms() local t = redis.call('time') return t[1] * 1000 + math.floor(t[2] / 1000) end
+            local begin, left = ms(), redis.call('pttl', 'k')
+            while ms() - begin < 500 do end
+            redis.call('set', 'written', 1)
+            while ms() - begin < 700 do end
+            return {redis.call('get', 'k'), redis.call('pttl', 'k') == left and 1 or 0}}
+        assert_equal {v 1} [r eval $waits 0]
+        assert_equal "" [r get k]
+    }
+
+    test "COMMANDLOG has the large replies to commands of scripts" -needs {version 8.1} {
+        r config set commandlog-reply-larger-than 1000
+        r commandlog reset large-reply
+        r set big [string repeat x 2000]
+        r eval {redis.call('get', 'big') redis.call('set', 'big', 'y') return redis.call('get', 'big')} 0
+        assert_equal {{get big}} [lmap entry [r commandlog get 10 large-reply] {lindex $entry 3}]
+        r config set commandlog-reply-larger-than 1048576
+    }
+
+    test "a script's command is refused for want of memory, then for the rights, then as a write of EVAL_RO" {
+        set readonly "ERR Write commands are not allowed from read-only scripts.*"
+        set script {return redis.call('set', 'a', 'b')}
+        r config set maxmemory 1
+        assert_error_like "OOM *" {r eval_ro $script 0}
+        assert_error_like $readonly {r eval_ro {return redis.call('del', 'a')} 0}
+        r config set maxmemory 0
+        r acl setuser default -set
+        assert_error_like "ERR ACL failure*" {r eval_ro $script 0}
+        r acl setuser default +set
+        assert_error_like $readonly {r eval_ro $script 0}
+    }
+
     test "pcall does not keep a killed script alive" {
         set c [busy {while true do pcall(function() while true do end end) end}]
         r script kill
@@ -141,5 +192,42 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         assert [process_alive $pid]
         assert_typed +OK script kill
         wait_for_condition 20000 {![process_alive $pid]}
+    }
+}
+
+start_server {tags {scripting}} {
+    test "the garbage of scripts and functions evicts no key and refuses no write" {
+        r function load "#!lua name=large\nserver.register_function('large', function()\
+            local s = string.rep('x', 20000000) return #s end)"
+        r debug populate 20000 key 20
+        set used [info_field memory used_memory]
+        foreach {policy} {allkeys-lru noeviction} {
+            r config set maxmemory-policy $policy maxmemory [expr {$used + 4000000}]
+            foreach call {{eval {local s = string.rep('x', 20000000) return #s} 0} {fcall large 0}
+                {eval {local t = {} for i = 1, 200000 do t[i] = i .. 'x' end return #t} 0}} {
+                r {*}$call
+                for {set i 0} {$i < 10} {incr i} {r set written $i}
+                assert_equal 20001 [r dbsize]
+            }
+        }
+        assert_equal 0 [info_field stats evicted_keys]
+        r config set maxmemory 0
+    }
+
+    test "the garbage of scripts is collected when no script runs" -needs {ours 1} {
+        wait_for_condition 40000 {[info_field memory used_memory_vm_total] < 10000000}
+    }
+}
+
+start_faulty_server {save "3600 1"} {
+    test "a failed save refuses PING of clients, and not that of scripts" {
+        r set k v
+        faults "write */temp-*.rdb fail ENOSPC"
+        r bgsave
+        wait_for_condition 20000 {[info_field persistence rdb_last_bgsave_status] eq "err"}
+        assert_error_like "MISCONF *" {r ping}
+        assert_equal PONG [r eval {return redis.call('ping')} 0]
+        assert_error_like "MISCONF *" {r eval {return redis.call('set', 'k', 'w')} 0}
+        faults
     }
 }

@@ -87,7 +87,7 @@ static void key_expired(struct db *db, struct slice key) {
 }
 
 static void time_set(int64_t ms) {
-    clock_cache.wall_ms = ms;
+    clock_cache.data_ms = clock_cache.wall_ms = ms;
     clock_cache.wall_us = ms * 1000;
 }
 

@@ -51,7 +51,7 @@ static const struct store_hooks hooks = {.changed = on_changed,
 
 static struct store_settings defaults;
 static inline void set_ms(int64_t ms) {
-    clock_cache.wall_ms = ms, clock_cache.wall_us = ms * 1000;
+    clock_cache.data_ms = clock_cache.wall_ms = ms, clock_cache.wall_us = ms * 1000;
 }
 static struct keyspace *(*make)(int databases, const struct store_hooks *hooks) = keyspace_new;
 static inline int setup(void **state) {

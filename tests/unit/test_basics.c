@@ -85,6 +85,44 @@ static void many_stars_take_no_exponential_time(void **state) {
     assert_true(clock_monotonic_us() - start < 2000000);
 }
 
+static void a_long_class_matches_what_its_members_match(void **state) {
+    static const char *const classes[] = {"abc", "^abc", "c-a", "\\]x", "^\\\\-_", "A-Cz", "Z-a", "^^"};
+    static const char texts[] = "abcxzABCZ-]^\\_\xff";
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        char brief[32], longer[2000];
+        bool negated = classes[i][0] == '^';
+        const char *members = classes[i] + negated;
+        snprintf(brief, sizeof brief, "*[%s]?", classes[i]);
+        int len = snprintf(longer, sizeof longer, "*[%s", negated ? "^" : "");
+        for (int n = 0; n < 100; n++) len += snprintf(longer + len, sizeof longer - (size_t)len, "%s", members);
+        snprintf(longer + len, sizeof longer - (size_t)len, "]?");
+        for (const char *text = texts; *text; text++)
+            for (int nocase = 0; nocase < 2; nocase++) {
+                char pair[] = {*text, '.', 0};
+                assert_int_equal(glob_match(slice_of(brief), slice_of(pair), nocase),
+                                 glob_match(slice_of(longer), slice_of(pair), nocase));
+            }
+    }
+}
+
+static void a_class_of_many_members_is_read_once(void **state) {
+    static char pattern[2 * 20002 + 4], text[20000];
+    size_t len = 0;
+    memset(text, 'a', sizeof text);
+    pattern[len++] = '*';
+    for (int class = 0; class < 2; class ++) {
+        pattern[len++] = '[';
+        for (int i = 0; i < 20000; i++) pattern[len++] = (char)('b' + i % 20);
+        pattern[len++] = ']';
+    }
+    uint64_t start = clock_monotonic_us();
+    for (int i = 0; i < 100; i++)
+        assert_false(glob_match((struct slice){pattern, len}, (struct slice){text, sizeof text}, i & 1));
+    text[sizeof text - 1] = text[sizeof text - 2] = 'c';
+    assert_true(glob_match((struct slice){pattern, len}, (struct slice){text, sizeof text}, false));
+    assert_true(clock_monotonic_us() - start < 2000000);
+}
+
 /* Vectors made with the published algorithm (c = 1, d = 3): key 00..0f, data 00 01 02 … of each length. */
 static uint64_t reference(const uint8_t *data, size_t len, const uint8_t *key) {
     uint64_t k[2] = {0, 0}, v[4], m;
@@ -160,21 +198,23 @@ static void threads_draw_different_numbers(void **state) {
     assert_true(a != b);
 }
 
-static void a_frozen_clock_does_not_stop_the_monotonic_one(void **state) {
+static void a_frozen_clock_stops_the_time_of_the_data_only(void **state) {
     clock_update();
     clock_freeze();
     clock_freeze();
-    int64_t wall = clock_us();
+    int64_t wall = clock_us(), data = clock_data_ms();
     uint64_t mono = clock_mono();
+    assert_true(data == clock_ms());
     usleep(2000);
     clock_update();
     clock_thaw();
     clock_update();
-    assert_true(clock_us() == wall && clock_ms() == wall / 1000);
+    assert_true(clock_data_ms() == data);
+    assert_true(clock_us() > wall && clock_ms() > data);
     assert_true(clock_mono() >= mono + 2000);
     clock_thaw();
     clock_update();
-    assert_true(clock_us() > wall);
+    assert_true(clock_data_ms() == clock_ms());
     assert_true(clock_us() / 1000000 - time(NULL) <= 1);
 }
 
@@ -427,13 +467,15 @@ int main(void) {
         cmocka_unit_test(patterns_match_as_in_valkey),
         cmocka_unit_test(a_pattern_matches_with_up_to_1000_stars),
         cmocka_unit_test(many_stars_take_no_exponential_time),
+        cmocka_unit_test(a_long_class_matches_what_its_members_match),
+        cmocka_unit_test(a_class_of_many_members_is_read_once),
         cmocka_unit_test(an_iteration_survives_any_removal_in_its_body),
         cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early),
         cmocka_unit_test(siphash_is_siphash_1_3),
         cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
         cmocka_unit_test(random_numbers_are_spread_evenly),
         cmocka_unit_test(threads_draw_different_numbers),
-        cmocka_unit_test(a_frozen_clock_does_not_stop_the_monotonic_one),
+        cmocka_unit_test(a_frozen_clock_stops_the_time_of_the_data_only),
         cmocka_unit_test(jobs_run_at_once_before_the_start),
         cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
         cmocka_unit_test(a_forked_child_can_allocate),

@@ -151,7 +151,7 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
         expired_at_once(call, entry, &changes);
     } else if (changes.count) {
         fields_expiry_changed(call, changes.count, at);
-        if (at <= clock_ms()) /* in import mode: the fields count as expired now, but are not left out */
+        if (at <= clock_data_ms()) /* in import mode: the fields count as expired now, but are not left out */
             propagate_hpexpireat(call, &changes, at);
         else if (seconds || relative)
             propagate_time(call, entry, at, fields.first);

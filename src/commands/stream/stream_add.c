@@ -176,7 +176,7 @@ static void xadd_run(struct call *call) {
     const struct slice *first = &call->argv[add.id_at + 1];
     struct stream *stream = add_target(call, &add, first, (size_t)texts / 2);
     if (!stream) return;
-    if (!stream_next_id(stream, add.form, clock_ms(), &add.id)) {
+    if (!stream_next_id(stream, add.form, clock_data_ms(), &add.id)) {
         reply_error(call->reply, "ERR The ID specified in XADD is equal or smaller than the target stream top item");
         return;
     }

@@ -19,7 +19,7 @@ struct claim {
 };
 
 static void claim_init(const struct call *call, struct claim *claim) {
-    *claim = (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_ms(), .deliveries = -1};
+    *claim = (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_data_ms(), .deliveries = -1};
 }
 /* Finds the group in the entry. False: not found; replied with the error. */
 static bool claim_find(struct call *call, struct claim *claim, const struct entry *entry) {
@@ -59,7 +59,7 @@ static void claim_take(struct call *call, struct claim *claim, struct stream_id 
         pending->deliveries = (uint64_t)claim->deliveries;
     else if (!claim->only_ids)
         pending->deliveries++;
-    claim->consumer->active_ms = clock_ms();
+    claim->consumer->active_ms = clock_data_ms();
     claim->taken = true;
     claim_propagate(call, claim, id, pending);
 }
@@ -83,7 +83,7 @@ static bool number_read(struct call *call, int index, const char *option, int64_
 }
 /* Reads the options from argv[at] on; false: replied with an error. */
 static bool claim_options_read(struct call *call, int at, struct claim *claim, struct stream_id *last_id) {
-    int64_t now = clock_ms(), value;
+    int64_t now = clock_data_ms(), value;
     for (; at < call->argc; at++) {
         struct slice word = call->argv[at];
         bool more = at + 1 < call->argc;

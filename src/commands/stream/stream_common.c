@@ -122,11 +122,11 @@ struct stream_consumer *stream_consumer_get(struct call *call, struct slice key,
     struct stream_consumer *consumer = stream_consumer_find(group, name);
     *made = !consumer;
     if (!consumer) {
-        consumer = stream_consumer_create(group, name, clock_ms());
+        consumer = stream_consumer_create(group, name, clock_data_ms());
         notify(call->db, NOTIFY_STREAM, "xgroup-createconsumer", key);
         call->dirty++;
     }
-    consumer->seen_ms = clock_ms();
+    consumer->seen_ms = clock_data_ms();
     return consumer;
 }
 

@@ -51,7 +51,7 @@ bool reply_stream_one(struct reply *reply, const struct stream *stream, struct s
 /* Milliseconds since `then_ms`, saturating, because a payload may contain any time. */
 static inline int64_t stream_elapsed(int64_t then_ms) {
     int64_t passed;
-    if (__builtin_sub_overflow(clock_ms(), then_ms, &passed)) return then_ms < 0 ? INT64_MAX : INT64_MIN;
+    if (__builtin_sub_overflow(clock_data_ms(), then_ms, &passed)) return then_ms < 0 ? INT64_MAX : INT64_MIN;
     return passed;
 }
 /* Finds the group of a stream, which may be NULL. NULL: not found; replied with the error text of either kind of

@@ -114,7 +114,7 @@ static void destroy_run(struct call *call) {
 static void createconsumer_run(struct call *call) {
     struct target target;
     if (!target_find(call, NEEDS_GROUP, &target)) return;
-    bool made = stream_consumer_create(target.group, call->argv[4], clock_ms()) != NULL;
+    bool made = stream_consumer_create(target.group, call->argv[4], clock_data_ms()) != NULL;
     reply_integer(call->reply, made);
     if (made) changed(call, "xgroup-createconsumer");
 }

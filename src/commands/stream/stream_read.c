@@ -145,8 +145,8 @@ static void serve_new(struct call *call, const struct read *read, const struct s
         stream_group_advance(source->stream, group, id);
         reply_stream_entry(call->reply, &it, id, fields);
         if (read->no_ack) continue;
-        consumer->active_ms = clock_ms();
-        stream_propagate_claim(call, &name, group, id, NULL, stream_deliver(group, consumer, id, clock_ms()));
+        consumer->active_ms = clock_data_ms();
+        stream_propagate_claim(call, &name, group, id, NULL, stream_deliver(group, consumer, id, clock_data_ms()));
     }
     stream_iterate_end(&it);
     stream_propagate_group(call, &name, group);
@@ -168,7 +168,7 @@ static void serve_pending(struct call *call, const struct read *read, const stru
     stream_pending_iterate(&it, consumer->pending, first);
     for (; count && (pending = stream_pending_next(&it)); count--) {
         if (reply_stream_one(call->reply, source->stream, it.id)) {
-            pending->delivered_ms = clock_ms();
+            pending->delivered_ms = clock_data_ms();
             pending->deliveries++;
             stream_propagate_claim(call, &name, source->group, it.id, NULL, pending);
         } else {

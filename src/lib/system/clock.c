@@ -38,11 +38,10 @@ int64_t clock_wall_ahead_ms(void) {
 
 void clock_update(void) {
     clock_cache.monotonic_us = clock_monotonic_us();
-    clock_cache.read_at = 0;
-    if (clock_cache.frozen) return;
-    clock_cache.read_at = ticks_now();
+    clock_cache.read_at = clock_cache.frozen ? 0 : ticks_now();
     clock_cache.wall_us = clock_wall_us();
     clock_cache.wall_ms = clock_cache.wall_us / 1000;
+    if (!clock_cache.frozen) clock_cache.data_ms = clock_cache.wall_ms;
 }
 
 void clock_follow_within(unsigned lag_us) {

@@ -1,8 +1,9 @@
 /* clock.h: two clocks: wall-clock time (dates, expiry) and monotonic time (durations, timers).
  *
- * The event loop reads both clocks once per iteration (clock_update). The server freezes the wall clock while it runs a
- * command, a script or a transaction, so all of it sees one time. All decisions about keys use the cached time. Each
- * thread has its own cache. */
+ * The event loop reads both clocks once per iteration (clock_update). A command, a script or a transaction sees one
+ * time, until it is so long that it serves the event loop (server/nested_turn.h): then time goes on for everything but
+ * the data. All decisions about keys use clock_data_ms(), which the server freezes while a command runs: a script that
+ * has seen a key must not see it expire. Each thread has its own cache. */
 #ifndef LIB_SYSTEM_CLOCK_H
 #define LIB_SYSTEM_CLOCK_H
 #include <stdint.h>
@@ -15,12 +16,12 @@ int64_t clock_monotonic_ms(void); /* clock_mono_ms() without the cache */
 uint64_t clock_boot_us(void);
 
 extern _Thread_local struct clock_cache {
-    int64_t wall_us, wall_ms;
+    int64_t wall_us, wall_ms, data_ms;
     uint64_t monotonic_us;
     int frozen;
     uint64_t read_at; /* lib/system/ticks.h; 0: the next clock_follow() reads the clocks */
 } clock_cache;
-void clock_update(void); /* reads both clocks; keeps the wall time while frozen */
+void clock_update(void); /* reads both clocks; keeps the time of the data while frozen */
 /* Calls clock_update() unless the last update is less than CLOCK_LAG_US old. For code that needs the time more often
  * than it changes: the check costs one read of the CPU's time stamp counter. */
 void clock_follow(void);
@@ -28,6 +29,10 @@ void clock_follow_within(unsigned lag_us); /* the same, for another age */
 enum { CLOCK_LAG_US = 2 };
 static inline int64_t clock_ms(void) {
     return clock_cache.wall_ms;
+}
+/* For expiration, and for times that become data: an entry's, a stream's. */
+static inline int64_t clock_data_ms(void) {
+    return clock_cache.data_ms;
 }
 static inline int64_t clock_us(void) {
     return clock_cache.wall_us;

@@ -107,7 +107,7 @@ static void db_becomes(struct db *db, struct db *other, int slot) {
         if (slot >= 0 && hash_slot(db_key_name(full)) != (unsigned)slot) continue;
         struct entry *entry = other ? find_without_expiry(other, db_key_name(full)) : NULL;
         int64_t at = entry ? entry_expire_at(entry) : -1;
-        key_ready(key, at >= 0 && at <= clock_ms() ? NULL : entry); /* an expired key serves no client */
+        key_ready(key, at >= 0 && at <= clock_data_ms() ? NULL : entry); /* an expired key serves no client */
     }
     hashtable_iterator_close(&it);
 }
