@@ -159,7 +159,7 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         assert_equal spin [dict get $stats running_script name]
         assert_equal {fcall spin 0} [dict get $stats running_script command]
         assert_morethan [dict get $stats running_script duration_ms] 9
-        assert_error $::busy {r script kill}
+        assert_error [string map {SCRIPT FUNCTION} $::busy] {r script kill}
         assert_typed +OK function kill
         assert_error_like "ERR Script killed by user with FUNCTION KILL.*" {$c -read}
         assert_equal "" [dict get [r function stats] running_script]
