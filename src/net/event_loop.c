@@ -15,10 +15,15 @@
  * A thread that spins without finding anything yields its CPU between polls. On a machine with fewer CPUs than
  * processes that poll (a client, a primary and its replicas on two CPUs) the process that has work would otherwise wait
  * until the others have spun for spin_us: SET and WAIT took six times as long. A yield costs a fraction of a
- * microsecond if no other thread wants the CPU, but a time slice of milliseconds if one does that does not itself
- * yield. After a yield that took YIELD_LONG_US the loop therefore does not yield for YIELD_PAUSE_MIN_US, and for longer
- * each time this happens again soon. The loop then sleeps after spin_us, and the scheduler prefers a thread that wakes
- * up.
+ * microsecond if no other thread wants the CPU.
+ *
+ * Busy CPUs. If other threads that do not yield want the CPU, a thread that spins wastes its share of it, which is
+ * small at a low priority or in a container with few CPU shares: the scheduler prefers a thread that has slept, and a
+ * thread that yields waits for the time slices of all others. The loop loses the CPU when one round of polls and a
+ * yield takes LOST_US, or, while it has work, when the kernel counts more involuntary context switches than yields, one
+ * for each SLICE_US of CPU time at least. It then sleeps instead of spinning for LOST_FACTOR times as long as it was
+ * without the CPU, and for longer each time this happens again soon. The first costs no system call; the loop asks the
+ * kernel (getrusage) every USAGE_US at most, and only while it would spin.
  *
  * Short sleeps. The sender pays for waking a sleeping thread, and in a virtual machine that costs more than the
  * send: 50 clients of one thread were slower with a server that was done sooner and so slept more often. After
@@ -34,22 +39,38 @@
 #include "lib/system/memory.h"
 #include "lib/system/ticks.h"
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50, LOOKS_A_CLOCK = 8, OUTBOX_BATCH = 16 };
 enum { SHORT_SLEEPS = 2, SHORT_SLEEP_US = 30 };
-enum { YIELD_LONG_US = 500, YIELD_PAUSE_MIN_US = 10 * 1000, YIELD_PAUSE_MAX_US = 1000 * 1000 };
+enum {
+    LOST_US = 500,
+    LOST_FACTOR = 20,
+    PAUSE_MIN_US = 10 * 1000,
+    PAUSE_MAX_US = 2000 * 1000,
+    USAGE_US = 20 * 1000,
+    USAGE_STALE_US = 10 * USAGE_US,
+    SLICE_US = 8 * 1000, /* kernels let a thread run for 3 to 4 ms while others wait */
+};
 
 /* The events that an iteration has fetched and not handled yet; iterations may be nested. */
 struct dispatch {
     struct dispatch *outer;
     struct epoll_event *events;
     int next, count;
+};
+
+/* What the thread had used of its CPU when it asked the kernel last. */
+struct usage {
+    pthread_t thread; /* the owner of a loop may run it in any thread */
+    uint64_t at_us, cpu_us, sleep_us, preempted, yields;
 };
 
 struct event_loop {
@@ -65,8 +86,9 @@ struct event_loop {
     struct event_loop_stats stats;
     int firing; /* timers are being fired, in how many turns that nest */
     uint64_t last_epoll_us, last_turn_us;
-    uint64_t yield_from_us; /* no yields before this time */
-    uint32_t yield_pause_us;
+    uint64_t spin_from_us; /* no spins before this time: other threads want the CPU */
+    uint64_t pause_us;     /* the last pause before it */
+    struct usage usage;
     uint32_t short_sleeps;        /* in a row, until now */
     bool takes_posts, posts_busy; /* busy: the last turn ran some */
     bool prepared;                /* event_loop_prepare_wait() has set `asleep` */
@@ -386,9 +408,10 @@ static int poll_sources(struct event_loop *loop) {
 /* last_work_us may lag behind the clock (CLOCK_LAG_US). */
 static bool sources_busy(const struct event_loop *loop) {
     uint64_t now = clock_mono();
+    bool spins = now >= loop->spin_from_us;
     for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
         const struct event_poller *poller = container_of(link, struct event_poller, link);
-        if (poller->last_work_us == now || now - poller->last_work_us < poller->spin_us) return true;
+        if (poller->last_work_us == now || (spins && now - poller->last_work_us < poller->spin_us)) return true;
     }
     return false;
 }
@@ -450,14 +473,57 @@ static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_u
     return timeout_us < 0 || left < timeout_us ? left : timeout_us;
 }
 
-static void yield(struct event_loop *loop);
+/* --- Busy CPUs --- */
+
+static void cpu_was_lost(struct event_loop *loop, uint64_t lost_us) {
+    uint64_t now = clock_mono(), pause_us = lost_us * LOST_FACTOR;
+    bool soon = loop->pause_us && now - lost_us < loop->spin_from_us + loop->pause_us;
+    if (soon && pause_us < loop->pause_us * 2) pause_us = loop->pause_us * 2;
+    if (pause_us < PAUSE_MIN_US) pause_us = PAUSE_MIN_US;
+    if (pause_us > PAUSE_MAX_US) pause_us = PAUSE_MAX_US;
+    loop->pause_us = pause_us;
+    loop->spin_from_us = now + pause_us;
+    loop->stats.spin_pauses++;
+}
+
+/* Yields the CPU after polls that began at `since_us` and found nothing. */
+static void yield(struct event_loop *loop, uint64_t since_us) {
+    sched_yield();
+    loop->stats.yields++;
+    clock_follow();
+    if (clock_mono() - since_us >= LOST_US) cpu_was_lost(loop, clock_mono() - since_us);
+}
+
+static uint64_t time_us(const struct timeval *time) {
+    return (uint64_t)time->tv_sec * 1000000 + (uint64_t)time->tv_usec;
+}
+
+/* Work hides a lost CPU from yield(). A yield may count as an involuntary switch. */
+static void look_at_usage(struct event_loop *loop) {
+    const struct usage before = loop->usage;
+    struct rusage used;
+    if (getrusage(RUSAGE_THREAD, &used) < 0) return;
+    struct usage now = {.thread = pthread_self(),
+                        .at_us = clock_mono(),
+                        .cpu_us = time_us(&used.ru_utime) + time_us(&used.ru_stime),
+                        .sleep_us = loop->stats.sleep_us,
+                        .preempted = (uint64_t)used.ru_nivcsw,
+                        .yields = loop->stats.yields};
+    loop->usage = now;
+    if (!pthread_equal(before.thread, now.thread) || now.at_us - before.at_us > USAGE_STALE_US) return;
+    uint64_t awake_us = now.at_us - before.at_us - (now.sleep_us - before.sleep_us),
+             ran_us = now.cpu_us - before.cpu_us;
+    uint64_t yields = now.yields - before.yields, preempted = now.preempted - before.preempted;
+    if (preempted <= yields || (preempted - yields) * SLICE_US < ran_us) return;
+    if (awake_us > ran_us && awake_us - ran_us >= awake_us / 4) cpu_was_lost(loop, awake_us - ran_us);
+}
 
 /* Asks for events without sleeping, for the time of a short sleep. */
 static int look_for_events(struct event_loop *loop, struct epoll_event *events) {
     uint64_t began = clock_monotonic_us();
     loop->short_sleeps = 0;
     clock_follow();
-    if (clock_mono() < loop->yield_from_us) return 0; /* other threads want this CPU */
+    if (clock_mono() < loop->spin_from_us) return 0;
     do {
         int count = wait_events(loop, events, 0);
         loop->stats.spins++;
@@ -466,8 +532,9 @@ static int look_for_events(struct event_loop *loop, struct epoll_event *events) 
             return count;
         }
         if (loop->takes_posts && atomic_load_explicit(&loop->posts, memory_order_relaxed)) return 0;
-        yield(loop);
-    } while (clock_monotonic_us() - began < SHORT_SLEEP_US);
+        clock_follow();
+        yield(loop, clock_mono());
+    } while (clock_mono() >= loop->spin_from_us && clock_monotonic_us() - began < SHORT_SLEEP_US);
     return 0;
 }
 
@@ -476,6 +543,7 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     if (loop->outboxes.len) publish_outboxes(loop);
     bool busy = loop->posts_busy || (loop->pollers.len && sources_busy(loop));
     if (busy) {
+        if (clock_mono() - loop->usage.at_us >= USAGE_US && clock_mono() >= loop->spin_from_us) look_at_usage(loop);
         loop->stats.spins++;
         if (!loop->descriptors_busy && clock_mono() - loop->last_epoll_us < EPOLL_INTERVAL_US &&
             !atomic_load_explicit(&loop->woken, memory_order_relaxed)) {
@@ -553,26 +621,13 @@ static bool only_sources(const struct event_loop *loop) {
            next_due(loop) > now;
 }
 
-static void yield(struct event_loop *loop) {
-    uint64_t before = clock_mono();
-    if (before < loop->yield_from_us) return;
-    sched_yield();
-    loop->stats.yields++;
-    clock_follow();
-    uint64_t after = clock_mono();
-    if (after - before < YIELD_LONG_US) return;
-    bool soon = loop->yield_pause_us && before - loop->yield_from_us < loop->yield_pause_us;
-    loop->yield_pause_us = soon ? loop->yield_pause_us * 2 : YIELD_PAUSE_MIN_US;
-    if (loop->yield_pause_us > YIELD_PAUSE_MAX_US) loop->yield_pause_us = YIELD_PAUSE_MAX_US;
-    loop->yield_from_us = after + loop->yield_pause_us;
-}
-
 static int poll_turn(struct event_loop *loop, bool may_spin) {
     int done = poll_sources(loop);
     while (done == 0 && may_spin && sources_busy(loop) && only_sources(loop)) {
         clock_follow();
+        uint64_t since_us = clock_mono();
         for (int looks = 0; done == 0 && looks < LOOKS_A_CLOCK; looks++, loop->stats.spins++) done = poll_sources(loop);
-        if (done == 0) yield(loop);
+        if (done == 0) yield(loop, since_us);
     }
     return done;
 }

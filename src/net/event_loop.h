@@ -76,7 +76,7 @@ struct event_poller {
      * not sleep. */
     bool (*prepare_sleep)(struct event_poller *poller);
     /* Spin for this long after the last work before sleeping; 0: sleep immediately. While it spins, the thread yields
-     * its CPU to other threads that can run. */
+     * its CPU to other threads that can run. It does not spin while others that do not yield want the CPU. */
     uint32_t spin_us;
     uint64_t last_work_us; /* private to the loop */
 };
@@ -149,6 +149,7 @@ void event_loop_attach(struct event_loop *loop, struct event_attachment *attachm
 struct event_loop_stats {
     uint64_t turns, sleeps, spins; /* turns: iterations; spins: polls of polled sources in place of a sleep */
     uint64_t yields;               /* of the CPU, while spinning */
+    uint64_t spin_pauses;          /* times that the loop stopped spinning because other threads took its CPU */
     uint64_t busy_us, sleep_us;
     uint64_t longest_us; /* between two sleeps */
 };

@@ -1,6 +1,6 @@
 /* base-load: load on a server by clients of the base protocol, after a warm-up.
  *
- *   base-load HOST PORT set|get CLIENTS PIPELINE BYTES SECONDS [SERVER]
+ *   base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]
  *
  * Each client behaves like a stock one as the server sees it. It asks for no features and announces a receive buffer of
  * 1 MiB once, and again whenever the server has filled it. Its send buffer has the size of the buffer that the server
@@ -16,7 +16,8 @@
  * one's CPU time a request.
  *
  * It is written on plain verbs: what it measures does not depend on this project's transport. SET writes the key
- * "base-load" with BYTES bytes; GET reads it, and the program writes it first. */
+ * "base-load" with BYTES bytes; GET reads it, and the program writes it first. A batch of
+ * "mixed" alternates between the two. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -64,7 +65,7 @@ struct client {
 };
 
 static const char *host, *port;
-static bool get;
+static bool gets, sets;
 static unsigned long pipeline, value_bytes;
 static char *batch;
 static size_t batch_len;
@@ -206,9 +207,10 @@ static void parse(struct client *c) {
         c->line[c->line_len] = 0;
         c->line_len = 0;
         errno = 0;
-        if (c->line[0] != (get ? '$' : '+')) die(c->line);
-        if (get && strtoul(c->line + 1, NULL, 10) != value_bytes) die(c->line);
-        if (get)
+        bool value = c->line[0] == '$';
+        if (value ? !gets : !sets || c->line[0] != '+') die(c->line);
+        if (value && strtoul(c->line + 1, NULL, 10) != value_bytes) die(c->line);
+        if (value)
             c->skip = value_bytes + 2;
         else
             c->replies++;
@@ -288,9 +290,10 @@ static void make_batch(void) {
     char header[128];
     char *value = pages(value_bytes + 1);
     memset(value, 'v', value_bytes);
-    size_t most = pipeline * (sizeof header + (get ? 0 : value_bytes + 2));
+    size_t most = pipeline * (sizeof header + (sets ? value_bytes + 2 : 0));
     batch = pages(most);
     for (unsigned long i = 0; i < pipeline; i++) {
+        bool get = gets && (!sets || i % 2);
         int n = get ? snprintf(header, sizeof header, "*2\r\n$3\r\nGET\r\n$9\r\nbase-load\r\n")
                     : snprintf(header, sizeof header, "*3\r\n$3\r\nSET\r\n$9\r\nbase-load\r\n$%lu\r\n", value_bytes);
         memcpy(batch + batch_len, header, (size_t)n);
@@ -317,7 +320,9 @@ static struct client *open_client(const struct sockaddr *to, int epoll) {
 /* The value that GET reads. */
 static void write_value(const struct sockaddr *to, int epoll) {
     unsigned long many = pipeline;
-    get = false;
+    bool mixed = sets;
+    gets = false;
+    sets = true;
     pipeline = 1;
     make_batch();
     struct client *c = open_client(to, epoll);
@@ -332,7 +337,8 @@ static void write_value(const struct sockaddr *to, int epoll) {
     rdma_disconnect(c->id);
     free(batch);
     batch_len = answered = 0;
-    get = true;
+    gets = true;
+    sets = mixed;
     pipeline = many;
 }
 
@@ -355,12 +361,13 @@ static bool all_warm(struct client **clients, size_t count) {
 
 int main(int argc, char **argv) {
     if (argc != 8 && argc != 9) {
-        fprintf(stderr, "usage: base-load HOST PORT set|get CLIENTS PIPELINE BYTES SECONDS [SERVER]\n");
+        fprintf(stderr, "usage: base-load HOST PORT set|get|mixed CLIENTS PIPELINE BYTES SECONDS [SERVER]\n");
         return 2;
     }
     host = argv[1];
     port = argv[2];
-    get = strcmp(argv[3], "get") == 0;
+    gets = strcmp(argv[3], "set") != 0;
+    sets = strcmp(argv[3], "get") != 0;
     size_t count = strtoul(argv[4], NULL, 10);
     pipeline = strtoul(argv[5], NULL, 10);
     value_bytes = strtoul(argv[6], NULL, 10);
@@ -370,7 +377,7 @@ int main(int argc, char **argv) {
     struct addrinfo *to = NULL, hints = {.ai_socktype = SOCK_STREAM};
     if (getaddrinfo(host, port, &hints, &to)) die("getaddrinfo");
     int epoll = epoll_create1(0);
-    if (get) write_value(to->ai_addr, epoll);
+    if (gets) write_value(to->ai_addr, epoll);
     make_batch();
     struct client **clients = calloc(count, sizeof(struct client *));
     double began = seconds_of(CLOCK_MONOTONIC);

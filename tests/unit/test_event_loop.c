@@ -3,6 +3,7 @@
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
 #include "net/event_loop.h"
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -26,7 +28,18 @@ int sched_yield(void) {
     return 0;
 }
 
+/* Replaces the system call: a thread that loses its CPU `switches_a_look` times between two calls, and uses it for
+ * ran_a_look_us. */
+static _Thread_local long switches_a_look, ran_a_look_us, looks;
+int getrusage(__rusage_who_t who, struct rusage *usage) {
+    looks++;
+    *usage = (struct rusage){.ru_nivcsw = looks * switches_a_look,
+                             .ru_utime = {looks * ran_a_look_us / 1000000, looks * ran_a_look_us % 1000000}};
+    return 0;
+}
+
 static int setup(void **state) {
+    switches_a_look = ran_a_look_us = looks = 0;
     loop = event_loop_new();
     return 0;
 }
@@ -265,8 +278,8 @@ static void a_busy_poller_keeps_the_loop_from_sleeping(void **state) {
     event_poller_add(loop, &p.poller);
     uint64_t sleeps = event_loop_stats(loop)->sleeps;
     event_loop_turn(loop, 0); /* finds the first work */
-    while (p.work) event_loop_turn(loop, -1);
-    assert_int_equal(event_loop_stats(loop)->sleeps, sleeps);
+    while (p.work) event_loop_turn(loop, 1000);
+    if (!event_loop_stats(loop)->spin_pauses) assert_int_equal(event_loop_stats(loop)->sleeps, sleeps);
     assert_int_equal(p.polls, 100);
     event_poller_remove(loop, &p.poller);
 }
@@ -279,7 +292,8 @@ static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
     p.prepared = 0;
     while (!p.prepared) event_loop_turn(loop, 100);
     uint64_t took = clock_monotonic_us() - begin;
-    assert_true(took >= 20000 && took < PATIENCE_US);
+    assert_true(took >= 20000 || event_loop_stats(loop)->spin_pauses);
+    assert_true(took < PATIENCE_US);
     assert_true(p.polls > 1);
     event_poller_remove(loop, &p.poller);
 }
@@ -321,12 +335,12 @@ static void a_spinning_iteration_polls_repeatedly(void **state) {
     while (polls < 2 && clock_monotonic_us() < end) { /* a turn that is interrupted polls only once */
         uint64_t turns = event_loop_stats(loop)->turns;
         p.polls = 0;
-        event_loop_turn(loop, -1);
+        event_loop_turn(loop, 1000);
         assert_int_equal(event_loop_stats(loop)->turns - turns, 1);
         polls = p.polls;
     }
     assert_true(polls > 1);
-    assert_int_equal(p.prepared, 0);
+    if (!event_loop_stats(loop)->spin_pauses) assert_int_equal(p.prepared, 0);
     event_poller_remove(loop, &p.poller);
 }
 static void a_nonblocking_iteration_polls_once(void **state) {
@@ -343,7 +357,7 @@ static void a_spinning_iteration_yields_the_cpu(void **state) {
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0); /* the poller has its work */
     yields = 0, yield_takes_us = 0;
-    while (!yields) event_loop_turn(loop, -1);
+    while (!yields) event_loop_turn(loop, 1000); /* on a busy CPU the loop does not spin for a while */
     assert_int_equal(event_loop_stats(loop)->yields, yields);
     event_poller_remove(loop, &p.poller);
 }
@@ -374,15 +388,50 @@ static void after_short_sleeps_the_loop_looks_for_events_before_it_sleeps(void *
     close(fd);
 }
 
-static void after_a_long_yield_the_loop_spins_without_yielding(void **state) {
-    enum { LONG_US = 600, PAUSE_US = 10000 };
+static void after_a_long_yield_the_loop_sleeps_for_a_pause(void **state) {
+    enum { LONG_US = 600, FACTOR = 20, WAIT_US = 500 };
+    const struct event_loop_stats *stats = event_loop_stats(loop);
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0); /* the poller has its work */
     yields = 0, yield_takes_us = LONG_US, shortest_gap_us = UINT64_MAX;
-    while (yields < 3) event_loop_turn(loop, -1);
+    while (yields < 3) event_loop_turn(loop, WAIT_US);
     yield_takes_us = 0;
-    assert_true(shortest_gap_us >= PAUSE_US);
+    assert_true(shortest_gap_us >= LONG_US * FACTOR);
+    assert_true(stats->spin_pauses >= 3);
+    assert_true(stats->sleeps > 0);
+    assert_true(p.prepared > 0);
+    event_poller_remove(loop, &p.poller);
+}
+
+static void pauses_grow_to_two_seconds_while_the_cpu_is_lost(void **state) {
+    enum { LONG_US = 120 * 1000, MOST_US = 2000 * 1000, WAIT_US = 10 * 1000 };
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    yields = 0, yield_takes_us = LONG_US, shortest_gap_us = UINT64_MAX;
+    while (yields < 2) event_loop_turn(loop, WAIT_US);
+    yield_takes_us = 0;
+    assert_true(shortest_gap_us >= MOST_US - WAIT_US);
+    event_poller_remove(loop, &p.poller);
+}
+
+static void a_loop_with_work_stops_spinning_after_involuntary_switches(void **state) {
+    enum { LOOKS = 5 };
+    const struct event_loop_stats *stats = event_loop_stats(loop);
+    struct test_poller p = spinning_poller();
+    p.work = INT_MAX;
+    event_poller_add(loop, &p.poller);
+    ran_a_look_us = 5000;
+    while (looks < LOOKS) event_loop_turn(loop, 1000);
+    assert_int_equal(stats->spin_pauses, 0);
+    switches_a_look = 2, looks = 0;
+    while (!stats->spin_pauses) event_loop_turn(loop, 1000);
+    assert_true(looks >= 2); /* the first look only begins */
+    long before = looks;
+    uint64_t end = clock_monotonic_us() + 100 * 1000;
+    while (clock_monotonic_us() < end) event_loop_turn(loop, 1000);
+    assert_int_equal(looks, before); /* not during a pause */
     event_poller_remove(loop, &p.poller);
 }
 
@@ -645,7 +694,9 @@ int main(void) {
         LOOP_TEST(a_nonblocking_iteration_polls_once),
         LOOP_TEST(a_spinning_iteration_yields_the_cpu),
         LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps),
-        LOOP_TEST(after_a_long_yield_the_loop_spins_without_yielding),
+        LOOP_TEST(after_a_long_yield_the_loop_sleeps_for_a_pause),
+        LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost),
+        LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches),
         LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
         LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
         LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),

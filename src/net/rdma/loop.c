@@ -41,6 +41,10 @@ static void add_stats(struct rdma_stats *sum, const struct rdma_stats *part) {
     for (size_t i = 0; i < sizeof *sum / sizeof *to; i++) to[i] += from[i];
 }
 
+static void count_pauses(struct rdma_loop *owner) {
+    owner->stats.poll_pauses = event_loop_stats(owner->loop)->spin_pauses;
+}
+
 static void loop_trim(struct rdma_loop *owner) {
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
@@ -61,6 +65,7 @@ static void show_stats(struct event_post *post) {
         loop_trim(owner);
         pthread_mutex_lock(&registry_lock);
     }
+    count_pauses(owner);
     owner->shown = owner->stats;
     owner->asked = false;
     pthread_cond_broadcast(&stats_shown);
@@ -95,7 +100,8 @@ void rdma_loops_sum(struct rdma_stats *sum) {
     ask_stats();
     *sum = finished_stats;
     list_each(&registry, link) {
-        const struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        if (!owner->joined) count_pauses(owner);
         add_stats(sum, owner->joined ? &owner->shown : &owner->stats);
     }
     pthread_mutex_unlock(&registry_lock);
@@ -204,6 +210,7 @@ void rdma_loop_free(struct rdma_loop *owner) {
     if (owner->channel) rdma_destroy_event_channel(owner->channel);
     pthread_mutex_lock(&registry_lock);
     list_remove(&registry, &owner->registry_link);
+    count_pauses(owner);
     add_stats(&finished_stats, &owner->stats);
     pthread_mutex_unlock(&registry_lock);
     event_loop_drop_posts(owner->loop); /* show_stats, and what other loops have passed on until now */

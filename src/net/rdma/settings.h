@@ -119,6 +119,7 @@ struct rdma_stats {
     uint64_t errors[RDMA_ERRORS];
     uint64_t refusals[RDMA_REFUSALS]; /* `refused` by cause */
     uint64_t grown, shrunk;           /* receive buffers */
+    uint64_t poll_pauses;             /* times that a thread stopped polling because other threads took its CPU */
     uint64_t untrusted_closed;        /* untrusted connections replaced by new ones: trust_timeout_ms */
     /* Current values. */
     uint64_t ring_connections;             /* connections that agreed on the credit ring */

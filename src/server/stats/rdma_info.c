@@ -89,6 +89,7 @@ static void rdma_write(struct output *out) {
         {"rdma_polls", s->polls},
         {"rdma_spins", s->empty_polls},
         {"rdma_sleeps", s->sleeps},
+        {"rdma_poll_pauses", s->poll_pauses},
         {"rdma_shared_receive_queues", s->shared_queues},
         {"rdma_receives_low", s->receives_low},
         {"rdma_stalls_on_full_peer_buffer", s->stalls},
