@@ -83,6 +83,7 @@ void cli_eval_free(struct slice *argv) {
 
 static int run_eval(const struct cli_options *o) {
     if (o->debug) return cli_repl(&cli);
+    cli_connect_or_exit(&cli);
     struct slice *argv;
     int argc = cli_eval_arguments(o, &argv);
     int result = cli_command(&cli, argc, argv, o->repeat) < 0;
@@ -90,7 +91,21 @@ static int run_eval(const struct cli_options *o) {
     return result;
 }
 
+/* Modes of the prompt and of --cluster connect by themselves; others without a server need none. */
+static bool connects_first(const struct cli_options *o) {
+    switch (o->mode) {
+    case MODE_NONE:
+    case MODE_EVAL:
+    case MODE_CLUSTER:
+    case MODE_HINT:
+    case MODE_HINT_FILE:
+    case MODE_INTRINSIC_LATENCY: return false;
+    default: return true;
+    }
+}
+
 static int run_mode(const struct cli_options *o) {
+    if (connects_first(o)) cli_connect_or_exit(&cli);
     switch (o->mode) {
     case MODE_STAT: return mode_stat(&cli);
     case MODE_SCAN: return mode_scan(&cli);

@@ -86,18 +86,23 @@ struct cli {
     struct cli_docs *docs;
     bool hints;
 };
-/* Returns 0 or -1; prints the error if `loud`. Does nothing if connected, unless `again`. */
+/* Returns 0; 1 if AUTH, SELECT or HELLO failed, with the error printed; or -1 if there is no connection, with the error
+ * printed if `loud`. Does nothing if connected, unless `again`. A command that the user sees failing is sent all the
+ * same after 1; a mode sends nothing. */
 int cli_connect(struct cli *cli, bool again, bool loud);
 /* Sends a command and shows the reply, `repeat` times. Returns 0, or -1 if the connection failed (or the command failed
  * and -e was given). */
 int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat);
-/* For the modes: connects, or sends a command and returns its reply, also an error. Exits if the connection fails. */
+/* For the modes: connects, or sends a command and returns its reply, also an error. Exits if the connection fails, or
+ * AUTH, SELECT or HELLO after it. */
 void cli_connect_or_exit(struct cli *cli);
 struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv);
 #define CLI_CALL(cli, ...)                                                                                             \
     cli_call_words((cli), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)),                         \
                    (const char *[]){__VA_ARGS__})
 struct resp_value *cli_call_words(struct cli *cli, int count, const char *const *words);
+/* Writes the text to standard output and frees it. */
+void cli_show(struct memory_output *text);
 /* Text of a bulk or status reply; prints an error reply and exits. */
 struct slice cli_text(const struct resp_value *reply);
 void cli_prompt(const struct cli *cli, char *text, size_t size);
@@ -114,7 +119,7 @@ void format_reply(struct output *out, const struct resp_value *v, const struct c
 void format_raw(struct output *out, const struct resp_value *v, const char *delimiter);
 /* "text" in quotes, with escapes as inline commands understand them. */
 void format_quoted(struct output *out, struct slice text);
-/* A push message. Invalidations have their own format. */
+/* A push message. Invalidations have their own format for terminals. */
 void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o);
 
 /* --- Help --- */

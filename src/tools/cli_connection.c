@@ -40,21 +40,27 @@ static bool reply_failed(struct cli *cli, const struct resp_value *reply, const 
     return true;
 }
 
-static void greet(struct cli *cli) {
+/* False: a command failed, and the following ones were not sent. */
+static bool greet(struct cli *cli) {
     struct session *s = &cli->session;
     const struct endpoint *e = &cli->options.endpoint;
     char text[48];
     if (!session_authenticate(s, e)) {
         fprintf(stderr, "AUTH failed: %s\n", s->error);
-        return;
+        return false;
     }
     if (cli->options.db) {
         snprintf(text, sizeof text, "%d", cli->options.db);
         char what[64];
         snprintf(what, sizeof what, "SELECT %s", text);
-        if (!reply_failed(cli, SESSION_CALL(s, "SELECT", text), what)) cli->db = cli->options.db;
+        if (reply_failed(cli, SESSION_CALL(s, "SELECT", text), what)) return false;
+        cli->db = cli->options.db;
     }
-    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
+    if (cli->options.protocol == 3) {
+        if (reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) return false;
+        cli->protocol = 3;
+    }
+    return true;
 }
 
 static void transaction_end(struct cli *cli);
@@ -74,25 +80,25 @@ int cli_connect(struct cli *cli, bool again, bool loud) {
         if (loud) fprintf(stderr, "Could not connect to Valkey at %s: %s\n", name, s->error);
         return -1;
     }
-    greet(cli);
-    return 0;
+    return greet(cli) ? 0 : 1;
 }
 
 void cli_connect_or_exit(struct cli *cli) {
-    if (cli_connect(cli, false, true) < 0) exit(1);
+    if (cli_connect(cli, false, true) != 0) exit(1);
 }
 
-struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv) {
-    struct resp_value *reply = session_call(&cli->session, argc, argv);
+static struct resp_value *reply_or_exit(struct cli *cli, struct resp_value *reply) {
     if (reply) return reply;
     fprintf(stderr, "\nI/O error\n%s\n", cli->session.error);
     exit(1);
 }
 
+struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv) {
+    return reply_or_exit(cli, session_call(&cli->session, argc, argv));
+}
+
 struct resp_value *cli_call_words(struct cli *cli, int count, const char *const *words) {
-    struct slice argv[16];
-    for (int i = 0; i < count && i < 16; i++) argv[i] = slice_of(words[i]);
-    return cli_call(cli, count, argv);
+    return reply_or_exit(cli, session_call_words(&cli->session, count, words));
 }
 
 struct slice cli_text(const struct resp_value *reply) {
@@ -251,9 +257,9 @@ static enum pubsub pubsub_follow(struct cli *cli, const struct resp_value *v) {
 
 /* --- Showing --- */
 
-static void show_bytes(struct memory_output *m) {
+void cli_show(struct memory_output *m) {
     struct slice text = memory_output_slice(m);
-    fwrite(text.data, 1, text.len, stdout);
+    if (text.len) fwrite(text.data, 1, text.len, stdout);
     fflush(stdout);
     memory_output_free(m);
 }
@@ -266,7 +272,7 @@ static void show_reply(const struct cli *cli, const struct resp_value *reply, bo
         format_raw(&m.out, reply, o->bulk_delimiter);
     else
         format_reply(&m.out, reply, o, o->output);
-    show_bytes(&m);
+    cli_show(&m);
 }
 
 /* While there are subscriptions, every push message is shown as a reply. */
@@ -279,7 +285,7 @@ static void show_push(struct cli *cli, const struct resp_value *push) {
     struct memory_output m;
     memory_output_init(&m);
     format_push(&m.out, push, &cli->options);
-    show_bytes(&m);
+    cli_show(&m);
 }
 
 /* Attributes are not printed, because scripts that parse the output do not expect them. */
@@ -349,7 +355,7 @@ static void notice_show(const struct cli *cli) {
     if (!cli->interactive || !cli->options.tty_output) return;
     const char *term = getenv("TERM");
     bool colour = term && strstr(term, "xterm");
-    printf("%sReading messages... (press Ctrl-C to quit or any key to type command)%s\r", colour ? "\033[1;90m" : "",
+    printf("%sReading messages... (press Ctrl-C to quit or any key to type command)\r%s", colour ? "\033[1;90m" : "",
            colour ? "\033[0m" : "");
     fflush(stdout);
 }

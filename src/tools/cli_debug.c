@@ -43,8 +43,7 @@ static void show_value(const struct cli *cli, const struct resp_value *value) {
     struct memory_output text;
     memory_output_init(&text);
     format_reply(&text.out, value, &cli->options, CLI_FORMATTED);
-    fwrite(memory_output_slice(&text).data, 1, memory_output_slice(&text).len, stdout);
-    memory_output_free(&text);
+    cli_show(&text);
 }
 
 static void session_failed(struct cli *cli) {
@@ -79,7 +78,7 @@ int debug_start(struct cli *cli) {
     struct slice *argv;
     cli->debugging = false;
     int argc = cli_eval_arguments(&cli->options, &argv), result = -1;
-    if (cli_connect(cli, true, true) < 0) goto done;
+    if (cli_connect(cli, true, true) != 0) goto done;
     printf("Lua debugging session started, please use:\n"
            "quit    -- End the session.\n"
            "restart -- Restart the script in debug mode again.\n"

@@ -258,7 +258,8 @@ void format_reply(struct output *out, const struct resp_value *v, const struct c
 }
 
 void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o) {
-    if (v->count != 2 || !slice_is(v->children[0].text, "invalidate") || v->children[1].type != RESP_ARRAY) {
+    if (o->output != CLI_FORMATTED || v->count != 2 || !slice_is(v->children[0].text, "invalidate") ||
+        v->children[1].type != RESP_ARRAY) {
         format_reply(out, v, o, o->output);
         return;
     }

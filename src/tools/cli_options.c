@@ -49,7 +49,8 @@ static const char help[] =
     "  -4, -6             Prefer IPv4 or IPv6 addresses of a host name.\n"
     "\n"
     "Sending commands:\n"
-    "  -r <repeat>        Execute the command this many times; -1: forever.\n"
+    "  -r <repeat>        Execute the command this many times; -1: forever. Does not apply\n"
+    "                     to commands from standard input.\n"
     "  -i <interval>      Seconds between repetitions, decimals allowed. With --scan and\n"
     "                     --stat: between rounds. With --bigkeys, --memkeys and --hotkeys:\n"
     "                     after every 100 SCAN commands.\n"
@@ -286,7 +287,9 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
     if (output_option(o, name)) return 1;
     if (strcmp(name, "-2") == 0 || strcmp(name, "-3") == 0) {
-        o->protocol = name[1] - '0';
+        int protocol = name[1] - '0';
+        if (o->protocol_given && o->protocol != protocol) fail("%s", "Options -2 and -3 are mutually exclusive.");
+        o->protocol = protocol;
         o->protocol_given = true;
         return 1;
     }
@@ -344,7 +347,7 @@ static void options_default(struct cli_options *o) {
     cluster_options_init(&o->manager);
     o->tty_output = isatty(STDOUT_FILENO) || getenv("FAKETTY");
     o->output = o->tty_output ? CLI_FORMATTED : CLI_RAW;
-    o->show_pushes = isatty(STDOUT_FILENO);
+    o->show_pushes = o->tty_output;
     o->repeat = 1;
     o->pipe_timeout_s = 30, o->count = 10, o->memkeys_samples = -1, o->hotkeys_count = 16;
     o->bulk_delimiter = mem_strdup("\n");

@@ -83,7 +83,7 @@ static void command_connect(struct cli *cli, const struct slice *argv) {
 
 /* Returns false if the program should exit. */
 static bool line_run(struct cli *cli, int argc, struct slice *argv) {
-    int64_t repeat = cli->options.repeat;
+    int64_t repeat = 1;
     if (cli->debugging && !slice_is(argv[0], "clear")) return debug_line(cli, argc, argv);
     if (argc == 1 && (slice_is(argv[0], "quit") || slice_is(argv[0], "exit"))) return false;
     if (argv[0].data[0] == ':') {

@@ -299,9 +299,6 @@ int replica_follow(struct cli *cli, int argc, const struct slice *argv) {
         struct memory_output m;
         memory_output_init(&m);
         format_reply(&m.out, command, &cli->options, CLI_CSV);
-        struct slice text = memory_output_slice(&m);
-        fwrite(text.data, 1, text.len, stdout);
-        fflush(stdout);
-        memory_output_free(&m);
+        cli_show(&m);
     }
 }

@@ -106,9 +106,11 @@ struct resp_value *session_call(struct session *s, int argc, const struct slice 
 }
 
 struct resp_value *session_call_words(struct session *s, int count, const char *const *words) {
-    struct slice argv[16];
-    for (int i = 0; i < count && i < 16; i++) argv[i] = slice_of(words[i]);
-    return session_call(s, count, argv);
+    struct slice *argv = mem_alloc((size_t)count * sizeof *argv);
+    for (int i = 0; i < count; i++) argv[i] = slice_of(words[i]);
+    struct resp_value *reply = session_call(s, count, argv);
+    mem_free(argv);
+    return reply;
 }
 
 static bool call_succeeded(struct session *s, const struct resp_value *value) {

@@ -192,6 +192,36 @@ start_server {} {
         assert_equal [list 1 "" "ERR wrong number of arguments for 'get' command\n"] [cli -e get]
     }
 
+    test "-r does not repeat commands from standard input" {
+        r del n
+        lassign [cli_in "incr n\n2 incr n\n" -r 3] code out err
+        assert_equal "1\n2\n3\n" $out
+    }
+
+    test "-2 and -3 exclude each other" {
+        assert_equal [list 1 "" "Options -2 and -3 are mutually exclusive.\n"] [cli -2 -3 ping]
+        assert_equal [list 1 "" "Options -2 and -3 are mutually exclusive.\n"] [cli -3 -2 ping]
+        assert_equal "PONG\n" [cli_out -3 -3 ping]
+    }
+
+    test "an invalidation is a line for terminals, and a reply in other formats" {
+        foreach {options expected} {
+            {} "OK\nOK\ninvalidate\na\nPONG\n"
+            {--csv} "\"OK\"\n\"OK\"\n\"invalidate\",\"a\"\n\"PONG\"\n"
+            {--no-raw} "OK\nOK\n-> invalidate: 'a'\nPONG\n"
+        } {
+            lassign [cli_in "client tracking on bcast\nset a 1\nping\n" -3 --show-pushes yes {*}$options] code out err
+            assert_equal $expected $out
+        }
+        set got [run sh -c "printf 'client tracking on bcast\\nset a 1\\nping\\n' | \
+            FAKETTY=1 $::cli -h [srv host] -p [srv port] -3"]
+        assert_equal "OK\nOK\n-> invalidate: 'a'\nPONG\n" [dict get $got out]
+    }
+
+    test "an empty reply" {
+        assert_equal [list 0 "" ""] [cli --csv info nosuch]
+    }
+
     test "-r repeats, -i waits in between" {
         r del n
         set start [clock milliseconds]
@@ -712,5 +742,30 @@ start_server {overrides {requirepass secret}} {
         assert_equal [list 0 "NOAUTH Authentication required.\n\n" \
             "AUTH failed: WRONGPASS invalid username-password pair or user is disabled.\n"] \
             [cli -a wrong --no-auth-warning ping]
+    }
+
+    set script [file join [srv dir] connecting.lua]
+    set file [open $script w]
+    puts $file {return redis.call('set', 'a', '1')}
+    close $file
+    foreach {what options} {
+        "AUTH" {-a wrong --no-auth-warning}
+        "SELECT" {-a secret --no-auth-warning -n 99}
+    } {
+        foreach mode [list --pipe "--eval $script" "--ldb --eval $script" --scan --bigkeys --memkeys --hotkeys \
+                          "--rdb [srv dir]/out.rdb" "--functions-rdb [srv dir]/out.rdb" --latency --latency-history \
+                          --latency-dist --stat --replica "--lru-test 10"] {
+            test "a mode sends nothing after $what failed: [lindex $mode 0]" {
+                r auth secret
+                r config resetstat
+                lassign [cli_in "SET a 1\n" {*}$options {*}$mode] code out err
+                assert_equal [list 1 ""] [list $code $out]
+                assert_match "$what*failed: *\n" $err
+                assert_equal 1 [regexp -all {\n} $err]
+                assert_equal {} [lsearch -all -inline -regexp [split [r info commandstats] "\n"] \
+                                     {^cmdstat_(?!auth|select|config|info|command)}]
+                assert_equal 0 [file exists [srv dir]/out.rdb]
+            }
+        }
     }
 }
