@@ -233,7 +233,7 @@ start_server [list overrides $gate_options] {
                         {xadd s2 1-1 f v} 1-1 {xadd s 1-1 f v} 1-1} {
                         assert_equal $reply [r -2 {*}$request]
                     }
-                    r -2 function load [string map {lostlib newlib} $library]
+                    r -2 function load [string map {lostlib newlib f1 f2} $library]
                     freeze -2 -1
                     thaw -3
                     foreach c $clients request $requests {
