@@ -1,4 +1,5 @@
-/* check_rdb.c: see check_rdb.h. Reads one value at a time, with the server's code, and frees it. */
+/* check_rdb.c: see check_rdb.h. Reads one value at a time, with the server's code, and frees it. Data of modules are
+ * read past. */
 #include "tools/check_rdb.h"
 #include "formats/rdb.h"
 #include "formats/rdb_file.h"
@@ -126,9 +127,70 @@ static bool skip_slot_import(struct check *check) {
     return skip_lengths(check, ranges > UINT64_MAX / 2 ? UINT64_MAX : 2 * ranges);
 }
 
+/* The data of a module delimit themselves: each item follows a code that says how it is read. */
+static bool skip_module_data(struct check *check) {
+    enum { MODULE_END, MODULE_SIGNED, MODULE_UNSIGNED, MODULE_FLOAT, MODULE_DOUBLE, MODULE_STRING };
+    while (!check->source->failed) {
+        uint64_t code = rdb_read_length(&check->in);
+        switch (code) {
+        case MODULE_END: return !check->source->failed;
+        case MODULE_SIGNED:
+        case MODULE_UNSIGNED: rdb_read_length(&check->in); break;
+        case MODULE_FLOAT: source_skip(check->source, sizeof(float)); break;
+        case MODULE_DOUBLE: source_skip(check->source, sizeof(double)); break;
+        case MODULE_STRING: rdb_skip_string(&check->in); break;
+        default:
+            return source_fail(check->source, -EINVAL, "Unknown code %llu in the data of a module",
+                               (unsigned long long)code);
+        }
+    }
+    return false;
+}
+
+static bool skip_module_aux(struct check *check) {
+    enum { WHEN = 2 };
+    char name[RDB_MODULE_NAME + 1], text[64];
+    check->doing = "read-module-aux";
+    uint64_t id = rdb_read_length(&check->in), code = rdb_read_length(&check->in);
+    rdb_read_length(&check->in); /* before or after the keys */
+    if (check->source->failed) return false;
+    if (code != WHEN) return source_fail(check->source, -EINVAL, "bad when_opcode");
+    rdb_module_name(id, name);
+    snprintf(text, sizeof text, "MODULE AUX for: %s", name);
+    say(check, text);
+    return skip_module_data(check);
+}
+
+static void key_ended(struct check *check) {
+    check->expire_at = check->type = -1;
+    check->name = (struct slice){NULL, 0};
+}
+
+static bool skip_module_value(struct check *check, bool expires, bool expired) {
+    uint64_t began = source_offset(check->source);
+    rdb_read_length(&check->in); /* the module and the version of its encoding */
+    if (!skip_module_data(check)) return false;
+    if (check->stats)
+        check_rdb_stats_add_module(check->stats, check->database, check->name.len,
+                                   source_offset(check->source) - began, expires, expired);
+    return true;
+}
+
+static bool read_value(struct check *check, uint8_t type, bool expires, bool expired) {
+    bool attached;
+    struct entry *entry = rdb_read_entry(&check->in, type, check->db, check->name, -1, &attached);
+    if (check->source->failed) return false;
+    if (!entry) return source_fail(check->source, -EINVAL, "A value without elements");
+    if (check->stats) check_rdb_stats_add(check->stats, check->database, entry, expires, expired);
+    if (attached)
+        db_delete(check->db, check->name, false);
+    else
+        entry_discard(entry);
+    return true;
+}
+
 static bool read_key(struct check *check, uint8_t type) {
     struct slice name;
-    bool attached;
     if (!type_name(type) || (foreign(check) && type > RDB_STREAM_3)) {
         if (foreign(check) || check->version > RDB_VERSION)
             return source_fail(check->source, -EINVAL, "Unknown object type %u in RDB file with %s version %d", type,
@@ -141,19 +203,13 @@ static bool read_key(struct check *check, uint8_t type) {
     check->name = name;
     check->keys++;
     check->doing = "read-object-value";
-    struct entry *entry = rdb_read_entry(&check->in, type, check->db, check->name, -1, &attached);
-    if (check->source->failed) return false;
-    if (!entry) return source_fail(check->source, -EINVAL, "A value without elements");
+    if (type == RDB_MODULE) return source_fail(check->source, -ENOTSUP, "Pre-release module format not supported");
     bool expires = check->expire_at >= 0, expired = expires && check->expire_at < clock_ms();
+    if (!(type == RDB_MODULE_2 ? skip_module_value(check, expires, expired) : read_value(check, type, expires, expired)))
+        return false;
     check->expires += expires;
     check->expired += expired;
-    if (check->stats) check_rdb_stats_add(check->stats, check->database, entry, expires, expired);
-    if (attached)
-        db_delete(check->db, check->name, false);
-    else
-        entry_discard(entry);
-    check->expire_at = check->type = -1;
-    check->name = (struct slice){NULL, 0};
+    key_ended(check);
     return true;
 }
 
@@ -169,9 +225,7 @@ static bool read_record(struct check *check, uint8_t code) {
     case RDB_OPCODE_FUNCTION2: return read_function(check);
     case RDB_OPCODE_SLOT_INFO: return skip_lengths(check, 3);
     case RDB_OPCODE_SLOT_IMPORT: return skip_slot_import(check);
-    case RDB_OPCODE_MODULE_AUX:
-        check->doing = "read-module-aux";
-        return source_fail(check->source, -ENOTSUP, "data of a module, which this server does not have");
+    case RDB_OPCODE_MODULE_AUX: return skip_module_aux(check);
     case RDB_OPCODE_FUNCTION_PRE_GA:
         return source_fail(check->source, -ENOTSUP, "Pre-release function format not supported %d", check->version);
     default: return read_key(check, code);

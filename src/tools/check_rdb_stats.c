@@ -14,7 +14,7 @@
 #include "store/zset.h"
 #include <string.h>
 
-enum { COLUMNS = 7, COLUMN_STREAM = 6, HISTOGRAM_BITS = 10, DATABASES_MAX = 1 << 16 };
+enum { COLUMNS = 7, COLUMN_MODULE = 5, COLUMN_STREAM = 6, HISTOGRAM_BITS = 10, DATABASES_MAX = 1 << 16 };
 static const char *const column_names[COLUMNS] = {"string", "list", "set", "zset", "hash", "module", "stream"};
 #define HISTOGRAM_HIGHEST (UINT64_C(1) << 40)
 
@@ -121,17 +121,43 @@ static uint64_t add_stream(struct column *column, const struct entry *entry) {
     return count;
 }
 
-void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const struct entry *entry, bool expires,
-                         bool expired) {
-    if (database >= DATABASES_MAX) return;
+/* NULL: too many databases. */
+static struct column *column_of(struct check_rdb_stats *stats, uint64_t database, int index) {
+    if (database >= DATABASES_MAX) return NULL;
     if (database >= stats->databases) columns_add(stats, (size_t)database + 1);
-    enum value_type type = entry_type(entry);
-    struct column *column = &stats->columns[database][type == TYPE_STREAM ? COLUMN_STREAM : (int)type];
+    struct column *column = &stats->columns[database][index];
     if (!column->counts) {
         column->counts = histogram_new(HISTOGRAM_BITS, HISTOGRAM_HIGHEST);
         column->sizes = histogram_new(HISTOGRAM_BITS, HISTOGRAM_HIGHEST);
     }
+    return column;
+}
+
+static void add_key(struct column *column, size_t key_len, uint64_t count, bool expires, bool expired) {
+    column->keys++;
+    column->expires += expires;
+    column->expired += expired;
+    column->key_bytes += key_len;
+    column->elements += count;
+    if (count > column->most) column->most = count;
+    histogram_record(column->counts, count, 1);
+}
+
+void check_rdb_stats_add_module(struct check_rdb_stats *stats, uint64_t database, size_t key_len, uint64_t bytes,
+                                bool expires, bool expired) {
+    struct column *column = column_of(stats, database, COLUMN_MODULE);
     uint64_t count = 0;
+    if (!column) return;
+    add_element(column, bytes, &count);
+    add_key(column, key_len, count, expires, expired);
+}
+
+void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const struct entry *entry, bool expires,
+                         bool expired) {
+    enum value_type type = entry_type(entry);
+    struct column *column = column_of(stats, database, type == TYPE_STREAM ? COLUMN_STREAM : (int)type);
+    uint64_t count = 0;
+    if (!column) return;
     switch (type) {
     case TYPE_LIST: count = add_list(column, entry); break;
     case TYPE_SET: count = add_set(column, entry); break;
@@ -140,13 +166,7 @@ void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const
     case TYPE_STREAM: count = add_stream(column, entry); break;
     default: add_element(column, entry_string_len(entry), &count);
     }
-    column->keys++;
-    column->expires += expires;
-    column->expired += expired;
-    column->key_bytes += entry_key(entry).len;
-    column->elements += count;
-    if (count > column->most) column->most = count;
-    histogram_record(column->counts, count, 1);
+    add_key(column, entry_key(entry).len, count, expires, expired);
 }
 
 /* --- Printing --- */

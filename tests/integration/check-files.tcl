@@ -37,6 +37,26 @@ test "valkey-check-rdb: a sound file" {
         {[info] 0 functions} ""} \n]] [check_rdb [small_rdb VALKEY080]]
 }
 
+set module_id [binary decode hex 811234567890abcc01]
+set module_items "\x05\x03abc\x01\x05\x02\x07\x03[string repeat \0 4]\x04[string repeat \0 8]\x00"
+test "valkey-check-rdb: data of modules are read past, and the rest is checked" {
+    set aux "\xf7$::module_id\x02\x02$::module_items"
+    set value "\x07\x01m$::module_id$::module_items"
+    foreach {first keys} [list $aux 1 "\xfe\x00$value" 2 "$aux\xfe\x00$value" 2] {
+        lassign [check_rdb "REDIS0009$first\x00\x01k\x01v\xff[string repeat \0 8]"] code out
+        assert_equal 0 $code
+        assert_match "*RDB looks OK*\\[info\\] $keys keys read*" $out
+        assert_equal [string match \xf7* $first] [string match "*\\[offset 21\\] MODULE AUX for: EjRWeJCrz*" $out]
+    }
+    foreach {first reason} [list "\xf7$::module_id\x05\x02\x00" "bad when_opcode" \
+                                "\xfe\x00\x07\x01m$::module_id\x09\x00" "Unknown code 9 in the data of a module" \
+                                "\xfe\x00\x06\x01m$::module_id\x00" "Pre-release module format not supported"] {
+        lassign [check_rdb "REDIS0009$first\x00\x01k\x01v\xff[string repeat \0 8]"] code out
+        assert_equal 1 $code
+        assert_match "*\\] $reason*" $out
+    }
+}
+
 test "valkey-check-rdb: a file that ends early, with the offset and the key" {
     lassign [check_rdb [string range [small_rdb VALKEY080] 0 13]] code out
     assert_equal 1 $code

@@ -269,6 +269,39 @@ static void fork_parent_closes(void) {
     EXPECT(child_is_good(child));
 }
 
+/* shutdown() acts on the connection, in whichever process. */
+static void fork_parent_shuts_down(void) {
+    static const int hows[] = {SHUT_RDWR, SHUT_WR};
+    for (size_t i = 0; i < sizeof hows / sizeof *hows; i++) {
+        int fd = opened(), pipes[2];
+        EXPECT(pings(fd) && pipe(pipes) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            char byte;
+            close(pipes[1]);
+            if (read(pipes[0], &byte, 1) != 1) _exit(2);
+            _exit(send(fd, "PING\r\n", 6, MSG_NOSIGNAL) < 0 && errno == EPIPE ? 0 : 1);
+        }
+        EXPECT(shutdown(fd, hows[i]) == 0 && send(fd, "PING\r\n", 6, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+        close(fd);
+        close(pipes[0]);
+        EXPECT(write(pipes[1], "x", 1) == 1 && child_is_good(child));
+        close(pipes[1]);
+    }
+}
+
+/* O_NONBLOCK belongs to the open file description, which a child shares. */
+static void fork_child_sets_nonblocking(void) {
+    int fd = opened();
+    char byte;
+    EXPECT(pings(fd));
+    pid_t child = fork();
+    if (child == 0) _exit(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ? 0 : 1);
+    EXPECT(child_is_good(child) && fcntl(fd, F_GETFL) & O_NONBLOCK);
+    EXPECT(read(fd, &byte, 1) < 0 && errno == EAGAIN);
+    close(fd);
+}
+
 static void fork_child_connects(void) {
     int fd = opened();
     pid_t child = fork();
@@ -663,6 +696,8 @@ static const struct {
     CASE(fork_child_reads_first),
     CASE(fork_child_polls),
     CASE(fork_parent_closes),
+    CASE(fork_parent_shuts_down),
+    CASE(fork_child_sets_nonblocking),
     CASE(fork_child_closes),
     CASE(fork_child_connects),
     CASE(fork_while_connecting),

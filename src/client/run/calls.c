@@ -425,8 +425,15 @@ EXPORTED int getsockopt(int fd, int level, int name, void *value, socklen_t *len
     return result;
 }
 
+/* A forked child changes what the open file description has for all processes: its parent stops using its own copy. */
+static void share_description(int fd) {
+    struct link *link = link_enter(fd);
+    if (link) link_leave(link);
+}
+
 EXPORTED int setsockopt(int fd, int level, int name, const void *value, socklen_t len) {
     real_ready();
+    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) share_description(fd);
     struct link *link = link_enter_any(fd);
     if (!link) return real_setsockopt(fd, level, name, value, len);
     int result = real_setsockopt(link->socket >= 0 ? link->socket : fd, level, name, value, len);
@@ -451,6 +458,7 @@ EXPORTED int shutdown(int fd, int how) {
 }
 
 static void set_nonblocking(int fd, bool on) {
+    share_description(fd);
     struct link *link = link_enter_any(fd);
     if (!link) return;
     link->nonblocking = on;

@@ -8,6 +8,10 @@
  *   TCP connection as soon as it reads its end, so a program that expects no reply shall not wait long: if input has
  *   come as often as output was written, ANSWERED_US without input are enough. The program then reads the end.
  *
+ * Input
+ *   The transport stops at RECEIVE_LIMIT bytes that the program has not read, so that a server notices a client that
+ *   does not read, and its limits act.
+ *
  * Output
  *   A write is copied into the connection's send memory and posted at once. More than SEND_LIMIT bytes that the peer
  *   does not take are refused: the descriptor is then not writable. */
@@ -23,7 +27,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SEND_LIMIT = 1024 * 1024, HALF_CLOSED_US = 1000 * 1000, ANSWERED_US = 50 * 1000, FLUSH_US = 2000 * 1000 };
+enum { RECEIVE_LIMIT = 4 * 1024 * 1024, SEND_LIMIT = 1024 * 1024 };
+enum { HALF_CLOSED_US = 1000 * 1000, ANSWERED_US = 50 * 1000, FLUSH_US = 2000 * 1000 };
 
 _Atomic(struct link *) link_table[LINK_TABLE];
 struct list links = LIST_INIT(links);
@@ -452,6 +457,7 @@ int link_connect(int fd, struct mapping *mapping, const struct sockaddr *address
         &transport_rdma, engine_loop(),
         &(struct connect_options){
             .host = host, .port = mapping->port, .timeout_ms = mapping_timeout_ms(), .events = &events, .owner = link});
+    conn_set_in_limit(link->conn, RECEIVE_LIMIT);
     link->conn->wants_drained = true;
     link->conn->takes_later = true;
     result = await_decision(link, fd);
@@ -616,6 +622,7 @@ int link_shutdown(struct link *link, int how) {
     if (link->state != LINK_OPEN) return -ENOTCONN;
     if (how != SHUT_WR) link->no_read = true;
     if (how != SHUT_RD) link->no_write = true;
+    if (link->side >= 0) real_shutdown(link->fds[0], how); /* for all processes that have the descriptor */
     if (link->no_read && link->no_write)
         close_connection(link);
     else if (link->no_write)
@@ -665,7 +672,9 @@ static void side_ready(struct event_io *io, int mask) {
             if (put(link, &vector, 1, 0) != got) close_side(link); /* the connection is over */
         } else if (got == 0) {
             struct pollfd hup = {.fd = link->side};
-            if (real_poll(&hup, 1, 0) == 1 && hup.revents & POLLHUP) {
+            if (link->no_write) {
+                event_io_remove(engine_loop(), &link->side_io); /* the end that link_shutdown() made */
+            } else if (real_poll(&hup, 1, 0) == 1 && hup.revents & POLLHUP) {
                 /* No process holds the descriptor, and it was not closed through the library. */
                 while (link->fd_count) {
                     int fd = link->fds[--link->fd_count];
@@ -675,7 +684,7 @@ static void side_ready(struct event_io *io, int mask) {
                 close_connection(link);
                 close_side(link);
                 engine_wake(link);
-            } else if (!link->no_write) { /* shut down by a process that uses plain system calls */
+            } else { /* shut down by a process that uses plain system calls */
                 link->no_write = true;
                 link_relay(link);
                 await_end(link);
