@@ -24,15 +24,14 @@ static int announce_rdma_port;
 static struct {
     bool listens;   /* the listener for role changes is registered */
     bool tcp_next;  /* RDMA has just failed */
-    bool fell_back; /* the current link uses TCP because RDMA failed */
     int known_port; /* the RDMA port that the primary reported; 0: use the port of REPLICAOF */
     int tried_port; /* of the last connect by RDMA */
-    char reason[REASON_MAX];
+    char reason[REASON_MAX]; /* of the last failure; "" when RDMA has connected */
 } next;
 
 static void primary_changed(void) {
     next.known_port = 0;
-    next.tcp_next = next.fell_back = false;
+    next.tcp_next = false;
     next.reason[0] = 0;
 }
 
@@ -73,7 +72,6 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
     next.listens = true;
     bool rdma = wants_rdma() && !next.tcp_next;
     struct connect_options options = to_primary(events, timeout_ms);
-    next.fell_back = next.tcp_next;
     next.tcp_next = false;
     if (!rdma) return conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
     if (next.known_port)
@@ -139,9 +137,10 @@ int link_announced_port(void) {
 
 static void write_replica_info(struct output *out) {
     struct pull_progress progress;
+    if (role_sync.transport) info_line(out, "master_link_transport:%s", role_sync.transport);
+    /* Also while there is no link at all: a certificate that fails over RDMA fails over TCP, too. */
+    if (wants_rdma() && next.reason[0]) info_line(out, "master_link_rdma_error:%s", next.reason);
     if (!role_sync.transport) return;
-    info_line(out, "master_link_transport:%s", role_sync.transport);
-    if (next.fell_back) info_line(out, "master_link_rdma_error:%s", next.reason);
     if (!pull_fetch_progress(&progress)) return;
     info_line(out, "master_sync_rdma_read_bytes:%llu\r\nmaster_sync_rdma_read_percent:%.2f",
               (unsigned long long)progress.bytes, progress.percent);
