@@ -45,15 +45,15 @@ test "valkey-check-rdb: data of modules are read past, and the rest is checked" 
     foreach {first keys} [list $aux 1 "\xfe\x00$value" 2 "$aux\xfe\x00$value" 2] {
         lassign [check_rdb "REDIS0009$first\x00\x01k\x01v\xff[string repeat \0 8]"] code out
         assert_equal 0 $code
-        assert_match "*RDB looks OK*\\[info\\] $keys keys read*" $out
-        assert_equal [string match \xf7* $first] [string match "*\\[offset 21\\] MODULE AUX for: EjRWeJCrz*" $out]
+        assert_match "*RDB looks OK*info? $keys keys read*" $out
+        assert_equal [string match \xf7* $first] [string match "*offset 21? MODULE AUX for: EjRWeJCrz*" $out]
     }
     foreach {first reason} [list "\xf7$::module_id\x05\x02\x00" "bad when_opcode" \
                                 "\xfe\x00\x07\x01m$::module_id\x09\x00" "Unknown code 9 in the data of a module" \
                                 "\xfe\x00\x06\x01m$::module_id\x00" "Pre-release module format not supported"] {
         lassign [check_rdb "REDIS0009$first\x00\x01k\x01v\xff[string repeat \0 8]"] code out
         assert_equal 1 $code
-        assert_match "*\\] $reason*" $out
+        assert_match "*offset * $reason*" $out
     }
 }
 
