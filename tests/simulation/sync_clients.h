@@ -190,7 +190,7 @@ static void request_at_primary(struct node *node) {
         op.from = value_of(node, key);
         if (op.from < op.floor && below(2))
             op.from = op.floor; /* it knows a newer value: this server has nothing new */
-        op.deadline = world.now + (int64_t)below(3000);
+        op.deadline = world.now + (int64_t)below(below(2) ? 20 : 3000);
         if (node->blocked_count < BLOCKED_MAX) node->blocked[node->blocked_count++] = op;
         break;
     case 4:
@@ -322,7 +322,8 @@ static void requests(struct node *node) {
             for (unsigned more = woken ? 6 : 0; more || below(4) == 0; more -= more > 0) request_for_moving_key(node);
             if (below(20) == 0) migrate_begins(node);
         }
-    } else if (node->who.status == SYNC_FOLLOWING && node->replica && below(6) == 0 && shard_of(node) != NO_SHARD) {
+    } else if (node->who.status == SYNC_FOLLOWING && node->replica && below(6) == 0 &&
+               !(world.serves && shard_of(node) == NO_SHARD)) {
         request_at_replica(node);
     }
 }

@@ -625,7 +625,7 @@ static void turn(struct node *node) {
             sockets(node);
             break;
         case TURN_MORE_REQUESTS:
-            if (below(4) == 0) requests(node);
+            if (node->has_woken || below(4) == 0) requests(node);
             if (below(8) == 0 && node->who.status == SYNC_LEADING) node->sent = node->len; /* a socket took it early */
             break;
         case TURN_END: end_of_turn(node); break;
@@ -707,8 +707,13 @@ static inline void freeze(struct node *node) {
     if (leader >= 0 && below(2)) node = &world.nodes[leader];
     node->freeze_ms = 1 + (int64_t)below(below(2) ? 1500 : 6000);
     node->freeze_phase = (unsigned)below(TURN_PHASES);
-    if ((int)node->index != leader || below(2)) return;
-    unsigned other = first_of_group(node->index) + (unsigned)below(world.group);
+    if ((int)node->index != leader || below(3) == 0) return;
+    /* It is replaced meanwhile, perhaps while it waits for a replica, and perhaps cut off when it wakes up. */
+    if (below(3) == 0) node->final_until = world.now + node->freeze_ms + 2000;
+    unsigned first = first_of_group(node->index), other = first + (unsigned)below(world.group);
+    if (below(2))
+        for (unsigned i = first; i < first + world.group; i++)
+            if (i != node->index) world.cut[i][node->index] = world.cut[node->index][i] = true;
     if (other != node->index) promote(&world.nodes[other]);
 }
 
@@ -727,6 +732,7 @@ static inline void fault(void) {
     case 5: freeze(node); break;
     case 6: {
         unsigned a = (unsigned)below(world.count), b = (unsigned)below(world.count);
+        if (a == b || below(3) == 0) memset(world.cut, 0, sizeof world.cut);
         if (a == b) break;
         world.cut[a][b] = !world.cut[a][b];
         if (below(3)) world.cut[b][a] = world.cut[a][b]; /* else one-way */
