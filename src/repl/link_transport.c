@@ -22,10 +22,10 @@ static bool rdma_replication, mptcp;
 static int announce_rdma_port;
 
 static struct {
-    bool listens;   /* the listener for role changes is registered */
-    bool tcp_next;  /* RDMA has just failed */
-    int known_port; /* the RDMA port that the primary reported; 0: use the port of REPLICAOF */
-    int tried_port; /* of the last connect by RDMA */
+    bool listens;            /* the listener for role changes is registered */
+    bool tcp_next;           /* RDMA has just failed */
+    int known_port;          /* the RDMA port that the primary reported; 0: use the port of REPLICAOF */
+    int tried_port;          /* of the last connect by RDMA */
     char reason[REASON_MAX]; /* of the last failure; "" when RDMA has connected */
 } next;
 

@@ -171,8 +171,8 @@ static bool skip_module_value(struct check *check, bool expires, bool expired) {
     rdb_read_length(&check->in); /* the module and the version of its encoding */
     if (!skip_module_data(check)) return false;
     if (check->stats)
-        check_rdb_stats_add_module(check->stats, check->database, check->name.len,
-                                   source_offset(check->source) - began, expires, expired);
+        check_rdb_stats_add_module(check->stats, check->database, check->name.len, source_offset(check->source) - began,
+                                   expires, expired);
     return true;
 }
 
@@ -205,7 +205,8 @@ static bool read_key(struct check *check, uint8_t type) {
     check->doing = "read-object-value";
     if (type == RDB_MODULE) return source_fail(check->source, -ENOTSUP, "Pre-release module format not supported");
     bool expires = check->expire_at >= 0, expired = expires && check->expire_at < clock_ms();
-    if (!(type == RDB_MODULE_2 ? skip_module_value(check, expires, expired) : read_value(check, type, expires, expired)))
+    bool is_module = type == RDB_MODULE_2;
+    if (!(is_module ? skip_module_value(check, expires, expired) : read_value(check, type, expires, expired)))
         return false;
     check->expires += expires;
     check->expired += expired;

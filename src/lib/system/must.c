@@ -24,8 +24,8 @@ void must_fail(const char *file, int line, const char *function, const char *con
         vsnprintf(values, sizeof values, format, args);
         va_end(args);
     }
-    snprintf(text, sizeof text, "==> %s:%d %s(): '%s' is not true%s%s", file, line, function,
-             condition, format ? ": " : "", values);
+    snprintf(text, sizeof text, "==> %s:%d %s(): '%s' is not true%s%s", file, line, function, condition,
+             format ? ": " : "", values);
     must_handler(text);
     abort();
 }
