@@ -237,7 +237,8 @@ static void a_change_of_the_set_needs_the_voters_of_both_sets(void **state) {
 static void a_replica_counts_when_it_has_the_set_and_the_data(void **state) {
     world_begin(11, 3, 1);
     struct sync_who *primary = &world.nodes[0].who;
-    for (int i = 1; i < 3; i++) { /* they have an older set */
+    write_commit(&world.nodes[0]); /* so that something is not committed */
+    for (int i = 1; i < 3; i++) {  /* they have an older set */
         sync_who_peer_stored(primary, world.nodes[i].who.state.id, &primary->standing, primary->state.set.version - 1);
         sync_who_peer_acked(primary, world.nodes[i].who.state.id, world.nodes[0].len + 100);
     }

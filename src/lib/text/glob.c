@@ -164,7 +164,7 @@ static bool class_match(struct slice pattern, size_t *at, unsigned char c, bool 
         }
         if (!class) {
             reader.end = pattern.len;
-            for (unsigned char low, high; class_next(&reader, ignore_case, &low, &high);)
+            for (unsigned char low, high; !reader.ended && class_next(&reader, ignore_case, &low, &high);)
                 found |= c >= low && c <= high;
             *at = reader.at;
             return found != reader.negated;
