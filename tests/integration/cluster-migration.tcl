@@ -653,10 +653,11 @@ start_cluster {primaries 2 replicas 1 overrides {appendonly yes cluster-node-tim
         n 1 debug slotmigration prevent-failover 1
         migrate 0 1 5 6
         migration_is 0 failover-granted
-        n 0 debug drop-cluster-packet-filter -2 ;# or the source hears at once that the target has refused
+        exec kill -STOP [srv [node_level 1] pid] ;# or the source hears at once that the target has refused
+        at_test_end {catch {exec kill -CONT [srv [node_level 1] pid]}}
         assert_equal OK [n 0 debug reload]
         assert_equal slot_migration_in_progress [dict get [node_info 0 clients] paused_reason]
-        n 0 debug drop-cluster-packet-filter -1
+        exec kill -CONT [srv [node_level 1] pid]
         n 0 set [key_in 5 string] written
         migration_is 1 failed
         n 1 debug slotmigration prevent-failover 0
