@@ -89,6 +89,14 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
     }
 }
 
+/* An element has ended. Returns the number of replies that end with it. */
+static int reply_ended(struct reply_counter *c) {
+    if (c->missing) return 0;
+    int count = !c->aside;
+    c->aside = false;
+    return count;
+}
+
 int64_t reply_count(struct reply_counter *c, struct slice input, int64_t limit, size_t *used) {
     const char *at = input.data, *end = input.data + input.len;
     int64_t count = 0;
@@ -113,13 +121,16 @@ int64_t reply_count(struct reply_counter *c, struct slice input, int64_t limit, 
             if (!element_count(c, *at, text, first)) return -1;
             at = next;
         }
-        if (c->missing == 0) {
-            if (!c->aside) count++;
-            c->aside = false;
-        }
+        count += reply_ended(c);
     }
     *used = (size_t)(at - input.data);
     return count;
+}
+
+int reply_skipped(struct reply_counter *c) {
+    c->skip = 0;
+    c->missing--;
+    return reply_ended(c);
 }
 
 /* --- Trees --- */

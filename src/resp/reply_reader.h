@@ -23,9 +23,9 @@ enum {
 struct reply_counter {
     uint64_t errors;      /* counted error replies; the caller clears it */
     char error_text[256]; /* text of the last one, without '-' and CRLF; truncated */
+    uint64_t skip;        /* bytes of a bulk string still to skip, with CRLF; for reading */
     /* Private. */
     uint64_t missing; /* missing elements of the current reply; 0: between replies */
-    uint64_t skip;    /* bytes of a bulk string still to skip */
     size_t scanned;   /* bytes of the current line already searched for its end */
     bool aside;       /* in a push message or attribute, which is not a reply */
 };
@@ -33,6 +33,9 @@ struct reply_counter {
 /* Skips at most `limit` replies. Returns the number of replies that end in this input and sets *used to the bytes to
  * consume; -1: invalid RESP. Skips push messages without counting them. A zeroed struct is a new counter. */
 int64_t reply_count(struct reply_counter *counter, struct slice input, int64_t limit, size_t *used);
+/* The caller has left the next counter->skip bytes out, of which there are some. Returns the number of replies that end
+ * with them: 0 or 1. */
+int reply_skipped(struct reply_counter *counter);
 
 /* --- Trees --- */
 

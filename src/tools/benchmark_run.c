@@ -79,6 +79,7 @@ struct client {
     struct worker *worker;
     const struct bench_node *node;
     struct reply_counter counter;
+    bool discarding; /* the bytes that the counter is to skip do not come here */
     int greeting_missing;
     int pending; /* replies of the batch not yet received */
     uint64_t sent_ns;
@@ -219,25 +220,32 @@ static void on_connected(struct connection *conn) {
 /* The benchmark looks at no value. Over RDMA it does not even copy a large one out of the receive buffer. */
 static void value_discard(struct client *client) {
 #ifdef USE_RDMA
-    enum { LEAST = 1024, LINE_END = 2 /* `readable` is called for it */ };
-    if (client->counter.skip >= LEAST && rdma_discard(client->conn, client->counter.skip - LINE_END))
-        client->counter.skip = LINE_END;
+    enum { LEAST = 1024 };
+    client->discarding = client->counter.skip >= LEAST && rdma_discard(client->conn, client->counter.skip);
 #endif
+}
+
+/* Counts the replies that have come, `limit` at most, and consumes them. -1: invalid RESP. */
+static int64_t take_replies(struct client *client, int64_t limit) {
+    size_t used;
+    int64_t before = client->discarding ? reply_skipped(&client->counter) : 0;
+    client->discarding = false;
+    int64_t count = reply_count(&client->counter, conn_peek(client->conn), limit - before, &used);
+    if (count < 0) return -1;
+    if (used) conn_consume(client->conn, used);
+    value_discard(client);
+    return before + count;
 }
 
 static void on_readable(struct connection *conn) {
     struct client *client = conn->owner;
     struct worker *w = client->worker;
     bool greeting = client->greeting_missing > 0;
-    size_t used;
-    int64_t count =
-        reply_count(&client->counter, conn_peek(conn), greeting ? client->greeting_missing : client->pending, &used);
+    int64_t count = take_replies(client, greeting ? client->greeting_missing : client->pending);
     if (__builtin_expect(count < 0, 0)) {
         run_fail(w, BENCH_FAILED, "Error: the server's answer is not RESP");
         return;
     }
-    if (used) conn_consume(conn, used);
-    value_discard(client);
     if (__builtin_expect(client->counter.errors != 0, 0)) {
         run_fail(w, BENCH_SERVER_ERROR, client->counter.error_text);
         return;
@@ -281,6 +289,7 @@ static const struct connection_events events = {
 
 static void client_connect(struct client *client) {
     memset(&client->counter, 0, sizeof client->counter);
+    client->discarding = false;
     client->conn = endpoint_connect(&client->node->endpoint, client->worker->loop, 0, &events, client);
     conn_set_in_limit(client->conn, 16 * 1024 * 1024);
 }

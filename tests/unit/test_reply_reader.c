@@ -131,6 +131,18 @@ static void counting_stops_at_the_limit(void **state) {
     assert_int_equal(reply_count(&counter, stream, 0, &used), 0);
     assert_int_equal(used, 0);
 }
+static void bytes_that_are_left_out_end_their_replies(void **state) {
+    struct reply_counter counter = {0};
+    size_t used;
+    assert_int_equal(reply_count(&counter, SLICE("$5\r\nab"), 9, &used), 0);
+    assert_int_equal(counter.skip, 5); /* cde and CRLF */
+    assert_int_equal(reply_skipped(&counter), 1);
+    assert_int_equal(reply_count(&counter, SLICE("+OK\r\n*2\r\n$9\r\n"), 9, &used), 1);
+    assert_int_equal(reply_skipped(&counter), 0); /* the first element of two */
+    assert_int_equal(reply_count(&counter, SLICE(":1\r\n>2\r\n+message\r\n$9\r\n"), 9, &used), 1);
+    assert_int_equal(reply_skipped(&counter), 0); /* a push message */
+    assert_int_equal(reply_count(&counter, SLICE(":1\r\n"), 9, &used), 1);
+}
 
 static void invalid_resp_is_rejected(void **state) {
     const char *bad[] = {"hello\r\n",
@@ -252,6 +264,7 @@ int main(void) {
         cmocka_unit_test(aggregates_nest),
         cmocka_unit_test(pushes_and_attributes_are_not_counted),
         cmocka_unit_test(counting_stops_at_the_limit),
+        cmocka_unit_test(bytes_that_are_left_out_end_their_replies),
         cmocka_unit_test(invalid_resp_is_rejected),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(an_announced_length_costs_no_memory),

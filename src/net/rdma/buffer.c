@@ -9,6 +9,7 @@
 
 enum {
     PIECE_LEAST = 256, /* bytes of the smallest piece */
+    PIECE_HEAD = 64,   /* after bytes that are discarded: the head of a reply, which lies in one or two cache lines */
     PIECE_FACTOR = 4,
 };
 
@@ -72,7 +73,9 @@ void rdma_receive_announce(struct rdma_connection *c) {
 
 /* The next piece is small after an argument that went to the owner's memory, and larger after one of small requests. */
 static void piece_adapt(struct rdma_connection *c, uint32_t taken) {
-    if (c->conn.sink || c->receive.discard)
+    if (c->receive.discard)
+        c->receive.piece = PIECE_HEAD;
+    else if (c->conn.sink)
         c->receive.piece = PIECE_LEAST;
     else if (taken == c->receive.piece && c->receive.piece < INPUT_SHARED_SIZE)
         c->receive.piece *= PIECE_FACTOR;
@@ -90,7 +93,7 @@ void rdma_receive_show(struct rdma_connection *c) {
         c->receive.taken += part;
         from += part;
         there -= part;
-        if (!there) return;
+        if (c->receive.discard) return;
     }
     if (conn->sink) {
         char *sink = conn->sink;

@@ -12,7 +12,8 @@ extern const struct transport transport_rdma;
 void rdma_settings_changed(void); /* call after a change of zero_copy_min or max_registered while connections exist */
 const struct rdma_stats *rdma_stats(void); /* of all threads; valid until this thread calls it again */
 /* For an owner that only counts what it receives: the next `len` bytes of the stream are dropped where they are,
- * without a look at them. conn_peek() must be empty. False: the connection is of another transport. */
+ * without a look at them, and `readable` is called, also if nothing follows them. conn_peek() must be empty. False: the
+ * connection is of another transport. */
 bool rdma_discard(struct connection *conn, size_t len);
 /* Returns free registered memory of this loop and of the loops of other threads to the system. */
 void rdma_trim(struct event_loop *loop);
