@@ -285,8 +285,8 @@ static void rdb_readable(struct connection *conn) {
 static void dial_rdb(const struct connection *link);
 static void rdb_closed(struct connection *conn) {
     if (dual.rdb_state == RDB_CONNECT && link_is_rdma(conn)) {
-        log_warning("Dual channel replication: No RDMA connection for the RDB channel (%s). Using TCP",
-                    conn_error_text(conn));
+        log_warning("Dual channel replication: No RDMA connection for the RDB channel (%s). Using %s",
+                    conn_error_text(conn), link_without_rdma());
         close_rdb();
         dial_rdb(NULL);
         return;

@@ -94,11 +94,15 @@ struct connection *link_connect_beside(const struct connection *link, const stru
     return conn_connect(link ? link->transport : otherwise, server.loop, &options);
 }
 
+const char *link_without_rdma(void) {
+    return tls_for_replication() ? "TLS over TCP" : "TCP";
+}
+
 bool link_connect_failed(const struct connection *conn, const char *error) {
     if (!link_is_rdma(conn)) return false;
     if (strcmp(next.reason, error) != 0) /* log each reason once: every connect tries RDMA again */
-        log_warning("PRIMARY <-> REPLICA sync: No RDMA connection to %s:%d (%s). Using TCP", role->host,
-                    next.tried_port, error);
+        log_warning("PRIMARY <-> REPLICA sync: No RDMA connection to %s:%d (%s). Using %s", role->host, next.tried_port,
+                    error, link_without_rdma());
     snprintf(next.reason, sizeof next.reason, "%s", error);
     next.tcp_next = true;
     next.known_port = 0; /* the primary's RDMA port may have changed */

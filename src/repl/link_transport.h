@@ -31,6 +31,8 @@ struct connection *link_connect_beside(const struct connection *link, const stru
                                        uint32_t timeout_ms);
 /* The RDMA transport of connections between servers; NULL: rdma-replication is off, or RDMA is not built in. */
 const struct transport *link_rdma_transport(void);
+/* For logs: what connections between servers use where RDMA fails. */
+const char *link_without_rdma(void);
 bool link_is_rdma(const struct connection *conn); /* with TLS or without */
 /* The connect failed with `error`. True: the caller connects again immediately; another transport is next. */
 bool link_connect_failed(const struct connection *conn, const char *error);

@@ -27,6 +27,7 @@ proc wait_link {transport} {
         [field 0 master_link_status] eq "up" && [field 0 master_link_transport] eq $transport
     } "the link is [field 0 master_link_status], over [field 0 master_link_transport]"
 }
+proc log_count {regexp from} {regexp -all $regexp [log_text $from]}
 proc wait_same {} {wait_for_condition 20000 {[r -1 debug digest] eq [r debug digest]}}
 proc fill {count} {
     for {set i 0} {$i < $count} {incr i} {r set key:$i [numbered 20000 $i]}
@@ -94,11 +95,14 @@ start_tls_node {tls-rdma no} {
             wait_for_condition 20000 {[r get key] eq "later"}
         }
         test "a primary that trusts another authority is not followed at all" {
+            set from [log_size]
             r config set tls-ca-cert-file [crt foreign-ca.crt]
             r -1 client kill type replica
             wait_for_condition 20000 {[field 0 master_link_status] eq "down"}
             r -1 set key secret
-            after 1500
+            wait_for_condition 20000 {[log_count "Error condition on socket for SYNC" $from] > 1}
+            assert_equal 1 [log_count {No RDMA connection to [^\n]*certificate[^\n]*\. Using TLS over TCP} $from]
+            assert_equal 0 [log_count "Using TCP" $from]
             assert_equal later [r get key]
             r config set tls-ca-cert-file [crt ca.crt]
             wait_for_condition 20000 {[r get key] eq "secret"}

@@ -324,8 +324,8 @@ static void not_connected(struct connection *conn) {
     struct job *job = conn->owner;
     char text[256];
     if (job->state == JOB_CONNECTING && link_is_rdma(conn)) {
-        log_warning("Slot migration %s: no RDMA connection to the target (%s). Using TCP", job_text(job),
-                    conn_error_text(conn));
+        log_warning("Slot migration %s: no RDMA connection to the target (%s). Using %s", job_text(job),
+                    conn_error_text(conn), link_without_rdma());
         job->tcp_only = true;
         job_detach(job); /* export_step() dials again */
     } else if (job->state == JOB_CONNECTING) {
