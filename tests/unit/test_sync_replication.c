@@ -276,7 +276,8 @@ static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state)
     assert_int_equal(newest_leader(), leader);
 }
 
-static uint64_t first_seed = 1, last_seed = 60;
+enum { SEEDS = 40, SEEDS_OF_MOVES = 15 }; /* by default */
+static uint64_t first_seed = 1, last_seed = SEEDS;
 static unsigned total_leads, total_reads, total_replica_reads, total_moves, recovered, total_acknowledged;
 
 static void faults(unsigned count) {
@@ -388,7 +389,7 @@ static void run_moves(uint64_t seed) {
 }
 
 static void keys_that_move_one_by_one_are_not_lost(void **state) {
-    uint64_t last = first_seed == 1 && last_seed == 60 ? 25 : last_seed;
+    uint64_t last = first_seed == 1 && last_seed == SEEDS ? SEEDS_OF_MOVES : last_seed;
     total_moves = total_reads = 0;
     for (uint64_t seed = first_seed; seed <= last; seed++) run_moves(seed);
     unsigned seeds = (unsigned)(last - first_seed + 1);
