@@ -45,8 +45,8 @@ struct migration {
     char *host;
     int port;
     int64_t db, timeout_ms;
-    bool copy, replace;
-    int user, password; /* indices of arguments; 0: not given */
+    bool copy, replace, guarded; /* guarded: the keys may be those of a replaced primary */
+    int user, password;          /* indices of arguments; 0: not given */
     int first_key, key_count;
     /* The keys that exist: keys[i] is the argument, done[i] whether the target has accepted it. `moved` counts the
      * accepted keys. */
@@ -231,12 +231,18 @@ static void delete_moved(struct migration *m) {
     mem_free(argv);
 }
 
+static void begin_large(struct migration *m, bool waits);
+
 /* One attempt. False: a cached connection was closed before anything was read from it. */
 static bool attempt(struct migration *m, bool may_retry) {
     struct target *target = target_find(m);
     bool kept = target != NULL, refused = false, any = false;
     if (!target && !(target = target_connect(m))) return true;
     target->used_us = clock_mono();
+    if (m->guarded && !reply_barrier_may_show()) { /* connecting has taken long */
+        begin_large(m, true);
+        return true;
+    }
     int others = write_introduction(m, &target->conn->out, target->db != m->db);
     output_write(&target->conn->out, memory_output_slice(&m->requests));
     int error = conn_wait_drained(target->conn, m->timeout_ms);
@@ -317,8 +323,8 @@ static void migrate_run(struct call *call) {
     struct migration m = {.call = call, .first_key = 3, .key_count = 1};
     if (!options_read(&m)) return;
     if (migrate_large_again(call)) return;
-    bool guarded = reply_barrier_armed && reply_barrier_guards();
-    if (guarded && (dispatch_is_nested() || !migrate_large_possible(call))) {
+    m.guarded = reply_barrier_armed && reply_barrier_guards();
+    if (m.guarded && (dispatch_is_nested() || !migrate_large_possible(call))) {
         reply_error(call->reply, "ERR With synchronous replication MIGRATE may have to wait: it cannot be called in a "
                                  "transaction or a script");
         return;
@@ -338,7 +344,7 @@ static void migrate_run(struct call *call) {
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
     memory_output_init(&m.requests);
-    if (guarded && !reply_barrier_shows_now())
+    if (m.guarded && !reply_barrier_shows_now())
         begin_large(&m, true);
     else if (!write_requests(&m, migrate_large_possible(call) ? MIGRATE_LARGE_MIN : SIZE_MAX))
         begin_large(&m, false);

@@ -324,6 +324,22 @@ static bool dump_on(struct job *job) {
     return true;
 }
 
+/* What is sent now becomes a write of the target, perhaps seconds after the call: another server may lead meanwhile and
+ * have given the target a newer value. False: not now, or the job is over. */
+static bool may_send(struct job *job) {
+    if (!reply_barrier_armed || !reply_barrier_guards()) return true;
+    const char *error = reply_barrier_refusal();
+    if (!error && role_is_replica() && !job->on_replica) error = MIGRATE_CANNOT_WRITE;
+    if (error) {
+        job_over(job, error);
+        return false;
+    }
+    if (reply_barrier_may_show()) return true;
+    job->shown = false;
+    reply_barrier_when_shown(&job->waiter);
+    return false;
+}
+
 static uint64_t send_next(struct event_timer *timer) {
     struct job *job = container_of(timer, struct job, next);
     if (job->key == job->count || !job->shown) return 0;
@@ -334,7 +350,7 @@ static uint64_t send_next(struct event_timer *timer) {
         return 1;
     }
     struct slice all = memory_output_slice(&job->request);
-    if (conn_pending(job->conn) > 0 || !sends_keys(job)) return 0;
+    if (conn_pending(job->conn) > 0 || !sends_keys(job) || !may_send(job)) return 0;
     size_t len = all.len - job->sent < PIECE ? all.len - job->sent : PIECE;
     output_write(&job->conn->out, slice_make(all.data + job->sent, len));
     job->sent += len;

@@ -21,7 +21,8 @@
  *
  * With synchronous replication the target must not see a value that may be lost, or is that of a replaced primary. So
  * while anything waits for the reply barrier, requests of any size go this way: the keys are held, and dumped when the
- * barrier has released everything before. A transaction or a script, which cannot wait, gets an error.
+ * barrier has released everything before. Each piece leaves only while this server may show its data; otherwise it
+ * waits again. A transaction or a script, which cannot wait, gets an error.
  *
  * The timeout is that of each step: connecting, sending a piece, each reply.
  *

@@ -482,6 +482,11 @@ void script_debug_set(struct call *call, struct slice mode) {
         reply_error(call->reply, "ERR SCRIPT DEBUG must be called outside a pipeline");
         return;
     }
+    /* The lines of a session in the server do not wait, and the script may write between them. */
+    if (slice_is(mode, "sync") && reply_barrier_armed && reply_barrier_guards()) {
+        reply_error(call->reply, "ERR With synchronous replication scripts are debugged in a copy: SCRIPT DEBUG YES");
+        return;
+    }
     client_was_reset(client);
     if (on) {
         struct debugger *debugger = mem_calloc(1, sizeof *debugger);

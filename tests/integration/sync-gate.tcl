@@ -197,7 +197,52 @@ start_server [list overrides $gate_options] {
                     assert_equal v [r get k]
                 }
 
+                test "pushes of a script that goes on running wait until its writes are safe" -needs {ours 1} {
+                    r -3 config set busy-reply-threshold 20
+                    foreach name {subscriber monitor tracking script} {
+                        set $name [new_client -level -3 -deferring 1]
+                    }
+                    foreach {name request} {subscriber {psubscribe *} monitor monitor tracking {hello 3}
+                        tracking {client tracking on bcast}} {
+                        [set $name] -send {*}$request
+                        [set $name] -read
+                    }
+                    gate_ready -3 2
+                    r -3 set x 1 ;# it may show data at once for the next 0.7 s
+                    wait_for_condition 5000 {[string match "*set*" [arrived $subscriber 20]]}
+                    foreach name {monitor tracking} {arrived [set $name] 20}
+                    freeze -2 -1
+                    $script -send eval {
+                        redis.call('set', 'secret', 'uncommitted')
+                        local start = os.clock()
+                        while os.clock() - start < 0.15 do end
+                    } 0
+                    set leaks {}
+                    foreach name {subscriber monitor tracking} {
+                        if {[string match "*secret*" [arrived [set $name] 300]]} {lappend leaks $name}
+                    }
+                    thaw -2 -1
+                    assert_equal {} [$script -read]
+                    assert_equal {} $leaks
+                    foreach name {subscriber monitor tracking} {
+                        assert_match "*secret*" [arrived [set $name] 500] $name
+                    }
+                    assert_equal OK [r -3 flushall]
+                }
+
+                test "no debugger shows data of the server before they are safe" -needs {ours 1} {
+                    assert_match "-ERR With synchronous replication*" [r -3 -typed script debug sync]
+                    assert_equal OK [r -3 script debug no]
+                }
+
                 test "a primary that was replaced answers nothing about data, by any way" -needs {ours 1} {
+                    gate_ready -3 2
+                    # MIGRATE that has sent a part of a value to a target that does not read.
+                    r -3 setrange large 40000000 old
+                    freeze 0
+                    set sending [new_client -level -3 -deferring 1]
+                    $sending -send migrate [srv host] [srv port] large 0 20000 copy
+                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 1}
                     gate_ready -3 2
                     r -3 set x old
                     r -3 xgroup create s2 g $ mkstream
@@ -215,7 +260,7 @@ start_server [list overrides $gate_options] {
                     $unblocked -send client id
                     set id [$unblocked -read]
                     $unblocked -send blpop q 0
-                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 4}
+                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 5}
                     set requests {{get x} {llen q} {blpop q 0.5} {blmove q2 q3 left left 0.5} {bzpopmin z 0.5}
                         {xread block 500 streams s 0} {xreadgroup group g c block 500 streams s2 >}
                         {blmpop 0.5 1 q left}
@@ -235,7 +280,7 @@ start_server [list overrides $gate_options] {
                     }
                     r -2 function load [string map {lostlib newlib f1 f2} $library]
                     freeze -2 -1
-                    thaw -3
+                    thaw -3 0
                     foreach c $clients request $requests {
                         set request [string map [list HOST [srv host] PORT [srv port]] $request]
                         foreach line [split $request |] {$c -send {*}$line}
@@ -251,6 +296,7 @@ start_server [list overrides $gate_options] {
                         }
                     }
                     if {[r get x] ne ""} {lappend leaks migrate}
+                    if {[r exists large]} {lappend leaks "the rest of a value"}
                     thaw -2 -1
                     assert_equal {} $leaks
                     wait_for_condition 15000 {[gate_field -3 sync_replication] eq "fenced"}

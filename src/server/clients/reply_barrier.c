@@ -32,7 +32,8 @@ struct held_replies {
     struct piece
         *requests_end; /* after this piece was sent the client executes requests again; NULL: it already does */
     uint64_t sequence; /* the sequence number that the batch waits for */
-    uint64_t least;    /* the last one that was issued when a push, or what a nested turn says of data, was written */
+    uint64_t least;    /* the last one that was issued when what a nested turn says of data was written */
+    bool of_call;      /* a call has written a push behind the batch */
     size_t size;       /* bytes in the pieces before the one that is written to */
     bool replied;      /* replies to the client's requests were written since its last flush */
     bool only_reads;   /* nothing in it is a reply to a write, or a push */
@@ -183,9 +184,10 @@ struct client_listener reply_barrier_listener = {.freed = client_freed, .report 
 /* --- Waiting --- */
 
 /* The sequence number that the output written so far waits for. In a turn within a call, replies to other clients are
- * older than the writes of the call and do not wait for them, but pushes may be caused by the call. */
+ * older than the writes of the call and do not wait for them, but pushes may be caused by the call: also by a write
+ * that was issued after them, because a command notifies first (the command of a script, which runs on). */
 static uint64_t sequence_needed(const struct held_replies *held) {
-    if (!dispatch_running()) return issued;
+    if (!dispatch_running() || held->of_call) return issued;
     return held->least > issued_before_call ? held->least : issued_before_call;
 }
 
@@ -194,12 +196,13 @@ static void batch_close(struct held_replies *held) {
     piece_end(held);
     held->batch_end = held->last;
     held->sequence = sequence_needed(held);
+    held->of_call = false;
     while (at->prev != &waiting.head && container_of(at->prev, struct held_replies, link)->sequence > held->sequence)
         at = at->prev;
     list_insert_before(&waiting, at, &held->link);
 }
 
-/* Each barrier that denies it issues a number. */
+/* Each barrier that denies it has issued a number which it releases when it knows. */
 bool reply_barrier_may_show(void) {
     bool may = true;
     list_each(&barriers, link) {
@@ -300,7 +303,7 @@ struct output *reply_barrier_push_output(struct client *client) {
     struct held_replies *held = reply_barrier_replies(client);
     if (!held) held = held_new(client);
     held->only_reads = false;
-    held->least = issued;
+    if (dispatch_running()) held->of_call = true;
     return &held->out;
 }
 

@@ -39,9 +39,10 @@ struct reply_barrier {
     struct list_link link;
     uint64_t issued, released; /* private */
     /* Called before data leave the server (a reply to a command that reads). True: this server may show its data at
-     * this moment. False: the callback has called reply_barrier_issue(), and releases that number when this server
-     * knows that it could show the data after the call. NULL: it always may. Whether everything that was issued is
-     * released is not its business. */
+     * this moment. False: a number is unreleased that the callback releases when this server knows that it could show
+     * the data after the call: it has called reply_barrier_issue(), or an earlier call of this turn has, and what that
+     * one asked covers this read, too. NULL: it always may. Whether everything that was issued is released is not its
+     * business. */
     bool (*may_show)(struct reply_barrier *barrier);
     /* The error for a request about data while this server shows none, however long the request waits; NULL: it does,
      * perhaps after a wait. The barrier's owner refuses commands by a filter (dispatch.h); this is for answers outside
@@ -92,7 +93,8 @@ const char *reply_barrier_refusal(void); /* see struct reply_barrier */
  * keep it with an entry of the list. It is safe when it is released. */
 uint64_t reply_barrier_number(void);
 bool reply_barrier_is_released(uint64_t number);
-/* Every barrier permits to show data at this moment; one that does not has been asked (may_show). */
+/* Every barrier permits to show data at this moment; one that does not has been asked (may_show). What another server
+ * executes is a write there: it needs this when it is sent, besides the wait for what was executed before. */
 bool reply_barrier_may_show(void);
 
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
