@@ -106,6 +106,30 @@ start_rdma_tls {tls-auth-clients no} {
         assert_equal "PONG\n" [dict get $got out]
     }
 
+    # 30 KB: more than OpenSSL may read in one call.
+    test "a handshake with long certificates of both ends completes" {
+        set names IP:127.0.0.1
+        for {set i 0} {$i < 600} {incr i} {append names ,DNS:[format host-%05d.some.long.domain.of.an.example.test $i]}
+        write_file [crt long.ext] "subjectAltName=$names\n"
+        foreach arguments [list [list req -new -key [crt server.key] -subj /CN=long -out [crt long.csr]] \
+            [list x509 -req -in [crt long.csr] -sha256 -days 1 -CA [crt ca.crt] -CAkey [crt ca.key] -set_serial 99 \
+                -extfile [crt long.ext] -out [crt long.crt]]] {
+            set got [run [tool openssl] {*}$arguments]
+            assert_equal 0 [dict get $got code] [dict get $got err]
+        }
+        file copy -force [crt server.key] [crt long.key]
+        assert_morethan [file size [crt long.crt]] 30000
+        r config set tls-cert-file [crt long.crt] tls-auth-clients yes
+        assert_equal {0 PONG} [tls_cli client ping]
+        assert_equal {0 PONG} [tls_cli long ping]
+        set c [new_client -port [tls_proxy_start long]]
+        foreach value [list [numbered 100000] small] {
+            $c set key $value
+            assert_equal $value [$c get key]
+        }
+        r config set tls-cert-file [crt server.crt] tls-auth-clients no
+    }
+
     test "the base protocol carries TLS as well" {
         set value [string repeat 0123456789abcdef 100000]
         r set large $value

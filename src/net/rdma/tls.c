@@ -368,8 +368,18 @@ static bool wants_input(const struct rdma_tls *t) {
            (conn->sink || conn->in_len < conn->in_limit);
 }
 
+void rdma_tls_raw_run(struct rdma_tls *t) {
+    if (t->write_waits) {
+        /* OpenSSL reads the rest of the message, before any record of the peer. */
+        t->write_waits = false;
+        rdma_tls_output_continue(t);
+        if (t->conn.state != CONN_OPEN) return;
+    }
+    rdma_tls_input_run(t);
+}
+
 static uint64_t read_again(struct event_timer *timer) {
-    rdma_tls_input_run(container_of(timer, struct rdma_tls, timer));
+    rdma_tls_raw_run(container_of(timer, struct rdma_tls, timer));
     return 0;
 }
 
@@ -378,7 +388,8 @@ static void update_reading(struct rdma_tls *t) {
     if (t->conn.state != CONN_OPEN || t->conn.error) return;
     bool wants = wants_input(t);
     conn_set_reading(t->raw, wants || t->write_waits);
-    if (wants && !t->showing && (t->more || t->raw->in_len || t->raw_ended))
+    if (t->showing) return;
+    if ((wants && (t->more || t->raw_ended)) || ((wants || t->write_waits) && t->raw->in_len))
         event_timer_set(t->conn.loop, &t->timer, 0, read_again);
 }
 

@@ -12,7 +12,8 @@
 enum {
     HANDSHAKE_LEAST_US = 1000 * 1000,
     CONNECT_MS = 10 * 1000,
-    FIRST_BYTE = 0x16, /* of a TLS handshake record */
+    CARRIER_IN_MAX = 64 * 1024, /* bytes of records that wait for OpenSSL */
+    FIRST_BYTE = 0x16,          /* of a TLS handshake record */
     SECOND_BYTE = 0x03,
 };
 
@@ -108,6 +109,8 @@ static void handshake_failed(struct rdma_tls *t, int error) {
         rdma_tls_end(t, error);
 }
 
+static void step_soon(struct rdma_tls *t);
+
 static void handshake_step(struct rdma_tls *t) {
     tls_errors_clear();
     t->fed = 0;
@@ -121,6 +124,7 @@ static void handshake_step(struct rdma_tls *t) {
     int meaning = rdma_tls_call_failed(t, result);
     if (meaning == -EAGAIN) {
         conn_flush(t->raw);
+        if (t->raw->in_len) step_soon(t); /* a call reads TLS_CALL_MAX bytes; long certificates need several */
         return;
     }
     if (meaning == 0) rdma_tls_note(t, "The peer closed the connection in the TLS handshake");
@@ -154,6 +158,7 @@ static void handshake_begin(struct rdma_tls *t) {
         handshake_failed(t, EPROTO);
         return;
     }
+    conn_set_in_limit(t->raw, CARRIER_IN_MAX);
     if (t->listener && t->listener->listener.needs_certificate) tls_session_need_certificate(t->ssl);
 }
 
@@ -246,13 +251,7 @@ static void raw_readable(struct connection *raw) {
     case STAGE_HANDSHAKE: step_soon(t); return;
     case STAGE_OPEN: break;
     }
-    if (t->write_waits) {
-        /* OpenSSL reads the rest of the message, before any record of the peer. */
-        t->write_waits = false;
-        rdma_tls_output_continue(t);
-        if (t->conn.state != CONN_OPEN) return;
-    }
-    rdma_tls_input_run(t);
+    rdma_tls_raw_run(t);
 }
 
 static void raw_drained(struct connection *raw) {
