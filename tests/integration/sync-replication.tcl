@@ -1,4 +1,4 @@
-# sync-replication: a reply leaves when replicas have the write; who may become the primary. seconds: 48
+# sync-replication: a reply leaves when replicas have the write; who may become the primary. seconds: 56
 
 set sync_options {sync-replication yes min-sync-replicas 1 repl-diskless-sync-delay 0 repl-timeout 5}
 
@@ -159,12 +159,18 @@ start_server [list overrides $sync_options] {
 
             test "a replica that is promoted blindly has all writes, the old primary is fenced" -needs {ours 1} {
                 r -1 set before promotion
+                set blocked [new_client -level -1 -deferring 1]
+                $blocked -send blpop nothing 0
+                wait_for_condition 5000 {[sync_field -1 blocked_clients] == 1}
                 r replicaof no one
                 wait_for_condition 15000 {[sync_field 0 sync_replication] eq "leading"}
                 wait_for_condition 5000 {[sync_field -1 sync_replication] eq "fenced"}
                 assert_match "-NOSYNCREPLICAS This server does not lead its group: another server was asked to lead*" \
                     [r -1 -typed get before]
                 assert_match "-NOSYNCREPLICAS*" [r -1 -typed set before x]
+                catch {$blocked -read} ended
+                assert_match "UNBLOCKED*" $ended
+                assert_match "-NOSYNCREPLICAS*" [r -1 -typed wait 1 100]
                 assert_match "-NOSYNCREPLICAS Not enough*" [r -typed get before]
                 join_group -1 0
                 join_group -2 0
@@ -179,6 +185,37 @@ start_server [list overrides $sync_options] {
                 wait_writable 0 2
                 assert_equal restart [r get before]
                 assert_equal OK [r set after restart]
+            }
+
+            test "a primary gets its data from its replicas also where synchronizations use two channels" -needs {ours 1} {
+                foreach level {-1 -2} {r $level config set dual-channel-replication-enabled yes}
+                r set before "two channels"
+                restart_server -signal KILL -overrides {dual-channel-replication-enabled yes}
+                wait_for_condition 20000 {[sync_field 0 sync_replication] eq "leading"}
+                wait_writable 0 2
+                assert_equal "two channels" [r get before]
+            }
+
+            test "a replica that was promoted in vain follows again by itself" -needs {ours 1} {
+                wait_for_condition 10000 {[sync_field 0 sync_set_changes] eq 0 && [sync_field 0 sync_members] == 3}
+                set term [sync_field -1 sync_promised_term]
+                foreach level {0 -2} { # -1 does not know the password, so nobody votes for it
+                    r $level config set primaryauth secret
+                    r $level config set requirepass secret
+                }
+                r -1 replicaof no one
+                wait_for_condition 5000 {[sync_field -1 sync_promised_term] > $term}
+                assert_equal standing [sync_field -1 sync_replication]
+                assert_equal leading [sync_field 0 sync_replication]
+                r -1 config set primaryauth secret
+                r -1 replicaof [srv host] [srv port]
+                wait_for_condition 15000 {[string match "*master_link_status:up*" [r -1 info replication]]}
+                wait_writable 0 2
+                assert_equal "two channels" [r get before]
+                foreach level {0 -1 -2} {
+                    r $level config set primaryauth ""
+                    r $level config set requirepass ""
+                }
             }
 
             test "a server alone does not lead until an operator accepts the loss" -needs {ours 1} {
