@@ -187,7 +187,7 @@ start_server [list overrides $sync_options] {
                 assert_equal OK [r set after restart]
             }
 
-            test "a primary gets its data from its replicas also where synchronizations use two channels" -needs {ours 1} {
+            test "a primary gets its data back also where synchronizations use two channels" -needs {ours 1} {
                 foreach level {-1 -2} {r $level config set dual-channel-replication-enabled yes}
                 r set before "two channels"
                 restart_server -signal KILL -overrides {dual-channel-replication-enabled yes}

@@ -11,7 +11,8 @@
  *
  * A filter refuses commands on data while this server is a primary that does not lead, stands for election, or has too
  * few replicas. Commands of the server itself (expiry, eviction) are not refused: they depend on the time and on memory
- * only, and what they delete is shown to nobody before it is committed, because reads wait. */
+ * only, and what they delete is shown to nobody before it is committed, because reads wait. The exception is a read
+ * that itself finds a key expired: its reply does not wait for the DEL, and is true by this server's wall clock. */
 #include "repl/sync/sync.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
