@@ -227,10 +227,11 @@ static void value_discard(struct client *client) {
 
 /* Counts the replies that have come, `limit` at most, and consumes them. -1: invalid RESP. */
 static int64_t take_replies(struct client *client, int64_t limit) {
-    size_t used;
+    size_t used = 0;
+    struct slice input = conn_peek(client->conn); /* empty if nothing follows a discarded value */
     int64_t before = client->discarding ? reply_skipped(&client->counter) : 0;
     client->discarding = false;
-    int64_t count = reply_count(&client->counter, conn_peek(client->conn), limit - before, &used);
+    int64_t count = input.len ? reply_count(&client->counter, input, limit - before, &used) : 0;
     if (count < 0) return -1;
     if (used) conn_consume(client->conn, used);
     value_discard(client);
