@@ -45,6 +45,15 @@ start_server {} {
         assert_equal "1 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
     }
 
+    # The first case is over TCP. In the second the thread serves a child whose parent only waits.
+    test "a thread that could not be started is started for the next connection" -needs $needs {
+        set got [run -timeout 100 {*}$::anyhow LD_PRELOAD=[tool preload/no-thread.so] NO_THREAD=rdma-run.so \
+            {*}$::opt(launcher) $::runner {*}[map [srv port]] $::cases [srv port] 1 fork_child_uses \
+            fork_child_reads_first]
+        assert_equal "2 passed, 0 failed" [string trim [dict get $got out]] [dict get $got err]
+        assert_match "*TCP, not RDMA: Resource temporarily unavailable*: RDMA*" [dict get $got err]
+    }
+
     # Forks wait for the decision.
     test "connections without an RDMA listener are TCP, also while a child is forked" -needs $needs {
         set got [run -timeout 60 {*}$::opt(launcher) $::runner \

@@ -63,6 +63,7 @@ static pthread_cond_t service_wanted;
 static bool service_parked;
 static int ask[2] = {-1, -1}; /* datagrams from children that want a relay: [1] is theirs */
 static struct event_io ask_io;
+static bool started; /* all of engine_start(): without its thread no connection may use RDMA */
 static struct fd_bits own_fds;
 
 /* A thread is not cancelled while it holds the lock: polling devices calls functions that are cancellation points. */
@@ -452,21 +453,22 @@ int engine_start(char *error, size_t error_size) {
         return -EPERM;
     }
     int result = verbs_load(error, error_size);
-    if (result < 0 || loop) return result;
+    if (result < 0 || started) return result;
     log_level = LOG_LEVEL_NOTHING; /* standard output belongs to the program */
     rdma_settings.zero_copy_min = 0;
     rdma_settings.rx_size = 256 * 1024;
-    loop = event_loop_try_new();
+    if (!loop && (loop = event_loop_try_new())) engine_own(event_loop_fd(loop), true);
     result = loop ? 0 : -errno;
-    if (loop) engine_own(event_loop_fd(loop), true);
-    if (result == 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ask) < 0) result = -errno;
-    if (result == 0) {
-        ask[0] = engine_high(ask[0]);
-        ask[1] = engine_high(ask[1]);
+    if (result == 0 && ask[0] < 0) {
+        result = socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ask) < 0 ? -errno : 0;
+        if (result == 0) ask[0] = engine_high(ask[0]), ask[1] = engine_high(ask[1]);
+    }
+    if (result == 0 && !ask_io.mask) {
         ask_io.fd = -1;
         result = event_io_set(loop, &ask_io, ask[0], EVENT_READ, asked);
     }
     if (result == 0) result = service_start();
-    if (result < 0) snprintf(error, error_size, "%s", strerror(-result));
+    if (result < 0) snprintf(error, error_size, "%s", strerror(-result)); /* what there is stays for the next attempt */
+    started = result == 0;
     return result;
 }
