@@ -23,7 +23,8 @@
  * yield takes LOST_US, or, while it has work, when the kernel counts more involuntary context switches than yields, one
  * for each SLICE_US of CPU time at least. It then sleeps instead of spinning for LOST_FACTOR times as long as it was
  * without the CPU, and for longer each time this happens again soon. The first costs no system call; the loop asks the
- * kernel (getrusage) every USAGE_US at most, and only while it would spin.
+ * kernel (getrusage) every USAGE_US at most, and only while it would spin. A poller whose spin_us is
+ * EVENT_SPIN_ALWAYS_US or more spins all the same, without yields during that time.
  *
  * Short sleeps. The sender pays for waking a sleeping thread, and in a virtual machine that costs more than the
  * send: 50 clients of one thread were slower with a server that was done sooner and so slept more often. After
@@ -411,7 +412,9 @@ static bool sources_busy(const struct event_loop *loop) {
     bool spins = now >= loop->spin_from_us;
     for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
         const struct event_poller *poller = container_of(link, struct event_poller, link);
-        if (poller->last_work_us == now || (spins && now - poller->last_work_us < poller->spin_us)) return true;
+        if (poller->last_work_us == now) return true;
+        if ((spins || poller->spin_us >= EVENT_SPIN_ALWAYS_US) && now - poller->last_work_us < poller->spin_us)
+            return true;
     }
     return false;
 }
@@ -488,6 +491,7 @@ static void cpu_was_lost(struct event_loop *loop, uint64_t lost_us) {
 
 /* Yields the CPU after polls that began at `since_us` and found nothing. */
 static void yield(struct event_loop *loop, uint64_t since_us) {
+    if (since_us < loop->spin_from_us) return;
     sched_yield();
     loop->stats.yields++;
     clock_follow();

@@ -68,6 +68,7 @@ void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_
                      uint64_t (*fire)(struct event_timer *));
 void event_timer_cancel(struct event_loop *loop, struct event_timer *timer);
 
+enum { EVENT_SPIN_ALWAYS_US = 10 * 1000 };
 /* Polled sources (a completion queue): polled in every iteration. */
 struct event_poller {
     struct list_link link;
@@ -76,7 +77,8 @@ struct event_poller {
      * not sleep. */
     bool (*prepare_sleep)(struct event_poller *poller);
     /* Spin for this long after the last work before sleeping; 0: sleep immediately. While it spins, the thread yields
-     * its CPU to other threads that can run. It does not spin while others that do not yield want the CPU. */
+     * its CPU to other threads that can run. It does not spin while others that do not yield want the CPU, unless
+     * spin_us is EVENT_SPIN_ALWAYS_US or more: then the CPU is meant for this thread. */
     uint32_t spin_us;
     uint64_t last_work_us; /* private to the loop */
 };

@@ -392,15 +392,32 @@ static void after_a_long_yield_the_loop_sleeps_for_a_pause(void **state) {
     enum { LONG_US = 600, FACTOR = 20, WAIT_US = 500 };
     const struct event_loop_stats *stats = event_loop_stats(loop);
     struct test_poller p = spinning_poller();
+    p.poller.spin_us = EVENT_SPIN_ALWAYS_US - 1;
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0); /* the poller has its work */
     yields = 0, yield_takes_us = LONG_US, shortest_gap_us = UINT64_MAX;
-    while (yields < 3) event_loop_turn(loop, WAIT_US);
+    for (int turns = 0; yields < 3; turns++) {
+        p.work = turns & 1; /* or the time to spin is over */
+        event_loop_turn(loop, WAIT_US);
+    }
     yield_takes_us = 0;
     assert_true(shortest_gap_us >= LONG_US * FACTOR);
     assert_true(stats->spin_pauses >= 3);
     assert_true(stats->sleeps > 0);
     assert_true(p.prepared > 0);
+    event_poller_remove(loop, &p.poller);
+}
+
+static void a_poller_that_spins_for_long_has_no_pauses(void **state) {
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    yields = 0, yield_takes_us = 600;
+    uint64_t sleeps = event_loop_stats(loop)->sleeps;
+    for (int i = 0; i < 100; i++) event_loop_turn(loop, 500);
+    yield_takes_us = 0;
+    assert_true(yields > 0);
+    assert_int_equal(event_loop_stats(loop)->sleeps, sleeps);
     event_poller_remove(loop, &p.poller);
 }
 
@@ -696,6 +713,7 @@ int main(void) {
         LOOP_TEST(a_spinning_iteration_yields_the_cpu),
         LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps),
         LOOP_TEST(after_a_long_yield_the_loop_sleeps_for_a_pause),
+        LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses),
         LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost),
         LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches),
         LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
