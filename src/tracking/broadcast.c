@@ -5,8 +5,8 @@
  * keys in a radix tree, which sorts them and removes duplicates. Before the loop waits, each prefix with changed keys
  * sends one message to its subscribers, which share the encoded bytes. Prefixes are handled in sorted order.
  *
- * A client may have many thousand prefixes, and no two of them overlap. It keeps pointers to them, sorted by name, in
- * blocks: an insertion moves at most one block, and a subscription costs two pointers.
+ * A client may have many thousand prefixes, and no two of them overlap but for the empty one. It keeps pointers to
+ * them, sorted by name, in blocks: an insertion moves at most one block, and a subscription costs two pointers.
  *
  * For NOLOOP each collected key is stored with the id of the client that changed it, or 0 if several clients did.
  * (Valkey stores the last one, so a client that changes a key right after another client does not get the message of
@@ -153,6 +153,12 @@ static void set_add(struct prefix_set *set, struct prefix *prefix) {
 bool broadcast_overlap(const struct tracker *tracker, struct slice prefix, struct slice *other) {
     struct prefix *before, *after;
     if (!tracker || !tracker->prefixes) return false;
+    /* BCAST without PREFIX adds the empty one whatever the client has, so that it may overlap with others. */
+    const struct prefix_block *first = tracker->prefixes->block[0];
+    if (first->count && prefix_name(first->items[0]).len == 0) {
+        *other = prefix_name(first->items[0]);
+        return true;
+    }
     set_neighbours(tracker->prefixes, prefix, &before, &after);
     /* A prefix of `prefix` sorts before it, and all that is between them would overlap. */
     if (before && begins_with(prefix, prefix_name(before)))
