@@ -401,14 +401,10 @@ static void turn(int64_t timeout_us) {
                    c->receive.taken, c->receive.received, c->receive.rx->size);
         FUZZ_CHECK(c->qp.send_depth == 0 || c->send.posted - c->send.retired <= c->qp.send_depth, "%u under way",
                    c->send.posted - c->send.retired);
-        if (c->receive.bounce)
-            FUZZ_CHECK(p->conn->in >= c->receive.bounce &&
-                           p->conn->in + p->conn->in_len <= c->receive.bounce + c->receive.bounce_size,
-                       "beside");
-        else if (p->conn->in_len)
-            FUZZ_CHECK(p->conn->in >= c->receive.rx->data &&
-                           p->conn->in + p->conn->in_len <= c->receive.rx->data + c->receive.rx->size,
-                       "outside the buffer");
+        const struct input_buffer *input = &c->receive.input;
+        if (p->conn->in_len)
+            FUZZ_CHECK(p->conn->in >= input->own && p->conn->in + p->conn->in_len <= input->own + input->own_size,
+                       "outside the private memory");
     }
 }
 
