@@ -36,7 +36,7 @@ start_cluster {primaries 2} {
         wait_for_cluster_state ok
     }
 
-    test "a node shows another port as soon as it listens there" {
+    test "a node shows another port as soon as it listens there" -tags tcp-only {
         set before [srv [node_level 0] port]
         set other [free_port]
         n 0 cluster slots ;# fills what is kept of its reply
