@@ -183,7 +183,9 @@ foreach threads {1 3} {
             set clients [list [new_client] [new_client]]
             foreach c [list {*}$clients r] {assert_equal PONG [$c ping]}
             limit_memory 60
-            foreach {count len} {1000000 100 10000 20000} c $clients {
+            # Over RDMA a client that sends large ones is not closed yet, but waits.
+            set cases [expr {$::opt(rdma) ? {1000000 100} : {1000000 100 10000 20000}}]
+            foreach {count len} $cases c [lrange $clients 0 [expr {[llength $cases] / 2 - 1}]] {
                 $c -write "*[expr {$count + 1}]\r\n[bulk DEL]"
                 set argument [bulk [string repeat x $len]]
                 set part [string repeat $argument [expr {2000000 / $len}]]
