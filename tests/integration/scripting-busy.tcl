@@ -60,7 +60,7 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         }
     }
 
-    test "TIME stands still in a script and goes on when it is busy, but no key expires in it" {
+    test "TIME is constant in a script and advances once it is busy, but no key expires in it" {
         assert_equal 1 [r eval {local a = redis.call('time') for i = 1, 10000 do end local b = redis.call('time')
             return a[1] == b[1] and a[2] == b[2]} 0]
         r set k v px 200

@@ -133,7 +133,7 @@ static struct world {
     unsigned links, leads, reads, replica_reads, moves;
     uint32_t floors[KEYS_MAX]; /* the newest value that anybody has seen */
     unsigned trial;            /* enum trial */
-    unsigned group, slow;      /* servers of a group; one message of so many is slow, 0: few are */
+    unsigned group, slow;      /* servers of a group; one message in `slow` is slow, 0: few are */
     bool moves_on;
     struct sync_term terms[4096];
     unsigned term_count;

@@ -18,7 +18,7 @@
  * a replica that has all of it) the reads go on waiting, until it may, or until this server stands down and closes
  * their clients.
  *
- * Clocks: times are microseconds of any clock that never stands still, also not while the machine is suspended, and
+ * Clocks: times are microseconds of any clock that also counts the time while the machine is suspended, and
  * whose rate differs from that of the replicas' clocks by less than a quarter: clock_boot_us(), which the kernel
  * derives from one oscillator and NTP adjusts by at most 0.05 %. A hypervisor that stops a machine for longer than the
  * difference of the two leases, and hides that from its clocks (a live migration, a snapshot), breaks this. */
