@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { HZ = 10, EXIT_SIMULATED_CRASH = 99 };
@@ -74,6 +75,12 @@ static bool settle(void *context) {
 static void write_log(void *context, enum log_level level, const char *text) {
     LOG(level, "%s", text);
 }
+static void failover_delayed(void *context, int64_t wait_ms) {
+    time_t when = (time_t)((clock_ms() + wait_ms) / 1000);
+    char text[32];
+    if (!ctime_r(&when, text)) return;
+    log_notice("Next failover delay: I will not start a failover before %.24s", text);
+}
 static void event(void *context, enum log_level level, const char *type, const char *text,
                   const struct instance *group) {
     LOG(level, "%s %s", type, text);
@@ -106,6 +113,7 @@ const struct sentinel_effects sentinel_effects = {.random = random_number,
                                                   .save = save,
                                                   .settle = settle,
                                                   .log = write_log,
+                                                  .failover_delayed = failover_delayed,
                                                   .event = event,
                                                   .reconfig_script = reconfig_script,
                                                   .crash = crash};

@@ -277,6 +277,7 @@ static void sim_log(void *context, enum log_level level, const char *text) {
     struct sim_sentinel *of = context;
     if (of->sim->verbose) printf("%8lld S%d %s\n", (long long)of->sim->now, of->index, text);
 }
+static void sim_failover_delayed(void *context, int64_t wait_ms) {}
 static void sim_event_effect(void *context, enum log_level level, const char *type, const char *text,
                              const struct instance *group) {
     struct sim_sentinel *of = context;
@@ -304,6 +305,7 @@ static const struct sentinel_effects sim_effects = {.random = sim_effect_random,
                                                     .save = sim_save,
                                                     .settle = sim_settle_effect,
                                                     .log = sim_log,
+                                                    .failover_delayed = sim_failover_delayed,
                                                     .event = sim_event_effect,
                                                     .reconfig_script = sim_script,
                                                     .crash = sim_crash_effect};

@@ -49,6 +49,10 @@ static int refusals; /* times that the log says why no failover happens */
 static void write_log(void *context, enum log_level level, const char *text) {
     refusals += strstr(text, "No failover of") != NULL;
 }
+static int64_t delay_ms; /* all delays of failovers, added up */
+static void note_delay(void *context, int64_t wait_ms) {
+    delay_ms += wait_ms;
+}
 static void note_event(void *context, enum log_level level, const char *type, const char *text,
                        const struct instance *of) {
     size_t at = strlen(events);
@@ -66,6 +70,7 @@ static const struct sentinel_effects effects = {.random = fixed,
                                                 .save = save,
                                                 .settle = settle,
                                                 .log = write_log,
+                                                .failover_delayed = note_delay,
                                                 .event = note_event,
                                                 .reconfig_script = script,
                                                 .crash = crash};
@@ -446,6 +451,16 @@ static void a_vote_is_given_once(void **state) {
     assert_string_equal(leader, "");
     assert_int_equal(s->current_epoch, 4);
 }
+static void the_delay_of_a_failover_is_told_once(void **state) {
+    const char *leader;
+    uint64_t epoch;
+    group->quorum = 1;
+    delay_ms = 0;
+    sentinel_is_down(s, SLICE("10.0.0.1"), 6379, 3, SLICE(OTHER), &leader, &epoch, now);
+    advance(10000);
+    assert_true(group->flags & INSTANCE_O_DOWN);
+    assert_int_equal(delay_ms, group->failover_start_ms + 2 * group->failover_timeout_ms - group->o_down_ms);
+}
 
 /* Nothing comes back for a dial to a machine that is away, and the link may be so full that no PING waits for it. */
 static void a_dial_without_an_answer_is_repeated(void **state) {
@@ -557,6 +572,7 @@ int main(void) {
         TEST(the_new_primary_has_its_own_rdma_port),
         TEST(a_sentinel_whose_address_another_takes_is_forgotten),
         TEST(a_vote_is_given_once),
+        TEST(the_delay_of_a_failover_is_told_once),
         TEST(a_stray_primary_is_converted_when_the_primary_has_answered),
         TEST(a_hand_over_by_failover_is_not_undone),
         TEST(a_role_that_was_interrupted_counts_anew),

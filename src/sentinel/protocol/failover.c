@@ -12,7 +12,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* Wait for the candidates' offsets. Ticks are counted, not time: while this process waits for the disk, answers lie in
  * its sockets. */
@@ -61,14 +60,8 @@ bool failover_start_if_needed(struct sentinel *s, struct instance *group) {
     if (!(group->flags & INSTANCE_O_DOWN) || group->flags & INSTANCE_FAILOVER_IN_PROGRESS) return false;
     int64_t wait = group->failover_start_ms ? group->failover_start_ms + group->failover_timeout_ms * 2 - s->now_ms : 0;
     if (wait > 0) {
-        if (group->failover_logged_ms != group->failover_start_ms) {
-            time_t when = time(NULL) + (time_t)(wait / 1000);
-            char text[32];
-            group->failover_logged_ms = group->failover_start_ms;
-            if (!ctime_r(&when, text)) return false;
-            text[24] = 0;
-            machine_log(s, EVENT_NOTICE, "Next failover delay: I will not start a failover before %s", text);
-        }
+        if (group->failover_logged_ms != group->failover_start_ms) s->effects->failover_delayed(s->context, wait);
+        group->failover_logged_ms = group->failover_start_ms;
         return false;
     }
     failover_start(s, group);

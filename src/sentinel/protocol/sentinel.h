@@ -225,6 +225,8 @@ struct sentinel_effects {
     void (*save)(void *context, bool durable);
     bool (*settle)(void *context); /* waits for the durable saves; false: they failed */
     void (*log)(void *context, enum log_level level, const char *text);
+    /* A failover of a group that is down begins no earlier than after this time. Once for each delay, for the log. */
+    void (*failover_delayed)(void *context, int64_t wait_ms);
     /* `group`: whose notification script runs; NULL: none. */
     void (*event)(void *context, enum log_level level, const char *type, const char *text,
                   const struct instance *group);
