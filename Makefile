@@ -383,6 +383,7 @@ test test-all:
 	@MAKEFLAGS= $(MAKE) --no-print-directory run-tests $(MAKEOVERRIDES)
 check: test-programs
 	@utils/check-unused $(B)
+	@utils/check-purity $(B)
 	@[ "$(BUILD_RDMA)" = no ] || utils/check-rdma-layers $(B)
 	@TEST_PARTS="source unit" tests/run $(UNIT_PROGRAMS)
 	@./runtest --single strings --single transactions --single options --single documents
