@@ -21,10 +21,12 @@
  * small at a low priority or in a container with few CPU shares: the scheduler prefers a thread that has slept, and a
  * thread that yields waits for the time slices of all others. The loop loses the CPU when one round of polls and a
  * yield takes LOST_US, or, while it has work, when the kernel counts more involuntary context switches than yields, one
- * for each SLICE_US of CPU time at least. It then sleeps instead of spinning for LOST_FACTOR times as long as it was
- * without the CPU, and for longer each time this happens again soon. The first costs no system call; the loop asks the
- * kernel (getrusage) every USAGE_US at most, and only while it would spin. A poller whose spin_us is
- * EVENT_SPIN_ALWAYS_US or more spins all the same, without yields during that time.
+ * for each SLICE_US of CPU time at least. The first costs no system call; the loop asks the kernel (getrusage) every
+ * USAGE_US at most, and only while it would spin. Losses add up, less one part in LOST_SHARE of the time that passes.
+ * When their sum reaches LOST_SUM_US, the loop sleeps instead of spinning for LOST_FACTOR times the sum, and for longer
+ * each time this happens again soon. Short losses at long intervals are no reason: a hypervisor and the kernel's own
+ * threads take any CPU for a millisecond now and then, and a pause costs a client that waits for each reply more than
+ * that. A poller whose spin_us is EVENT_SPIN_ALWAYS_US or more spins all the same, without yields during that time.
  *
  * Short sleeps. The sender pays for waking a sleeping thread, and in a virtual machine that costs more than the
  * send: 50 clients of one thread were slower with a server that was done sooner and so slept more often. After
@@ -53,8 +55,9 @@ enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50, LOOKS_A_CLOCK = 8, OUTBOX_BA
 enum { SHORT_SLEEPS = 2, SHORT_SLEEP_US = 30 };
 enum {
     LOST_US = 500,
+    LOST_SHARE = 10,
+    LOST_SUM_US = 8 * 1000, /* two time slices of another thread */
     LOST_FACTOR = 20,
-    PAUSE_MIN_US = 10 * 1000,
     PAUSE_MAX_US = 2000 * 1000,
     USAGE_US = 20 * 1000,
     USAGE_STALE_US = 10 * USAGE_US,
@@ -89,6 +92,8 @@ struct event_loop {
     uint64_t last_epoll_us, last_turn_us;
     uint64_t spin_from_us; /* no spins before this time: other threads want the CPU */
     uint64_t pause_us;     /* the last pause before it */
+    uint64_t lost_us;      /* the sum of losses at lost_at_us */
+    uint64_t lost_at_us;
     struct usage usage;
     uint32_t short_sleeps;        /* in a row, until now */
     bool takes_posts, posts_busy; /* busy: the last turn ran some */
@@ -479,10 +484,14 @@ static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_u
 /* --- Busy CPUs --- */
 
 static void cpu_was_lost(struct event_loop *loop, uint64_t lost_us) {
-    uint64_t now = clock_mono(), pause_us = lost_us * LOST_FACTOR;
+    uint64_t now = clock_mono(), forgiven_us = (now - loop->lost_at_us) / LOST_SHARE;
+    loop->lost_us = lost_us + (loop->lost_us > forgiven_us ? loop->lost_us - forgiven_us : 0);
+    loop->lost_at_us = now;
+    if (loop->lost_us < LOST_SUM_US) return;
+    uint64_t pause_us = loop->lost_us * LOST_FACTOR;
+    loop->lost_us = 0;
     bool soon = loop->pause_us && now - lost_us < loop->spin_from_us + loop->pause_us;
     if (soon && pause_us < loop->pause_us * 2) pause_us = loop->pause_us * 2;
-    if (pause_us < PAUSE_MIN_US) pause_us = PAUSE_MIN_US;
     if (pause_us > PAUSE_MAX_US) pause_us = PAUSE_MAX_US;
     loop->pause_us = pause_us;
     loop->spin_from_us = now + pause_us;

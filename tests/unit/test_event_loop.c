@@ -388,8 +388,8 @@ static void after_short_sleeps_the_loop_looks_for_events_before_it_sleeps(void *
     close(fd);
 }
 
-static void after_a_long_yield_the_loop_sleeps_for_a_pause(void **state) {
-    enum { LONG_US = 600, FACTOR = 20, WAIT_US = 500 };
+static void after_long_yields_the_loop_sleeps_for_a_pause(void **state) {
+    enum { LONG_US = 9 * 1000, FACTOR = 20, WAIT_US = 500 };
     const struct event_loop_stats *stats = event_loop_stats(loop);
     struct test_poller p = spinning_poller();
     p.poller.spin_us = EVENT_SPIN_ALWAYS_US - 1;
@@ -405,6 +405,22 @@ static void after_a_long_yield_the_loop_sleeps_for_a_pause(void **state) {
     assert_true(stats->spin_pauses >= 3);
     assert_true(stats->sleeps > 0);
     assert_true(p.prepared > 0);
+    event_poller_remove(loop, &p.poller);
+}
+
+static void short_losses_cause_a_pause_when_they_add_up(void **state) {
+    enum { LONG_US = 700, SUM_US = 8000 };
+    struct test_poller p = spinning_poller();
+    p.poller.spin_us = EVENT_SPIN_ALWAYS_US - 1;
+    event_poller_add(loop, &p.poller);
+    uint64_t began = clock_monotonic_us();
+    yield_takes_us = LONG_US;
+    for (int turns = 0; !event_loop_stats(loop)->spin_pauses; turns++) {
+        p.work = turns & 1; /* or the time to spin is over */
+        event_loop_turn(loop, 500);
+    }
+    yield_takes_us = 0;
+    assert_true(clock_monotonic_us() - began >= SUM_US);
     event_poller_remove(loop, &p.poller);
 }
 
@@ -712,7 +728,8 @@ int main(void) {
         LOOP_TEST(a_nonblocking_iteration_polls_once),
         LOOP_TEST(a_spinning_iteration_yields_the_cpu),
         LOOP_TEST(after_short_sleeps_the_loop_looks_for_events_before_it_sleeps),
-        LOOP_TEST(after_a_long_yield_the_loop_sleeps_for_a_pause),
+        LOOP_TEST(after_long_yields_the_loop_sleeps_for_a_pause),
+        LOOP_TEST(short_losses_cause_a_pause_when_they_add_up),
         LOOP_TEST(a_poller_that_spins_for_long_has_no_pauses),
         LOOP_TEST(pauses_grow_to_two_seconds_while_the_cpu_is_lost),
         LOOP_TEST(a_loop_with_work_stops_spinning_after_involuntary_switches),

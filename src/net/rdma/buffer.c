@@ -81,12 +81,37 @@ static void piece_adapt(struct rdma_connection *c, uint32_t taken) {
         c->receive.piece *= PIECE_FACTOR;
 }
 
+/* Shows whole small requests, the usual case, with fewer checks than below. False: this is another case. */
+static bool show_small(struct rdma_connection *c, const char *from, uint32_t len) {
+    struct connection *conn = &c->conn;
+    struct input_shared *shared = &c->owner->input;
+    if (len > c->receive.piece || len > conn->in_limit || conn->in_len || conn->sink || c->receive.discard ||
+        conn->takes_later || shared->lent)
+        return false;
+    memcpy(shared->data, from, len);
+    c->receive.taken += len;
+    conn->in = shared->data;
+    conn->in_len = len;
+    shared->lent = true;
+    c->receive.showing = true;
+    conn->events->readable(conn);
+    c->receive.showing = false;
+    if (conn->in_len == 0 && c->receive.input.own_size >= conn->in_kept && conn->state != CONN_CLOSED) {
+        shared->lent = false;
+        conn->in = NULL;
+    } else
+        input_buffer_settle(&c->receive.input, conn, shared, &(struct input_space){.shared = true});
+    piece_adapt(c, len);
+    return true;
+}
+
 void rdma_receive_show(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     struct input_shared *shared = &c->owner->input;
     struct input_space space = {0};
     uint32_t there = c->receive.received - c->receive.taken, piece = 0;
     const char *from = c->receive.rx->data + c->receive.taken;
+    if (show_small(c, from, there)) return;
     if (c->receive.discard) {
         uint32_t part = there < c->receive.discard ? there : (uint32_t)c->receive.discard;
         c->receive.discard -= part;

@@ -85,7 +85,7 @@ struct rdma_receiver {
     uint32_t received, taken;  /* offsets: bytes that arrived, and those of them that were copied out of the buffer */
     uint32_t wrapped;          /* ring: bytes that arrived beyond the end of this lap */
     uint32_t writable;         /* bytes the peer may write now */
-    uint32_t least;            /* the buffer's first size; it never becomes smaller */
+    uint32_t piece;            /* bytes that are copied before a call of `readable`, at most */
     struct rdma_rx *next;      /* the buffer after `rx` */
     uint32_t next_received;    /* bytes that arrived in it */
     bool is_ring;              /* our buffer is a ring: from our SetClientFeature on */
@@ -94,7 +94,7 @@ struct rdma_receiver {
     bool want_register;        /* its announcement waits for space in the send queue */
     struct input_buffer input; /* unconsumed bytes between two calls of `readable` */
     size_t discard;            /* the next bytes of the stream that nobody looks at (rdma_discard()) */
-    uint32_t piece;            /* bytes that are copied before a call of `readable`, at most */
+    uint32_t least;            /* the buffer's first size; it never becomes smaller */
     uint64_t since_us;         /* when the latest buffer was announced, or this lap of a ring began */
     uint64_t quiet_at, quiet_since_us; /* bytes received by quiet_since_us, and none since */
     /* Base protocol. */
