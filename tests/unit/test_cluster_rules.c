@@ -592,6 +592,39 @@ static void strangers_have_no_influence(void **state) {
     sim_free(&sim);
 }
 
+/* The handshake with the sender may fail, when messages in one direction are lost. */
+static void a_node_that_knows_nobody_learns_nodes_from_a_meet(void **state) {
+    build(1, 1);
+    struct cluster *cluster = cluster_at(0);
+    assert_int_equal(cluster->nodes.count, 1);
+    struct cluster_link *link = cluster_link_accepted(cluster, "10.9.9.9", 1, "10.0.0.0", time_at(0));
+    struct sim_connection *connection = calloc(1, sizeof *connection);
+    *connection = (struct sim_connection){.a = 5, .b = 0, .life_b = sim.machines[0].life, .link_b = link};
+    link->host = connection;
+    struct bus_gossip gossip = {.port = 1, .bus_port = 1, .flags = NODE_PRIMARY, .address = "10.1.1.1"};
+    struct bus_message message = {.header = {.type = BUS_MEET, .bus_port = 1, .port = 1}, .gossip = &gossip};
+    memset(message.header.sender.text, 'x', NODE_ID_LEN);
+    memset(gossip.id.text, 'a', NODE_ID_LEN);
+    message.gossip_count = 1;
+    uint8_t bytes[8192];
+    struct bus_message decoded;
+    const uint8_t *bad_id;
+    assert_true(bus_encoded_size(&message) <= sizeof bytes);
+    bus_encode(&message, bytes);
+    assert_int_equal(bus_decode(bytes, bus_encoded_size(&message), &decoded, &bad_id), BUS_ACCEPTED);
+    cluster_receive(cluster, link, &decoded, time_at(0));
+    assert_int_equal(cluster->nodes.count, 3); /* the sender, in its handshake, and the node it told of */
+    const struct cluster_node *learnt = nodes_find(&cluster->nodes, &gossip.id);
+    assert_non_null(learnt);
+    assert_false(learnt->flags & NODE_HANDSHAKE);
+    gossip.id.text[0] = 'b'; /* now it knows somebody */
+    bus_encode(&message, bytes);
+    assert_int_equal(bus_decode(bytes, bus_encoded_size(&message), &decoded, &bad_id), BUS_ACCEPTED);
+    cluster_receive(cluster, link, &decoded, time_at(0));
+    assert_int_equal(cluster->nodes.count, 3);
+    sim_free(&sim);
+}
+
 static void a_configuration_survives_a_restart(void **state) {
     build(6, 3);
     cluster_set_slot_migrating(cluster_at(0), 3, id_at(1), time_at(0));
@@ -762,6 +795,7 @@ int main(void) {
         cmocka_unit_test(votes_need_a_failed_primary_and_a_new_epoch),
         cmocka_unit_test(the_vote_of_a_failed_primary_does_not_count),
         cmocka_unit_test(strangers_have_no_influence),
+        cmocka_unit_test(a_node_that_knows_nobody_learns_nodes_from_a_meet),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),

@@ -292,7 +292,7 @@ static void process_brief_entry(struct cluster *cluster, struct cluster_node *se
     process_pong_time(cluster, node, pong_received_s);
 }
 
-/* Only nodes that we know may tell of others. */
+/* Only nodes that we know may tell of others; to a node that knows nobody also the sender of a MEET. */
 void gossip_process(struct cluster *cluster, struct cluster_node *sender, const struct bus_message *message) {
     for (size_t at = 0, found; at < message->gossip_count; at += found) {
         struct cluster_node *nodes[NODES_FIND_MAX];

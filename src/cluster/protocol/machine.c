@@ -252,7 +252,12 @@ static void receive_ping(struct cluster *cluster, struct cluster_link *link, str
             myself_take_address(cluster, link->local))
             say_notice(cluster, "IP address for this node updated to %s", link->local);
         if (header->type == BUS_MEET && link->inbound) {
-            if (!sender) handshake_receive_meet(cluster, link, message);
+            if (!sender) {
+                handshake_receive_meet(cluster, link, message);
+                /* A node that knows nobody learns of the cluster even if the handshake fails. */
+                bool alone = cluster->nodes.count == 1 + cluster->handshakes;
+                if (alone && link->node) gossip_process(cluster, link->node, message);
+            }
             if (sender && sender != cluster->myself && sender->link &&
                 cluster->now_ms - sender->created_ms > handshake_timeout(cluster)) {
                 say_notice(cluster,
