@@ -72,6 +72,34 @@ proc reply_barrier_tests {} {
         }
     }
 
+    test "EXEC waits if it calls a function that was replaced by one that writes" -needs {ours 1} {
+        held_back {
+            set c [new_client]
+            set loader [new_client]
+            foreach {body flags} {{return 'old'} 'no-writes' {return server.call('set', keys[1], 'v')} {}} {
+                set function "function_name='f', callback=function(keys) $body end, flags={$flags}"
+                set code "#!lua name=lib\nserver.register_function{$function}"
+                $loader -send function load replace $code
+                wait_replies_held 1
+                barrier release
+                assert_equal lib [$loader -read]
+                if {$flags ne ""} {
+                    $c multi
+                    $c fcall f 1 k
+                }
+            }
+            $c -send exec
+            wait_replies_held 1
+            assert_waits $c
+            barrier release
+            assert_equal OK [$c -read]
+            $loader -send function flush
+            wait_replies_held 1
+            barrier release
+            assert_equal OK [$loader -read]
+        }
+    }
+
     test "a read waits only while a write is unreleased" -needs {ours 1} {
         held_back {
             set writer [new_client]

@@ -34,6 +34,7 @@ struct transaction {
     struct queued *runs; /* the command that EXEC is executing */
     const struct command *exec;
     bool running; /* EXEC owns it */
+    bool runs_scripts;
     int count;
     uint32_t flags;           /* command flags of all queued commands, without those that permit something */
     int slot;                 /* transaction_slot() */
@@ -63,12 +64,26 @@ int transaction_queued(const struct client *client) {
     return t ? t->count : -1;
 }
 
+/* Adds what a queued command is to the flags of all. Returns its own. */
+static uint32_t flags_add(const struct queued *queued, uint32_t *all, uint32_t *lacks) {
+    enum { PERMITS = CMD_STALE | CMD_LOADING };
+    uint32_t flags = command_call_flags(queued->command, queued->argv);
+    *all |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
+    if (flags & CMD_RUNS_SCRIPT) *all |= CMD_SHOWS_DATA;
+    *lacks |= ~flags & PERMITS;
+    return flags;
+}
+
 uint32_t transaction_flags(const struct client *client, uint32_t own) {
     const struct transaction *t = transaction_opened(client);
     if (!t) return own;
+    uint32_t all = t->flags, lacks = t->lacks;
+    /* A function may have been replaced since its call was queued, by one that writes. */
+    for (const struct queued *queued = t->runs_scripts ? t->first : NULL; queued; queued = queued->next)
+        flags_add(queued, &all, &lacks);
     /* Whether it is executed shows if the keys have changed. */
-    if (watch_count(client) || client->flags & CLIENT_DIRTY_WATCH) own |= CMD_SHOWS_DATA;
-    return (own & ~t->lacks) | t->flags;
+    if (watch_count(client) || client->flags & CLIENT_DIRTY_WATCH) all |= CMD_SHOWS_DATA;
+    return (own & ~lacks) | all;
 }
 
 int transaction_slot(const struct client *client) {
@@ -148,11 +163,7 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     t->memory += mem_size(queued);
     t->count++;
     if (queued->slot >= 0) t->slot = t->slot == -1 || t->slot == queued->slot ? queued->slot : -2;
-    enum { PERMITS = CMD_STALE | CMD_LOADING };
-    uint32_t flags = command_call_flags(command, argv);
-    t->flags |= flags & ~(uint32_t)(PERMITS | CMD_RUNS_SCRIPT);
-    if (flags & CMD_RUNS_SCRIPT) t->flags |= CMD_SHOWS_DATA;
-    t->lacks |= ~flags & PERMITS;
+    if (flags_add(queued, &t->flags, &t->lacks) & CMD_RUNS_SCRIPT) t->runs_scripts = true;
     int64_t db;
     if (strcmp(command->spec->name, "select") == 0 && parse_int64(argv[1], &db) && db >= 0 &&
         db < keyspace_databases(server.keyspace))
@@ -228,6 +239,7 @@ void transaction_mark_dirty(struct client *client) {
     t->arguments = 0;
     t->count = 0;
     t->flags = t->lacks = 0;
+    t->runs_scripts = false;
     t->db = NULL;
     t->slot = -1;
 }
