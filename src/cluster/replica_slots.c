@@ -1,5 +1,6 @@
 /* replica_slots.c: see replica_slots.h. A slot that arrives makes all slots wait that have arrived before it, for the
- * next message of the primary: messages come within a second, and slots in groups. */
+ * next message in which the primary says that it has it: messages come within a second, and slots in groups. A message
+ * that does not may be older, from the other link of the two nodes. */
 #include "cluster/replica_slots.h"
 #include "cluster/this_node.h"
 #include "repl/sync/sync.h"
@@ -17,7 +18,7 @@ static uint64_t told;
 static void wait_for(const struct cluster_node *primary) {
     knows_offset = false;
     teller = primary->id;
-    told = primary->beat->offsets;
+    told = primary->beat->agreed;
 }
 
 static bool has_caught_up(void) {
@@ -25,8 +26,8 @@ static bool has_caught_up(void) {
     if (!primary || !primary->beat || !sync_has_joined()) return false;
     if (!node_id_equal(&primary->id, &teller)) wait_for(primary);
     if (!knows_offset) {
-        if (primary->beat->offsets == told) return false;
-        offset = primary->beat->offset;
+        if (primary->beat->agreed == told) return false;
+        offset = primary->beat->agreed_offset;
         knows_offset = true;
     }
     return (uint64_t)role->position.offset >= offset;

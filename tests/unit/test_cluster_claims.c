@@ -399,6 +399,33 @@ static void an_older_claim_that_comes_last_holds_until_the_next(void **state) {
     sim_free(&sim);
 }
 
+/* Both nodes of a pair dial, and what was sent on one link may be read after what was sent later on the other. */
+static void an_offset_of_before_a_claim_says_nothing_of_its_slots(void **state) {
+    build(6, 3);
+    struct cluster *cluster = cluster_at(1);
+    struct node_heartbeat *beat = node_of(1, 0)->beat;
+    struct slot_bitmap slots = *node_slots(cluster_at(0)->myself);
+    struct bus_message message = {.header = {.type = BUS_PING,
+                                             .sender = *id_at(0),
+                                             .current_epoch = cluster->current_epoch,
+                                             .config_epoch = cluster_at(0)->myself->config_epoch,
+                                             .slots = &slots,
+                                             .offset = 1000,
+                                             .port = 6379,
+                                             .bus_port = 16379}};
+    uint64_t before = beat->agreed;
+    cluster_receive(cluster, node_of(1, 0)->inbound, &message, time_at(1));
+    assert_int_equal(beat->agreed, before + 1);
+    assert_int_equal(beat->agreed_offset, 1000);
+    slot_bitmap_clear(&slots, 0);
+    message.header.offset = 900;
+    cluster_receive(cluster, node_of(1, 0)->inbound, &message, time_at(1));
+    assert_int_equal(beat->offset, 900);
+    assert_int_equal(beat->agreed, before + 1);
+    assert_int_equal(beat->agreed_offset, 1000);
+    sim_free(&sim);
+}
+
 /* A node that was away sends a stale UPDATE: machine 3 won an election. Since then it has become a replica again. */
 static void an_old_update_about_a_replica_is_corrected(void **state) {
     build(6, 3);
@@ -528,6 +555,7 @@ int main(void) {
         cmocka_unit_test(slots_are_added_and_deleted_all_or_none),
         cmocka_unit_test(claims_with_an_old_epoch_are_answered),
         cmocka_unit_test(an_older_claim_that_comes_last_holds_until_the_next),
+        cmocka_unit_test(an_offset_of_before_a_claim_says_nothing_of_its_slots),
         cmocka_unit_test(an_old_update_about_a_replica_is_corrected),
         cmocka_unit_test(a_successor_that_a_replica_names_is_learnt_with_its_slots),
         cmocka_unit_test(a_successor_has_only_the_slots_that_it_claims),

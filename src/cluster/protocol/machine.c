@@ -187,7 +187,6 @@ static void read_header(struct cluster *cluster, struct cluster_link *link, stru
     /* A sibling whose offset becomes known may be shown by CLUSTER SLOTS from now on. */
     if ((sender->beat->offset == 0) != (header->offset == 0)) changed_view(cluster);
     sender->beat->offset = header->offset;
-    sender->beat->offsets++;
     struct manual_failover *manual = &cluster->manual;
     /* The first may be of an earlier request, on the other link: the largest is that of the pause that lasts. */
     bool newer = !manual->offset_known || (!manual->can_start && header->offset > manual->offset);

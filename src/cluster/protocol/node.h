@@ -26,10 +26,12 @@ struct node_heartbeat {
     int64_t pong_received_ms; /* also advanced by gossip; 0: never */
     int64_t data_received_ms; /* last bytes on any of its links */
     uint64_t offset;          /* replication offset, as it last said */
-    uint64_t offsets;         /* how often it has said one */
-    uint64_t stamp;           /* of the message that has taken this node into its gossip */
-    bool connected;           /* the link that we dialled */
-    bool usual;               /* see node_update() */
+    /* The offset that it said with the slots that this node believes it has, and how often it has done so. An older
+     * message that overtakes a newer one says others. */
+    uint64_t agreed_offset, agreed;
+    uint64_t stamp; /* of the message that has taken this node into its gossip */
+    bool connected; /* the link that we dialled */
+    bool usual;     /* see node_update() */
 };
 
 struct cluster_node {

@@ -522,7 +522,10 @@ void topology_process(struct cluster *cluster, struct cluster_node *sender, cons
         follow_node(cluster, sender);
         return;
     }
-    if (claimant == sender && !differs) { /* what an older message that overtook a newer one has left out */
+    if (claimant == sender && !differs) {
+        sender->beat->agreed_offset = header->offset;
+        sender->beat->agreed++;
+        /* What an older message that overtook a newer one has left out. */
         const struct slot_bitmap *unclaimed = &cluster->slots.unclaimed;
         for (unsigned slot = 0; cluster->slots.unclaimed_count > 0; slot++) {
             if ((slot = slot_bitmap_next(unclaimed, slot, true)) == HASH_SLOTS) break;
