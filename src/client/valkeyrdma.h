@@ -108,8 +108,9 @@ VALKEYRDMA_API int valkeyrdma_available(char *error, size_t error_size);
  *   "ack-timeout-ms"     250       unacknowledged messages are sent again after this time, seven times
  *   "traffic-class"      -1        of the packets, 0 to 255; -1: the connection manager's default
  *   "completion-vector"  -1        -1: random; -2: the one whose interrupt is served on the thread's CPUs; else its
- * number "base-protocol"      0         1: use no extensions of the protocol Returns 0, -ENOENT for an unknown name, or
- * -ERANGE. */
+ *                                  number
+ *   "base-protocol"      0         1: use no extensions of the protocol
+ * Returns 0, -ENOENT for an unknown name, or -ERANGE. */
 VALKEYRDMA_API int valkeyrdma_set(const char *name, int64_t value);
 
 /* --- Contexts --- */

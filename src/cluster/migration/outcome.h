@@ -12,7 +12,7 @@
  *     taken      the target claims the slots on the cluster bus. The source's shard forgets the job. Its stream names
  *                the owner, for replicas that the bus does not reach
  *     refused    the target's shard has committed that the job has failed. It will never take the slots for this job,
- * so the source's shard takes them back, with a new epoch
+ *                so the source's shard takes them back, with a new epoch
  *
  * A question about a job that waits for its grant is the grant, because only a source that has granted asks. The keys
  * are complete at the target, which requests the grant after its shard has committed them.

@@ -3,10 +3,10 @@
  *
  * Receiving
  *   When the peer reaches the end of the buffer it continues at the start. Credit messages return bytes that were
- * taken, a quarter of the ring at a time, so the peer never waits for a round trip as long as the receiver keeps up.
- * Bytes are copied out of the ring as in the base protocol: `received` and `taken` count within the current lap, and
- * `wrapped` counts the bytes that the peer has meanwhile written beyond the end. occupied  arrived and not taken free
- * not occupied; the peer knows of `writable` bytes of it and may write those
+ *   taken, a quarter of the ring at a time, so the peer never waits for a round trip as long as the receiver keeps up.
+ *   Bytes are copied out of the ring as in the base protocol: `received` and `taken` count within the current lap, and
+ *   `wrapped` counts the bytes that the peer has meanwhile written beyond the end. A byte that has arrived and is not
+ *   taken is occupied, any other one is free. The peer knows of `writable` free bytes and may write those.
  *
  * Credits
  *   A Credit is sent when a quarter of the ring is free and not yet credited. A smaller one is sent only if the peer
