@@ -592,6 +592,23 @@ static void strangers_have_no_influence(void **state) {
     sim_free(&sim);
 }
 
+/* Its own opinion and one report make a majority of three. */
+static void a_failed_node_gets_no_more_reports(void **state) {
+    enum { CRASHED = 5 };
+    build(6, 3);
+    const struct node_id id = *id_at(CRASHED);
+    sim_crash(&sim.machines[CRASHED]);
+    for (int i = 0; i < 100; i++) {
+        sim_run(&sim, 500);
+        for (unsigned primary = 0; primary < 3; primary++) {
+            const struct cluster_node *node = nodes_find(&cluster_at(primary)->nodes, &id);
+            if (node->flags & NODE_FAIL) assert_true(node->report_count <= 1);
+        }
+    }
+    assert_true(nodes_find(&cluster_at(0)->nodes, &id)->flags & NODE_FAIL);
+    sim_free(&sim);
+}
+
 /* The handshake with the sender may fail, when messages in one direction are lost. */
 static void a_node_that_knows_nobody_learns_nodes_from_a_meet(void **state) {
     build(1, 1);
@@ -796,6 +813,7 @@ int main(void) {
         cmocka_unit_test(the_vote_of_a_failed_primary_does_not_count),
         cmocka_unit_test(strangers_have_no_influence),
         cmocka_unit_test(a_node_that_knows_nobody_learns_nodes_from_a_meet),
+        cmocka_unit_test(a_failed_node_gets_no_more_reports),
         cmocka_unit_test(a_configuration_survives_a_restart),
         cmocka_unit_test(nodes_tell_each_other_whom_they_know),
         cmocka_unit_test(own_fields_are_zero_for_others),

@@ -243,7 +243,8 @@ static void process_entry(struct cluster *cluster, struct cluster_node *sender, 
     bool failing = entry->flags & (NODE_PFAIL | NODE_FAIL);
     if (node_votes(sender)) {
         if (failing) {
-            if (node_add_report(node, sender, cluster->now_ms))
+            /* Once a node has failed, more reports say nothing new. */
+            if (!node_failed(node) && node_add_report(node, sender, cluster->now_ms))
                 say_verbose(cluster, "Node " NODE_FORMAT " reported node " NODE_FORMAT " as not reachable.",
                             NODE_TEXT(sender), NODE_TEXT(node));
             failure_mark_if_quorum(cluster, node);
