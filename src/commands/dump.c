@@ -1,7 +1,6 @@
 /* dump.c: DUMP and RESTORE: serialization of a value (formats/rdb.h). */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/restore_large.h"
 #include "commands/scratch_db.h"
 #include "commands/spec.h"
 #include "formats/rdb.h"
@@ -86,39 +85,20 @@ static bool payload_read(struct call *call, struct db *scratch, struct slice key
     if (!entry) refuse_data(call, &source);
     return entry != NULL;
 }
-/* The same for one that was read while the call waited. */
-static bool payload_was_read(struct call *call, struct large_load *load) {
-    const struct source *failure;
-    if (large_load_entry(load, &failure)) return true;
-    if (failure)
-        refuse_data(call, failure);
-    else
-        refuse_checksum(call);
-    return false;
-}
-
 /* Propagates the call with an absolute time, if it has one. */
-static void propagate_restore(struct call *call, const struct restore_options *options, int64_t expire_at,
-                              const struct large_load *load) {
-    bool adds_word = expire_at >= 0 && !options->absolute;
-    if (!adds_word && !load) return; /* as it is */
+static void propagate_restore(struct call *call, const struct restore_options *options, int64_t expire_at) {
+    if (expire_at < 0 || options->absolute) return; /* as it is */
     struct slice *argv = mem_alloc(((size_t)call->argc + 1) * sizeof *argv);
     char text[NUMBER_TEXT_MAX];
     int argc = call->argc;
     memcpy(argv, call->argv, (size_t)argc * sizeof *argv);
-    if (adds_word) {
-        argv[2] = (struct slice){text, format_int64(text, expire_at)};
-        argv[argc++] = SLICE("ABSTTL");
-    }
-    if (load)
-        large_load_propagate(load, call, argc, argv);
-    else
-        call_propagate(call, argc, argv);
+    argv[2] = (struct slice){text, format_int64(text, expire_at)};
+    argv[argc++] = SLICE("ABSTTL");
+    call_propagate(call, argc, argv);
     mem_free(argv);
 }
 
-/* `load`: the value that the call has waited for; NULL: it has not waited. */
-static void restore(struct call *call, struct large_load *load) {
+static void restore_run(struct call *call) {
     struct slice key = call->argv[1];
     struct restore_options options;
     if (!options_read(call, &options)) return;
@@ -131,22 +111,16 @@ static void restore(struct call *call, struct large_load *load) {
         reply_error(call->reply, "ERR Invalid TTL value, must be >= 0");
         return;
     }
-    if (!load && large_load_possible(call)) {
-        large_load_begin(call);
-        return;
-    }
-    struct db *scratch = load ? large_load_db(load) : scratch_db();
-    if (!(load ? payload_was_read(call, load) : payload_read(call, scratch, key, call->argv[3]))) return;
+    struct db *scratch = scratch_db();
+    if (!payload_read(call, scratch, key, call->argv[3])) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
-    int64_t from = load ? large_load_began_ms(load) : clock_data_ms();
-    int64_t expire_at = options.ttl == 0                 ? -1
-                        : options.absolute               ? options.ttl
-                        : options.ttl > INT64_MAX - from ? INT64_MAX
-                                                         : options.ttl + from;
-    if (expire_at >= 0 && expire_at <= clock_data_ms() &&
-        !client_must_be_obeyed(call->client)) { /* the time is already past */
+    int64_t now = clock_data_ms();
+    int64_t expire_at = options.ttl == 0                ? -1
+                        : options.absolute              ? options.ttl
+                        : options.ttl > INT64_MAX - now ? INT64_MAX
+                                                        : options.ttl + now;
+    if (expire_at >= 0 && expire_at <= now && !client_must_be_obeyed(call->client)) { /* the time is already past */
         db_delete(scratch, key, true);
-        if (load) call_propagate_nothing(call); /* its arguments are not whole */
         if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call_propagate(call, 2,
@@ -158,18 +132,12 @@ static void restore(struct call *call, struct large_load *load) {
     }
     struct entry *entry = db_rename(scratch, key, call->db, key);
     if (expire_at >= 0) entry = db_set_expire(call->db, entry, expire_at);
-    propagate_restore(call, &options, expire_at, load);
+    propagate_restore(call, &options, expire_at);
     entry_set_access(entry, options.idle_seconds, options.frequency);
     notify(call->db, NOTIFY_NEW, "new", key); /* the replaced key was deleted before */
     notify(call->db, NOTIFY_GENERIC, "restore", key);
     call->dirty++;
     reply_ok(call->reply);
-}
-
-static void restore_run(struct call *call) {
-    struct large_load *load = large_load_of(call);
-    if (load && large_load_waits(load, call)) return;
-    restore(call, load);
 }
 
 #define RESTORE_COMPLEXITY                                                                                             \

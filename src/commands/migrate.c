@@ -2,30 +2,41 @@
  *
  * The keys are sent as RESTORE commands with DUMP payloads in one batch; then the replies are read, and each key that
  * the target has accepted is deleted here. The server blocks meanwhile, as Valkey does, for at most the timeout of the
- * call per step: no client sees a key on both servers or on neither. A slow target stalls this server. A large request
- * goes another way, if the client can wait: migrate_large.h.
+ * call per step: no client sees a key on both servers or on neither. A slow target stalls this server. Slots with much
+ * data are better moved by CLUSTER MIGRATESLOTS.
+ *
+ * With synchronous replication the target must not get a value that may be lost, or that of a replaced primary. While
+ * anything waits for the reply barrier, the client waits, and writes are paused, so that the barrier can release all.
+ * Then the command is called again. What it sends leaves in pieces, each only while this server may show its data. A
+ * transaction or a script cannot wait and gets an error.
  *
  * The connection has its own event loop, so that no client is served while the command waits. The connection is cached
  * for ten seconds for the next call. If a cached connection fails before the target can have executed anything, the
  * call is retried once with a new connection. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
-#include "commands/migrate_large.h"
 #include "commands/spec.h"
 #include "formats/rdb.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
 #include "resp/reply_reader.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 #include "server/config/tls_options.h"
+#include "server/role.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
 #include <errno.h>
 
 enum { KEPT_MAX = 64, KEPT_US = 10 * 1000000, DEFAULT_TIMEOUT_MS = 1000, KEEP_ALIVE_CHECK_US = 1000000 };
+enum { PIECE = 256 * 1024, MAY_SHOW_CHECK_MS = 100, RETRY_US = 10 * 1000 }; /* with synchronous replication */
+#define CANNOT_CONNECT "IOERR error or timeout connecting to the client"
+#define CANNOT_WRITE   "IOERR error or timeout writing to target instance"
+#define CANNOT_READ    "IOERR error or timeout reading to target instance"
 
 struct target {
     struct list_link link;
@@ -39,6 +50,15 @@ struct target {
 static struct list targets = LIST_INIT(targets);
 static struct event_loop *loop;
 static struct event_timer timer;
+
+/* A client whose MIGRATE waits for the reply barrier. */
+struct barrier_wait {
+    struct client *client;
+    struct barrier_waiter waiter;
+    struct event_timer again;
+    bool failed; /* this server does not know that the data are safe */
+};
+static int barrier_waits; /* while there are any, writes are paused */
 
 struct migration {
     struct call *call;
@@ -102,8 +122,7 @@ static struct target *target_connect(const struct migration *m) {
     int error = conn_wait_open(conn, m->timeout_ms);
     if (error) {
         /* The error texts of Valkey, where a failed connection attempt is reported by the first write. */
-        reply_error(m->call->reply,
-                    error == -ECONNREFUSED || error == -ETIMEDOUT ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_CONNECT);
+        reply_error(m->call->reply, error == -ECONNREFUSED || error == -ETIMEDOUT ? CANNOT_WRITE : CANNOT_CONNECT);
         conn_close(conn);
         event_loop_turn(loop, 0);
         return NULL;
@@ -137,32 +156,98 @@ static int write_introduction(const struct migration *m, struct output *out, boo
     return (m->password != 0) + select;
 }
 
-/* False: they have more than `most` bytes. */
-static bool write_requests(struct migration *m, size_t most) {
-    enum { STEP = 64 };
+/* 0: it does not expire. */
+static int64_t time_left_ms(const struct entry *entry) {
+    int64_t at = entry_expire_at(entry);
+    if (at < 0) return 0;
+    return at > clock_data_ms() ? at - clock_data_ms() : 1;
+}
+
+static void write_requests(struct migration *m) {
     char text[NUMBER_TEXT_MAX];
     struct memory_output payload;
-    size_t len = 0;
     memory_output_init(&payload);
-    for (int i = 0; i < m->found && len <= most; i++) {
+    for (int i = 0; i < m->found; i++) {
         struct slice key = m->call->argv[m->keys[i]];
         const struct entry *entry = db_find(m->call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
-        struct dump_steps dump = {0};
         memory_output_clear(&payload);
-        if (entry_type(entry) == TYPE_STRING && entry_string_len(entry) > most) len = SIZE_MAX;
-        while (len <= most && !dump_write_some(&dump, &payload, entry, STEP))
-            if (memory_output_slice(&payload).len > most) len = SIZE_MAX;
-        if (len > most) break;
+        dump_write(&payload.out, entry);
         struct slice argv[] = {server.cluster_enabled ? SLICE("RESTORE-ASKING") : SLICE("RESTORE"),
                                key,
-                               {text, format_int64(text, migrate_time_left(entry))},
+                               {text, format_int64(text, time_left_ms(entry))},
                                memory_output_slice(&payload),
                                SLICE("REPLACE")};
         request_write(&m->requests.out, m->replace ? 5 : 4, argv);
-        len = memory_output_slice(&m->requests).len;
     }
     memory_output_free(&payload);
-    return len <= most;
+}
+
+/* --- Synchronous replication --- */
+
+static bool paused_otherwise(void) {
+    for (enum pause_reason i = 0; i < PAUSE_REASONS; i++)
+        if (i != PAUSE_MIGRATE && clients_paused_for(i)) return true;
+    return false;
+}
+
+static uint64_t barrier_call_again(struct event_timer *again) {
+    struct barrier_wait *wait = container_of(again, struct barrier_wait, again);
+    if (dispatch_running() || server_is_loading() || paused_otherwise()) return RETRY_US;
+    blocking_call_again(wait->client);
+    return 0;
+}
+
+static void barrier_ended(struct barrier_waiter *waiter, bool shown) {
+    struct barrier_wait *wait = container_of(waiter, struct barrier_wait, waiter);
+    wait->failed = !shown;
+    event_timer_set(server.loop, &wait->again, 0, barrier_call_again);
+}
+
+static void barrier_wait_ended(void *state) {
+    struct barrier_wait *wait = state;
+    reply_barrier_forget(&wait->waiter);
+    event_timer_cancel(server.loop, &wait->again);
+    mem_free(wait);
+    if (--barrier_waits == 0) clients_unpause(PAUSE_MIGRATE);
+}
+
+/* The command is called again when everything that was executed before is released, or when its time is up. On a
+ * replica writes are those of its primary, which are not paused. */
+static void wait_for_barrier(struct migration *m) {
+    struct barrier_wait *wait = call_wait(m->call, barrier_wait_ended);
+    if (!wait) {
+        wait = mem_calloc(1, sizeof *wait);
+        wait->client = m->call->client;
+        wait->waiter.ended = barrier_ended;
+        barrier_waits++;
+        if (!role_is_replica()) clients_pause(PAUSE_MIGRATE, PAUSE_WRITE, clock_mono_ms() + m->timeout_ms);
+    }
+    reply_barrier_when_shown(&wait->waiter);
+    call_propagate_nothing(m->call);
+    call_block(m->call, &(struct blocking){.timeout_ms = m->timeout_ms,
+                                           .call_at_end = true,
+                                           .changes_later = true,
+                                           .state = wait,
+                                           .ended = barrier_wait_ended});
+}
+
+/* What is sent becomes a write of the target, whenever the target reads it. By then another server may lead and have
+ * given the target a newer value. So each piece leaves only while this server may show its data. */
+static int send_guarded(struct connection *conn, struct slice requests, int64_t timeout_ms) {
+    int64_t end = clock_monotonic_ms() + timeout_ms;
+    int error = 0;
+    while (!error && (requests.len || conn_pending(conn) > 0)) {
+        if (!reply_barrier_may_show()) return -ECANCELED;
+        if (conn_pending(conn) == 0) {
+            size_t len = requests.len < PIECE ? requests.len : PIECE;
+            output_write(&conn->out, (struct slice){requests.data, len});
+            requests = (struct slice){requests.data + len, requests.len - len};
+            end = clock_monotonic_ms() + timeout_ms;
+        }
+        error = conn_wait_drained(conn, MAY_SHOW_CHECK_MS);
+        if (error == -ETIMEDOUT && clock_monotonic_ms() < end) error = 0;
+    }
+    return error;
 }
 
 /* --- The replies --- */
@@ -184,7 +269,7 @@ static int read_reply(const struct migration *m, struct target *target, struct r
 }
 
 static void reply_target_error(struct reply *reply, struct slice text) {
-    reply_error_format(reply, MIGRATE_REFUSED, shown_len(text), text.data);
+    reply_error_format(reply, "ERR Target instance replied with error: %.*s", shown_len(text), text.data);
 }
 
 /* Reads all replies; `others`: those before the keys'. Returns 0 or a negative errno. *refused: the target replied with
@@ -231,8 +316,6 @@ static void delete_moved(struct migration *m) {
     mem_free(argv);
 }
 
-static void begin_large(struct migration *m, bool waits);
-
 /* One attempt. False: a cached connection was closed before anything was read from it. */
 static bool attempt(struct migration *m, bool may_retry) {
     struct target *target = target_find(m);
@@ -240,24 +323,29 @@ static bool attempt(struct migration *m, bool may_retry) {
     if (!target && !(target = target_connect(m))) return true;
     target->used_us = clock_mono();
     if (m->guarded && !reply_barrier_may_show()) { /* connecting has taken long */
-        begin_large(m, true);
+        wait_for_barrier(m);
         return true;
     }
-    int others = write_introduction(m, &target->conn->out, target->db != m->db);
-    output_write(&target->conn->out, memory_output_slice(&m->requests));
-    int error = conn_wait_drained(target->conn, m->timeout_ms);
+    int others = write_introduction(m, &target->conn->out, target->db != m->db), error;
+    if (m->guarded) {
+        error = send_guarded(target->conn, memory_output_slice(&m->requests), m->timeout_ms);
+    } else {
+        output_write(&target->conn->out, memory_output_slice(&m->requests));
+        error = conn_wait_drained(target->conn, m->timeout_ms);
+    }
     bool writing = error != 0;
     if (!error) error = read_replies(m, target, others, &refused, &any);
     if (error || refused) {
         /* After an error later replies may be missing, or another database may be selected. */
+        target->conn->drops_output = true;
         target_close(target);
     } else {
         target->db = m->db;
     }
-    if (error && kept && may_retry && !any && error != -ETIMEDOUT) return false;
+    if (error && kept && may_retry && !any && error != -ETIMEDOUT && error != -ECANCELED) return false;
     delete_moved(m);
     if (error && !refused)
-        reply_error(m->call->reply, writing ? MIGRATE_CANNOT_WRITE : MIGRATE_CANNOT_READ);
+        reply_error(m->call->reply, writing ? CANNOT_WRITE : CANNOT_READ);
     else if (!refused)
         reply_ok(m->call->reply);
     return true;
@@ -299,32 +387,20 @@ static bool options_read(struct migration *m) {
     return true;
 }
 
-/* The client waits. */
-static void begin_large(struct migration *m, bool waits) {
-    struct memory_output introduction;
-    struct slice *keys = mem_alloc((size_t)m->found * sizeof *keys);
-    for (int i = 0; i < m->found; i++) keys[i] = m->call->argv[m->keys[i]];
-    memory_output_init(&introduction);
-    int introductions = write_introduction(m, &introduction.out, true);
-    migrate_large_begin(m->call, &(struct large_migration){.host = m->host,
-                                                           .port = m->port,
-                                                           .timeout_ms = m->timeout_ms,
-                                                           .copy = m->copy,
-                                                           .replace = m->replace,
-                                                           .waits = waits,
-                                                           .count = m->found,
-                                                           .keys = keys,
-                                                           .introductions = introductions,
-                                                           .introduction = &introduction});
-    mem_free(keys);
-}
-
 static void migrate_run(struct call *call) {
     struct migration m = {.call = call, .first_key = 3, .key_count = 1};
     if (!options_read(&m)) return;
-    if (migrate_large_again(call)) return;
+    bool can_wait = call->client->conn && !(call->client->flags & CLIENT_DENY_BLOCKING);
+    const struct barrier_wait *wait = call_wait(call, barrier_wait_ended);
+    if (wait && (wait->failed || !can_wait)) {
+        call_propagate_nothing(call);
+        reply_error(call->reply, can_wait ? "NOSYNCREPLICAS The keys cannot be sent: this server does not know that "
+                                            "they are safe"
+                                          : CANNOT_WRITE);
+        return;
+    }
     m.guarded = reply_barrier_armed && reply_barrier_guards();
-    if (m.guarded && (dispatch_is_nested() || !migrate_large_possible(call))) {
+    if (m.guarded && (dispatch_is_nested() || !can_wait)) {
         reply_error(call->reply, "ERR With synchronous replication MIGRATE may have to wait: it cannot be called in a "
                                  "transaction or a script");
         return;
@@ -344,12 +420,12 @@ static void migrate_run(struct call *call) {
     m.host = mem_strndup(call->argv[1].data, call->argv[1].len);
     m.done = mem_calloc((size_t)m.found, sizeof *m.done);
     memory_output_init(&m.requests);
-    if (m.guarded && !reply_barrier_shows_now())
-        begin_large(&m, true);
-    else if (!write_requests(&m, migrate_large_possible(call) ? MIGRATE_LARGE_MIN : SIZE_MAX))
-        begin_large(&m, false);
-    else if (!attempt(&m, true))
-        attempt(&m, false);
+    if (m.guarded && !reply_barrier_shows_now()) {
+        wait_for_barrier(&m);
+    } else {
+        write_requests(&m);
+        if (!attempt(&m, true)) attempt(&m, false);
+    }
     memory_output_free(&m.requests);
     mem_free(m.done);
     mem_free(m.host);

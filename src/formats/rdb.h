@@ -102,22 +102,6 @@ void rdb_write_time(struct output *out, int64_t ms);
  * has all values of version 11, some with another type. */
 enum rdb_type rdb_value_type(const struct entry *entry, int version);
 void rdb_write_value(struct output *out, const struct entry *entry, int version); /* without its type */
-/* rdb_write_value() of RDB_VERSION in steps. The value does not change meanwhile, but may be read and moved. Each step
- * writes about `items` items; a hash with field expiration and a value in one piece are written in one step, and so are
- * all groups of a stream. Zero the steps first. */
-struct rdb_write_steps {
-    bool begun;
-    uint64_t count, written, cursor;
-    char node[16]; /* of a stream: the last one written */
-    size_t node_len;
-};
-enum rdb_write_result {
-    RDB_WRITE_MORE,
-    RDB_WRITE_ALL,
-    RDB_WRITE_AGAIN /* what was written is wrong, since a table was resized meanwhile: begin again, in one step */
-};
-enum rdb_write_result rdb_write_some(struct rdb_write_steps *steps, struct output *out, const struct entry *entry,
-                                     size_t items);
 int rdb_value_version(const struct entry *entry); /* the lowest format version that can represent the value */
 
 /* --- Reading: failures are those of the source --- */
@@ -157,37 +141,13 @@ struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db,
 const char *rdb_reason(const struct source *source);
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key);
 
-/* rdb_read_value() in steps, for a value that nobody sees meanwhile. The database, the key, which must not exist there,
- * and the bytes in memory, which begin with the type, stay as they are until the end. An item, a node of a list
- * or stream, all groups of a stream, or a value in one piece (a string, a listpack) is read in one step. */
-struct rdb_steps;
-struct rdb_steps *rdb_steps_new(struct slice bytes, struct db *db, struct slice key);
-bool rdb_steps_run(struct rdb_steps *steps, size_t bytes); /* reads about that many bytes. True: this was all */
-/* After that, once: the entry, in the database. NULL: failed; *failure says why, if it has failed: until the free. */
-struct entry *rdb_steps_end(struct rdb_steps *steps, const struct source **failure);
-/* At any time. What was begun is freed in the background. */
-void rdb_steps_free(struct rdb_steps *steps);
-
 /* Decodes the name of a module's type from its id: 9 characters of 6 bits each in the upper bits. */
 enum { RDB_MODULE_NAME = 9 };
 void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]);
 
 /* --- DUMP payload: type, value, version (2 bytes, little-endian), CRC-64 of all that (8 bytes, little-endian) --- */
 void dump_write(struct output *out, const struct entry *entry);
-/* The same in steps, behind what is in the memory. Zero the steps first. True: this was all. */
-struct dump_steps {
-    struct rdb_write_steps value;
-    bool begun;
-    size_t start, summed; /* positions in the memory: of the payload, and up to where `crc` is that of the payload */
-    uint64_t crc;
-};
-bool dump_write_some(struct dump_steps *steps, struct memory_output *out, const struct entry *entry, size_t items);
 /* Checks version and checksum. True: the source reads type and value from the payload's memory. `accepted`: another
  * server has checked them, perhaps with other options, so that this one must read the value as well. */
 bool dump_open(struct slice payload, bool accepted, struct source *source);
-/* The same in parts. The value's bytes, without version and checksum; false: too short, or a version that is not
- * accepted. And whether the checksum of the payload is this one: the CRC-64 of all but its last 8 bytes. */
-enum { DUMP_CHECKSUM = 8 };
-bool dump_value(struct slice payload, struct slice *value);
-bool dump_checksum_is(struct slice payload, uint64_t crc);
 #endif

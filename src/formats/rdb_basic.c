@@ -395,65 +395,21 @@ void dump_write(struct output *out, const struct entry *entry) {
     memory_output_free(&whole);
 }
 
-static void dump_begin(struct dump_steps *steps, struct memory_output *out, const struct entry *entry) {
-    uint8_t type = (uint8_t)rdb_value_type(entry, RDB_VERSION);
-    if (steps->begun)
-        out->out.pos = out->data + steps->start;
-    else
-        steps->start = memory_output_slice(out).len;
-    *steps = (struct dump_steps){.begun = true, .start = steps->start, .summed = steps->start};
-    write_bytes(&out->out, &type, 1);
-}
-static void dump_sum(struct dump_steps *steps, const struct memory_output *out) {
-    struct slice bytes = memory_output_slice(out);
-    steps->crc = crc64(steps->crc, bytes.data + steps->summed, bytes.len - steps->summed);
-    steps->summed = bytes.len;
-}
-
-bool dump_write_some(struct dump_steps *steps, struct memory_output *out, const struct entry *entry, size_t items) {
-    if (!steps->begun) dump_begin(steps, out, entry);
-    enum rdb_write_result result = rdb_write_some(&steps->value, &out->out, entry, items);
-    if (result == RDB_WRITE_AGAIN) {
-        dump_begin(steps, out, entry);
-        rdb_write_value(&out->out, entry, RDB_VERSION);
-    }
-    uint16_t version = htole16((uint16_t)rdb_value_version(entry));
-    if (result != RDB_WRITE_MORE) write_bytes(&out->out, &version, 2);
-    dump_sum(steps, out);
-    if (result == RDB_WRITE_MORE) return false;
-    uint64_t crc = htole64(steps->crc);
-    write_bytes(&out->out, &crc, 8);
-    return true;
-}
-
 bool rdb_version_accepted(int version) {
     if (version < 1) return false;
     return rdb_settings.version_check == RDB_VERSION_RELAXED || version <= RDB_VERSION_COMMON || version == RDB_VERSION;
 }
 
-static bool footer_read(struct slice payload, struct slice *value, uint16_t *version) {
-    if (payload.len < FOOTER) return false;
-    *value = (struct slice){payload.data, payload.len - FOOTER};
-    memcpy(version, payload.data + value->len, sizeof *version);
-    *version = le16toh(*version);
-    return true;
-}
-bool dump_value(struct slice payload, struct slice *value) {
-    uint16_t version;
-    return footer_read(payload, value, &version) && rdb_version_accepted(version);
-}
-bool dump_checksum_is(struct slice payload, uint64_t crc) {
-    uint64_t stored;
-    memcpy(&stored, payload.data + payload.len - DUMP_CHECKSUM, sizeof stored);
-    return le64toh(stored) == crc || rdb_settings.skip_checksum;
-}
 bool dump_open(struct slice payload, bool accepted, struct source *source) {
-    struct slice value;
+    enum { CHECKSUM = 8 };
     uint16_t version;
-    if (!footer_read(payload, &value, &version)) return false;
-    if (!accepted && (!rdb_version_accepted(version) ||
-                      !dump_checksum_is(payload, crc64(0, payload.data, payload.len - DUMP_CHECKSUM))))
-        return false;
-    source_init_memory(source, value);
+    uint64_t crc;
+    if (payload.len < FOOTER) return false;
+    size_t len = payload.len - FOOTER, summed = payload.len - CHECKSUM;
+    memcpy(&version, payload.data + len, sizeof version);
+    memcpy(&crc, payload.data + summed, sizeof crc);
+    if (!accepted && !rdb_version_accepted(le16toh(version))) return false;
+    if (!accepted && !rdb_settings.skip_checksum && le64toh(crc) != crc64(0, payload.data, summed)) return false;
+    source_init_memory(source, (struct slice){payload.data, len});
     return true;
 }

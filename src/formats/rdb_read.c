@@ -26,7 +26,7 @@ enum { EXPECT_MAX = 1 << 20 };
 /* Kinds of list nodes. The nodes of older lists are ziplists and have no kind. */
 enum node_kind { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_ZIPLIST };
 
-/* A value while it is read. Values with items are read up to a position of the source, and continued later. */
+/* A value while it is read. */
 struct reading {
     struct rdb_reader *in;
     struct db *db;
@@ -34,16 +34,7 @@ struct reading {
     int64_t expire_at;
     struct entry *entry; /* NULL: not created yet */
     uint8_t type;
-    bool begun;
-    uint64_t count, at; /* items, and those read */
-    const char *stop;   /* position in the window behind which no further item is read */
-    struct set set;     /* value NULL: not created yet */
-    struct zset zset;   /* likewise */
-    struct stream *stream;
-    struct stream_id after; /* see rdb_read_stream_node() */
 };
-/* Every position is before this one. */
-static const char *const no_stop = (const char *)UINTPTR_MAX;
 
 static bool failed(const struct reading *reading) {
     return reading->in->source->failed;
@@ -66,18 +57,6 @@ static uint64_t read_count(struct reading *reading, unsigned bytes) {
 static size_t expected(uint64_t count) {
     return count < EXPECT_MAX ? (size_t)count : EXPECT_MAX;
 }
-/* Reads the number of items, each of at least `bytes` bytes, once. */
-static void begin(struct reading *reading, unsigned bytes) {
-    if (!reading->begun) reading->count = read_count(reading, bytes);
-    reading->begun = true;
-}
-static bool has_more(const struct reading *reading) {
-    return reading->at < reading->count && !failed(reading);
-}
-static bool reads_on(const struct reading *reading) {
-    return has_more(reading) && reading->in->source->at < reading->stop;
-}
-
 /* --- Listpacks --- */
 
 static size_t longest_text(const uint8_t *lp) {
@@ -334,11 +313,8 @@ static void read_ziplist(struct reading *reading, enum rdb_type type) {
 }
 
 static void read_list(struct reading *reading, enum rdb_type type) {
-    if (type == RDB_LIST_ZIPLIST)
-        reading->count = 1;
-    else
-        begin(reading, 1);
-    for (; reads_on(reading); reading->at++) {
+    uint64_t count = type == RDB_LIST_ZIPLIST ? 1 : read_count(reading, 1);
+    for (uint64_t i = 0; i < count && !failed(reading); i++) {
         uint64_t kind = type == RDB_LIST ? NODE_PLAIN : NODE_ZIPLIST;
         if (type == RDB_LIST_QUICKLIST_2) kind = rdb_read_length(reading->in);
         if (failed(reading)) break;
@@ -351,7 +327,7 @@ static void read_list(struct reading *reading, enum rdb_type type) {
         else
             fail_corrupt(reading, "Quicklist integrity check failed.");
     }
-    if (has_more(reading)) return;
+    if (failed(reading)) return;
     if (!reading->entry)
         reading->in->empty = true;
     else if (type == RDB_LIST_ZIPLIST) /* a quicklist of any size, as in Valkey */
@@ -364,19 +340,16 @@ static void read_list(struct reading *reading, enum rdb_type type) {
 
 static void read_hash(struct reading *reading, bool times) {
     struct rdb_reader *in = reading->in;
-    begin(reading, times ? 10 : 2);
-    if (reading->count == 0) return;
-    if (!reading->entry) {
-        if (times) /* its expiry times are in the database's heap */
-            reading->entry = db_add_value(reading->db, reading->key, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
-        else
-            make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
-        if (times) /* also if no field expires, as in Valkey */
-            hash_unpack(reading->db, reading->entry, expected(reading->count));
-        else
-            hash_expect(reading->db, reading->entry, expected(reading->count));
+    uint64_t count = read_count(reading, times ? 10 : 2);
+    if (count == 0) return;
+    if (times) { /* its expiry times are in the database's heap */
+        reading->entry = db_add_value(reading->db, reading->key, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
+        hash_unpack(reading->db, reading->entry, expected(count)); /* also if no field expires, as in Valkey */
+    } else {
+        make(reading, TYPE_HASH, ENCODING_LISTPACK, listpack_new(0));
+        hash_expect(reading->db, reading->entry, expected(count));
     }
-    for (; reads_on(reading); reading->at++) {
+    for (uint64_t i = 0; i < count && !failed(reading); i++) {
         struct slice field, value = SLICE("");
         if (!rdb_read_string_kept(in, &in->first, &field)) break;
         struct blob *blob = rdb_read_blob(in, &in->second, &value);
@@ -393,22 +366,20 @@ static void read_hash(struct reading *reading, bool times) {
         else if (blob)
             blob_release(blob);
     }
-    if (!has_more(reading) && !failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
+    if (!failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
 }
 
 static void read_set(struct reading *reading) {
     struct rdb_reader *in = reading->in;
-    struct set *set = &reading->set;
-    begin(reading, 1);
-    for (; reads_on(reading); reading->at++) {
+    struct set set = {.value = NULL};
+    uint64_t count = read_count(reading, 1);
+    for (uint64_t i = 0; i < count && !failed(reading); i++) {
         struct slice member;
         if (!rdb_read_string(in, &in->first, &member)) break;
-        if (!set->value) *set = set_new(member, expected(reading->count));
-        if (!set_add(set, member)) fail_corrupt(reading, "Duplicate set members detected");
+        if (!set.value) set = set_new(member, expected(count));
+        if (!set_add(&set, member)) fail_corrupt(reading, "Duplicate set members detected");
     }
-    if (has_more(reading) || !set->value) return;
-    keep_set(reading, set);
-    set->value = NULL;
+    if (set.value) keep_set(reading, &set);
 }
 
 static void read_intset(struct reading *reading) {
@@ -438,34 +409,21 @@ static void read_intset(struct reading *reading) {
 
 static void read_zset(struct reading *reading, bool text) {
     struct rdb_reader *in = reading->in;
-    struct zset *zset = &reading->zset;
-    begin(reading, text ? 2 : 9);
-    if (reading->count == 0) return;
-    if (!zset->value) *zset = zset_new(expected(reading->count), 0);
-    for (; reads_on(reading); reading->at++) {
+    uint64_t count = read_count(reading, text ? 2 : 9);
+    if (count == 0) return;
+    struct zset zset = zset_new(expected(count), 0);
+    for (uint64_t i = 0; i < count && !failed(reading); i++) {
         struct slice member;
         if (!rdb_read_string_kept(in, &in->first, &member)) break;
         double score = text ? rdb_read_double_text(in) : rdb_read_double(in);
-        if (!failed(reading)) add_scored(reading, zset, member, score);
+        if (!failed(reading)) add_scored(reading, &zset, member, score);
     }
-    if (has_more(reading)) return;
-    keep_zset(reading, zset);
-    zset->value = NULL;
+    keep_zset(reading, &zset);
 }
 
 static void read_stream(struct reading *reading, uint8_t type) {
-    struct rdb_reader *in = reading->in;
-    if (!reading->begun) {
-        reading->stream = stream_new();
-        reading->after = STREAM_ID_MIN;
-        reading->count = rdb_read_length(in);
-        reading->begun = true;
-    }
-    for (; reads_on(reading); reading->at++) rdb_read_stream_node(in, reading->stream, &reading->after);
-    if (has_more(reading)) return;
-    rdb_read_stream_rest(in, reading->stream, type, reading->after);
-    make(reading, TYPE_STREAM, ENCODING_STREAM, reading->stream); /* discarded after a failure */
-    reading->stream = NULL;
+    struct stream *stream = rdb_read_stream(reading->in, type);
+    if (stream) make(reading, TYPE_STREAM, ENCODING_STREAM, stream);
 }
 
 /* --- Any value --- */
@@ -477,7 +435,7 @@ static void refuse_module(struct rdb_reader *in) {
                 name);
 }
 
-static void read_some(struct reading *reading) {
+static void read_any(struct reading *reading) {
     struct rdb_reader *in = reading->in;
     uint8_t type = reading->type;
     switch (type) {
@@ -507,28 +465,19 @@ static void read_some(struct reading *reading) {
     }
 }
 
-/* All items were read, or reading has failed. The entry; NULL: failed or empty. */
-static struct entry *reading_end(struct reading *reading) {
-    bool attached = reading->type == RDB_HASH_EXPIRING;
-    if (!failed(reading) && !reading->in->empty) {
-        if (attached && reading->expire_at >= 0)
-            reading->entry = db_set_expire(reading->db, reading->entry, reading->expire_at);
-        return reading->entry;
-    }
-    if (reading->entry && attached)
-        db_delete(reading->db, reading->key, true);
-    else if (reading->entry)
-        entry_discard(reading->entry);
-    return NULL;
-}
-
 struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db, struct slice key, int64_t expire_at,
                              bool *attached) {
-    struct reading reading = {.in = in, .type = type, .db = db, .key = key, .expire_at = expire_at, .stop = no_stop};
+    struct reading reading = {.in = in, .type = type, .db = db, .key = key, .expire_at = expire_at};
     in->empty = in->all_expired = false;
     *attached = type == RDB_HASH_EXPIRING;
-    read_some(&reading);
-    return reading_end(&reading);
+    read_any(&reading);
+    if (!failed(&reading) && !in->empty)
+        return *attached && expire_at >= 0 ? db_set_expire(db, reading.entry, expire_at) : reading.entry;
+    if (reading.entry && *attached)
+        db_delete(db, key, true);
+    else if (reading.entry)
+        entry_discard(reading.entry);
+    return NULL;
 }
 
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key) {
@@ -538,51 +487,4 @@ struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice 
     struct entry *entry = rdb_read_entry(in, type, db, key, -1, &attached);
     if (entry && !attached) db_add_entry(db, entry);
     return entry;
-}
-
-/* --- A value in steps --- */
-
-struct rdb_steps {
-    struct source source;
-    struct rdb_reader in;
-    struct reading reading;
-};
-
-struct rdb_steps *rdb_steps_new(struct slice bytes, struct db *db, struct slice key) {
-    struct rdb_steps *steps = mem_calloc(1, sizeof *steps);
-    source_init_memory(&steps->source, bytes);
-    rdb_reader_init(&steps->in, &steps->source);
-    steps->reading = (struct reading){.in = &steps->in, .db = db, .key = key, .expire_at = -1};
-    source_byte(&steps->source, &steps->reading.type);
-    return steps;
-}
-
-bool rdb_steps_run(struct rdb_steps *steps, size_t bytes) {
-    const struct source *source = &steps->source;
-    size_t left = (size_t)(source->end - source->at);
-    steps->reading.stop = bytes < left ? source->at + bytes : no_stop;
-    if (!source->failed) read_some(&steps->reading);
-    return !has_more(&steps->reading);
-}
-
-struct entry *rdb_steps_end(struct rdb_steps *steps, const struct source **failure) {
-    struct reading *reading = &steps->reading;
-    *failure = &steps->source;
-    struct entry *entry = reading_end(reading);
-    if (entry && reading->type != RDB_HASH_EXPIRING) db_add_entry(reading->db, entry);
-    reading->entry = NULL;
-    return entry;
-}
-
-void rdb_steps_free(struct rdb_steps *steps) {
-    struct reading *reading = &steps->reading;
-    /* What was begun becomes an entry, since the database frees a large one in the background. */
-    if (reading->set.value) make(reading, TYPE_SET, reading->set.encoding, reading->set.value);
-    if (reading->zset.value) make(reading, TYPE_ZSET, reading->zset.encoding, reading->zset.value);
-    if (reading->stream) make(reading, TYPE_STREAM, ENCODING_STREAM, reading->stream);
-    if (reading->entry && reading->type != RDB_HASH_EXPIRING) db_add_entry(reading->db, reading->entry);
-    if (reading->entry) db_delete(reading->db, reading->key, true);
-    rdb_reader_free(&steps->in);
-    source_free(&steps->source);
-    mem_free(steps);
 }

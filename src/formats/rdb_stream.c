@@ -11,20 +11,6 @@ static void write_id(struct output *out, struct stream_id id) {
     rdb_write_length(out, id.ms);
     rdb_write_length(out, id.seq);
 }
-bool rdb_write_stream_nodes(struct output *out, const struct stream *stream, struct slice *after, size_t count,
-                            char key[static STREAM_ID_BYTES]) {
-    struct radix_iterator it;
-    radix_iterator_init(&it, stream->nodes);
-    bool more = radix_iterator_seek(&it, after->len ? RADIX_ABOVE : RADIX_FIRST, *after);
-    for (; more && count; more = radix_iterator_next(&it), count--) {
-        rdb_write_string(out, it.key);
-        rdb_write_string(out, slice_make(it.value, listpack_bytes(it.value)));
-        memcpy(key, it.key.data, it.key.len);
-        *after = (struct slice){key, it.key.len};
-    }
-    radix_iterator_free(&it);
-    return !more;
-}
 
 /* For a consumer only the ids are written; its group has the rest. */
 static void write_pending(struct output *out, const struct radix_tree *pending, bool whole) {
@@ -60,13 +46,14 @@ static void write_group(struct output *out, struct slice name, const struct stre
 }
 
 void rdb_write_stream(struct output *out, const struct stream *stream, bool active_times) {
-    char key[STREAM_ID_BYTES];
-    struct slice after = SLICE("");
+    struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(stream->nodes));
-    rdb_write_stream_nodes(out, stream, &after, SIZE_MAX, key);
-    rdb_write_stream_rest(out, stream, active_times);
-}
-void rdb_write_stream_rest(struct output *out, const struct stream *stream, bool active_times) {
+    radix_iterator_init(&it, stream->nodes);
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+        rdb_write_string(out, it.key);
+        rdb_write_string(out, slice_make(it.value, listpack_bytes(it.value)));
+    }
+    radix_iterator_free(&it);
     rdb_write_length(out, stream->length);
     write_id(out, stream->last_id);
     write_id(out, stream->first_id);
@@ -74,7 +61,6 @@ void rdb_write_stream_rest(struct output *out, const struct stream *stream, bool
     rdb_write_length(out, stream->entries_added);
     rdb_write_length(out, stream_group_count(stream));
     if (!stream->groups) return;
-    struct radix_iterator it;
     radix_iterator_init(&it, stream->groups);
     for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
         write_group(out, it.key, it.value, active_times);
@@ -100,7 +86,8 @@ static struct stream_id read_raw_id(struct rdb_reader *in) {
     return source_read(in->source, bytes, sizeof bytes) ? stream_id_decode(bytes) : STREAM_ID_MIN;
 }
 
-void rdb_read_stream_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after) {
+/* *after: the last live id so far. */
+static void read_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after) {
     struct slice key;
     uint64_t living = 0;
     size_t len;
@@ -196,18 +183,14 @@ static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_ty
     if (owned != radix_tree_len(group->pending)) fail_corrupt(in, "Stream CG PEL entry without consumer");
 }
 
-void rdb_read_stream_rest(struct rdb_reader *in, struct stream *stream, enum rdb_type type, struct stream_id after) {
-    read_ids(in, stream, type, after);
-    uint64_t groups = rdb_read_length(in);
-    for (uint64_t i = 0; i < groups && !failed(in); i++) read_group(in, stream, type);
-}
-
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type) {
     struct stream *stream = stream_new();
     struct stream_id after = STREAM_ID_MIN;
     uint64_t nodes = rdb_read_length(in);
-    for (uint64_t i = 0; i < nodes && !failed(in); i++) rdb_read_stream_node(in, stream, &after);
-    rdb_read_stream_rest(in, stream, type, after);
+    for (uint64_t i = 0; i < nodes && !failed(in); i++) read_node(in, stream, &after);
+    read_ids(in, stream, type, after);
+    uint64_t groups = rdb_read_length(in);
+    for (uint64_t i = 0; i < groups && !failed(in); i++) read_group(in, stream, type);
     if (!failed(in)) return stream;
     stream_free(stream);
     return NULL;

@@ -35,16 +35,7 @@
 
 /* Writes the value without its type byte: as type 21, or as type 19 if `active_times` is false. */
 void rdb_write_stream(struct output *out, const struct stream *stream, bool active_times);
-/* Its parts, for a writer that stops between two nodes; it writes the number of nodes itself. *after: the last node
- * written, first "", in `key`. True: there are no more. The rest includes all groups. */
-bool rdb_write_stream_nodes(struct output *out, const struct stream *stream, struct slice *after, size_t count,
-                            char key[static STREAM_ID_BYTES]);
-void rdb_write_stream_rest(struct output *out, const struct stream *stream, bool active_times);
 /* NULL: the value is corrupt, and the source has failed. Nodes without live entries, which Valkey may write, are
  * dropped. The first id is determined from the entries. */
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type);
-/* Its parts, for a reader that stops between two nodes: the number of nodes is read by rdb_read_length(). *after is the
- * last live id so far, first STREAM_ID_MIN. The rest includes all groups. */
-void rdb_read_stream_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after);
-void rdb_read_stream_rest(struct rdb_reader *in, struct stream *stream, enum rdb_type type, struct stream_id after);
 #endif

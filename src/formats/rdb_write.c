@@ -59,20 +59,19 @@ static void write_node(void *context, const struct list_node_view *node) {
 }
 
 /* Expired fields are written as well: the server that reads them deletes them. */
-static void write_field(struct output *out, const struct hash_item *item, bool times) {
-    rdb_write_string(out, item->field);
-    if (item->value.blob)
-        rdb_write_blob(out, item->value.blob);
-    else
-        rdb_write_string(out, item->value.bytes);
-    if (times) rdb_write_time(out, item->expire_at);
-}
 static void write_hash(struct output *out, const struct entry *entry, bool times) {
     struct hash_iterator it;
     struct hash_item item;
     rdb_write_length(out, hash_len(entry));
     hash_iterate_all(&it, entry);
-    while (hash_next(&it, &item)) write_field(out, &item, times);
+    while (hash_next(&it, &item)) {
+        rdb_write_string(out, item.field);
+        if (item.value.blob)
+            rdb_write_blob(out, item.value.blob);
+        else
+            rdb_write_string(out, item.value.bytes);
+        if (times) rdb_write_time(out, item.expire_at);
+    }
     hash_iterate_end(&it);
 }
 
@@ -88,12 +87,14 @@ static void write_set(struct output *out, const struct entry *entry) {
 }
 
 /* Highest score first, so that a reader inserts each member at the front, without a search. */
-static void write_scored(struct output *out, const struct zset *zset, size_t rank, size_t count) {
+static void write_zset(struct output *out, const struct entry *entry) {
+    struct zset zset = zset_of(entry);
     struct zset_iterator it;
     struct zset_item item;
     char text[LISTPACK_TEXT];
-    zset_iterate(&it, zset, rank, true);
-    while (count-- && zset_next(&it, &item)) {
+    rdb_write_length(out, zset_len(&zset));
+    zset_iterate(&it, &zset, zset_len(&zset) - 1, true);
+    while (zset_next(&it, &item)) {
         uint64_t bits;
         memcpy(&bits, &item.score, sizeof bits);
         bits = htole64(bits);
@@ -101,18 +102,13 @@ static void write_scored(struct output *out, const struct zset *zset, size_t ran
         output_write(out, slice_make(&bits, sizeof bits));
     }
 }
-static void write_zset(struct output *out, const struct entry *entry) {
-    struct zset zset = zset_of(entry);
-    rdb_write_length(out, zset_len(&zset));
-    write_scored(out, &zset, zset_len(&zset) - 1, SIZE_MAX);
-}
 
 void rdb_write_value(struct output *out, const struct entry *entry, int version) {
     switch (rdb_value_type(entry, version)) {
     case RDB_STRING: write_string(out, entry); break;
     case RDB_LIST_QUICKLIST_2:
         rdb_write_length(out, list_type_nodes(entry));
-        list_type_each_node(entry, 0, SIZE_MAX, write_node, out);
+        list_type_each_node(entry, write_node, out);
         break;
     case RDB_HASH: write_hash(out, entry, false); break;
     case RDB_HASH_EXPIRING: write_hash(out, entry, true); break;
@@ -122,92 +118,5 @@ void rdb_write_value(struct output *out, const struct entry *entry, int version)
     case RDB_STREAM_2: rdb_write_stream(out, stream_of(entry), false); break;
     case RDB_STREAM_3: rdb_write_stream(out, stream_of(entry), true); break;
     default: write_listpack(out, entry_value(entry));
-    }
-}
-
-/* --- In steps ---
- * Nothing refers to the value between two steps, since lookups may rebuild tables and defragmentation may move it. A
- * table that is resized meanwhile may show an item twice. */
-
-struct step {
-    struct rdb_write_steps *steps;
-    struct output *out;
-};
-static void step_field(void *context, const struct hash_item *item) {
-    const struct step *step = context;
-    write_field(step->out, item, false);
-    step->steps->written++;
-}
-static void step_member(void *context, const struct listpack_value *member) {
-    const struct step *step = context;
-    char text[LISTPACK_TEXT];
-    rdb_write_string(step->out, listpack_value_text(member, text));
-    step->steps->written++;
-}
-
-static void begin(struct rdb_write_steps *steps, struct output *out, uint64_t count) {
-    if (!steps->begun) rdb_write_length(out, steps->count = count);
-    steps->begun = true;
-}
-/* At least one item is left. */
-static enum rdb_write_result step_in_order(struct rdb_write_steps *steps, struct output *out, const struct entry *entry,
-                                           size_t items) {
-    uint64_t left = steps->count - steps->written, now = items < left ? items : left;
-    if (entry_type(entry) == TYPE_LIST) {
-        list_type_each_node(entry, steps->written, now, write_node, out);
-    } else {
-        struct zset zset = zset_of(entry);
-        write_scored(out, &zset, left - 1, now);
-    }
-    steps->written += now;
-    return now == left ? RDB_WRITE_ALL : RDB_WRITE_MORE;
-}
-static enum rdb_write_result step_by_cursor(struct rdb_write_steps *steps, struct output *out,
-                                            const struct entry *entry, size_t items) {
-    struct step step = {steps, out};
-    struct set set = set_of(entry);
-    uint64_t end = steps->written + items;
-    do
-        steps->cursor = entry_type(entry) == TYPE_HASH ? hash_scan(entry, steps->cursor, step_field, &step)
-                                                       : set_scan(&set, steps->cursor, step_member, &step);
-    while (steps->cursor && steps->written < end);
-    if (steps->cursor) return RDB_WRITE_MORE;
-    return steps->written == steps->count ? RDB_WRITE_ALL : RDB_WRITE_AGAIN;
-}
-static enum rdb_write_result step_stream(struct rdb_write_steps *steps, struct output *out, const struct stream *stream,
-                                         size_t nodes) {
-    struct slice after = {steps->node, steps->node_len};
-    char key[STREAM_ID_BYTES];
-    bool last = rdb_write_stream_nodes(out, stream, &after, nodes, key);
-    if (after.data == key) memcpy(steps->node, key, after.len);
-    steps->node_len = after.len;
-    if (!last) return RDB_WRITE_MORE;
-    rdb_write_stream_rest(out, stream, true);
-    return RDB_WRITE_ALL;
-}
-
-enum rdb_write_result rdb_write_some(struct rdb_write_steps *steps, struct output *out, const struct entry *entry,
-                                     size_t items) {
-    enum { ITEMS_OF_NODE = 128 };
-    size_t nodes = items / ITEMS_OF_NODE + 1;
-    switch (rdb_value_type(entry, RDB_VERSION)) {
-    case RDB_LIST_QUICKLIST_2:
-        begin(steps, out, list_type_nodes(entry));
-        return step_in_order(steps, out, entry, nodes);
-    case RDB_ZSET_2: {
-        struct zset zset = zset_of(entry);
-        begin(steps, out, zset_len(&zset));
-        return step_in_order(steps, out, entry, items);
-    }
-    case RDB_HASH: begin(steps, out, hash_len(entry)); return step_by_cursor(steps, out, entry, items);
-    case RDB_SET: {
-        struct set set = set_of(entry);
-        begin(steps, out, set_len(&set));
-        return step_by_cursor(steps, out, entry, items);
-    }
-    case RDB_STREAM_3:
-        begin(steps, out, radix_tree_len(stream_of(entry)->nodes));
-        return step_stream(steps, out, stream_of(entry), nodes);
-    default: rdb_write_value(out, entry, RDB_VERSION); return RDB_WRITE_ALL;
     }
 }

@@ -96,13 +96,12 @@ void list_type_describe(const struct entry *e, struct quicklist_stats *nodes) {
 size_t list_type_nodes(const struct entry *e) {
     return packed(e) ? 1 : quicklist_nodes(entry_value(e));
 }
-void list_type_each_node(const struct entry *e, size_t first, size_t count,
-                         void (*visit)(void *context, const struct list_node_view *node), void *context) {
+void list_type_each_node(const struct entry *e, void (*visit)(void *context, const struct list_node_view *node),
+                         void *context) {
     if (!packed(e)) {
-        quicklist_each_node(entry_value(e), first, count, visit, context);
+        quicklist_each_node(entry_value(e), visit, context);
         return;
     }
-    if (first || !count) return;
     uint8_t *lp = entry_value(e);
     visit(context, &(struct list_node_view){.bytes = {(const char *)lp, listpack_bytes(lp)}});
 }

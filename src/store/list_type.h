@@ -55,9 +55,9 @@ struct list_node_view {
     size_t unpacked;    /* bytes of the listpack of a compressed node; 0: not compressed */
 };
 size_t list_type_nodes(const struct entry *entry); /* number of nodes, at least 1 */
-/* Calls `visit` for up to `count` nodes, counted from the head, which is 0. The list must not change meanwhile. */
-void list_type_each_node(const struct entry *entry, size_t first, size_t count,
-                         void (*visit)(void *context, const struct list_node_view *node), void *context);
+/* Calls `visit` for each node. The list must not change meanwhile. */
+void list_type_each_node(const struct entry *entry, void (*visit)(void *context, const struct list_node_view *node),
+                         void *context);
 /* Appends the elements of a valid listpack at the tail, as one node if it is within the limits. Takes over the
  * listpack. */
 void list_type_append_node(struct db *db, struct entry *entry, uint8_t *lp);

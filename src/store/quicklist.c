@@ -215,11 +215,9 @@ void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stat
         nodes->large += node->kind == NODE_LARGE;
     }
 }
-void quicklist_each_node(const struct quicklist *quicklist, size_t first, size_t count,
+void quicklist_each_node(const struct quicklist *quicklist,
                          void (*visit)(void *context, const struct list_node_view *node), void *context) {
-    const struct list_node *node = quicklist->head;
-    for (; node && first; first--) node = node->next;
-    for (; node && count; node = node->next, count--) {
+    for (const struct list_node *node = quicklist->head; node; node = node->next) {
         struct list_node_view view = {.bytes = {(const char *)node->lp, node->bytes}};
         if (node->kind == NODE_LARGE) view = (struct list_node_view){blob_slice(node->blob), node->blob, 0};
         if (node->kind == NODE_PACKED)

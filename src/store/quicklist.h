@@ -22,7 +22,7 @@ void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stat
  * Otherwise NULL. */
 uint8_t *quicklist_to_listpack(struct quicklist *quicklist);
 
-void quicklist_each_node(const struct quicklist *quicklist, size_t first, size_t count,
+void quicklist_each_node(const struct quicklist *quicklist,
                          void (*visit)(void *context, const struct list_node_view *node), void *context);
 void quicklist_append_node(struct quicklist *quicklist, uint8_t *lp); /* takes over a listpack with elements */
 

@@ -137,24 +137,6 @@ static void write_typed(struct output *out, const struct entry *entry) {
     rdb_write_value(out, entry, RDB_VERSION);
 }
 
-/* In steps of a size that depends on the input, to the end and up to the middle. */
-static void read_in_steps(struct slice bytes, struct db *db, struct slice key, bool good) {
-    size_t step = 1 + bytes.len % 61;
-    for (size_t most = SIZE_MAX; most; most = most == SIZE_MAX ? bytes.len / step / 2 : 0) {
-        struct rdb_steps *steps = rdb_steps_new(bytes, db, key);
-        const struct source *failure;
-        bool all = false;
-        for (size_t i = 0; i < most && !all; i++) all = rdb_steps_run(steps, step);
-        if (all) {
-            struct entry *entry = rdb_steps_end(steps, &failure);
-            FUZZ_CHECK((entry != NULL) == good, "the value is read differently in steps");
-            if (entry) db_delete(db, key, false);
-        }
-        rdb_steps_free(steps);
-        FUZZ_CHECK(db_size(db) == 0, "%zu keys", db_size(db));
-    }
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct slice key = {"key", 3};
     struct db *db = keyspace_db(keyspace, 0), *other = keyspace_db(keyspace, 1);
@@ -167,7 +149,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct entry *entry = rdb_read_value(&in, db, key);
     rdb_reader_free(&in);
     FUZZ_CHECK((entry != NULL) == (db_size(db) == 1), "%zu keys", db_size(db));
-    read_in_steps(slice_make(exact, size), other, key, entry != NULL);
     if (entry) {
         struct memory_output once, twice;
         memory_output_init(&once);

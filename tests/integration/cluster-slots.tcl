@@ -135,30 +135,6 @@ start_cluster {primaries 2 replicas 1} {
         assert_equal 1 [n 0 del "{y}stream"]
     }
 
-    test "a large key moves while others are served, and a write that waits for it is sent after it" -needs {ours 1} {
-        n 1 config set rdbcompression no
-        n 1 cluster setslot $slot stable
-        n 1 set "{y}large" [string repeat x 1000000]
-        n 1 cluster setslot $slot migrating [node_id 0]
-        set c [new_client -port [node 1 port]]
-        set writer [new_client -port [node 1 port]]
-        node_pause 0
-        $c -send migrate 127.0.0.1 [node_base_port 0] "{y}large" 0 20000
-        wait_for_condition 5000 {[info_field_of 1 clients blocked_clients] == 1}
-        $writer -send append "{y}large" x
-        assert_equal 1000000 [n 1 strlen "{y}large"]
-        node_resume 0
-        assert_equal +OK [$c -readline]
-        assert_equal "-ASK $slot 127.0.0.1:[node 0 port]" [$writer -readline]
-        $c -close
-        $writer -close
-        n 1 config set rdbcompression yes
-        n 0 asking
-        assert_equal 1000000 [n 0 strlen "{y}large"]
-        n 0 asking
-        assert_equal 1 [n 0 del "{y}large"]
-    }
-
     test "a replica that is copied anew has the open slots" {
         set from [node_log_size 3]
         n 1 config set repl-backlog-size 16kb

@@ -55,6 +55,26 @@ start_server {} {
             assert_equal $digests $got
         }
 
+        test "large values of every type arrive as they were" {
+            both
+            r set string [string repeat x 20000000]
+            for {set i 0} {$i < 40} {incr i} {
+                set items [lmap _ [lrepeat 500 x] {format %x%09d $i [incr count]}]
+                r rpush list {*}$items [string repeat y 9000]
+                r sadd set {*}$items
+                r hset hash {*}$items
+                r zadd zset {*}[concat {*}[lmap item $items {list [expr {rand()}] $item}]]
+                r xadd stream * f [string repeat z 8000]
+            }
+            r xgroup create stream group 0
+            r xreadgroup group group consumer count 3 streams stream >
+            set names [lsort [r keys *]]
+            set digests [lmap name $names {r debug digest-value $name}]
+            assert_typed +OK migrate $host $port "" 0 20000 keys {*}$names
+            assert_equal 0 [r dbsize]
+            assert_equal $digests [lmap name $names {r -1 debug digest-value $name}]
+        }
+
         test "COPY keeps the key, REPLACE overwrites it there" {
             both
             r set k new

@@ -197,6 +197,49 @@ start_server [list overrides $gate_options] {
                     assert_equal v [r get k]
                 }
 
+                test "writes are paused while MIGRATE waits until its keys are safe" -needs {ours 1} {
+                    r flushall
+                    gate_ready -3 2
+                    r -3 del k
+                    freeze -2 -1
+                    foreach name {writer mover late} {set $name [new_client -level -3 -deferring 1]}
+                    r -3 config resetstat
+                    $writer -send set k uncommitted
+                    wait_for_condition 5000 {[string match "*cmdstat_set:calls=1*" [r -3 info commandstats]]}
+                    $mover -send migrate [srv host] [srv port] k 0 10000
+                    wait_for_condition 5000 {[gate_field -3 paused_reason] eq "migrate_in_progress"}
+                    $late -send set k late
+                    # Others that move keys wait, too.
+                    set second [new_client -level -3 -deferring 1]
+                    $second -send migrate [srv host] [srv port] k 0 10000
+                    assert_equal "" [arrived $mover 200]
+                    assert_equal 0 [r exists k]
+                    thaw -2 -1
+                    foreach name {writer mover late} {assert_equal OK [[set $name] -read] $name}
+                    assert_equal uncommitted [r get k]
+                    # The key was written again before the second one ran.
+                    assert_error_like "ERR Target instance replied with error: BUSYKEY*" {$second -read}
+                    assert_equal late [r -3 get k]
+                    assert_equal none [gate_field -3 paused_reason]
+                }
+
+                test "MIGRATE waits for safety no longer than its timeout" -needs {ours 1} {
+                    r flushall
+                    gate_ready -3 2
+                    r -3 del k
+                    freeze -2 -1
+                    foreach name {writer mover} {set $name [new_client -level -3 -deferring 1]}
+                    r -3 config resetstat
+                    $writer -send set k uncommitted
+                    wait_for_condition 5000 {[string match "*cmdstat_set:calls=1*" [r -3 info commandstats]]}
+                    $mover -send migrate [srv host] [srv port] k 0 2000
+                    wait_for_condition 5000 {[gate_field -3 paused_reason] eq "migrate_in_progress"}
+                    wait_for_condition 5000 {[gate_field -3 paused_reason] eq "none"}
+                    assert_equal 0 [r exists k]
+                    thaw -2 -1
+                    assert_error_like "IOERR error or timeout writing*" {$mover -read}
+                }
+
                 test "pushes of a script that goes on running wait until its writes are safe" -needs {ours 1} {
                     r -3 config set busy-reply-threshold 20
                     foreach name {subscriber monitor tracking script} {
@@ -242,7 +285,7 @@ start_server [list overrides $gate_options] {
                     freeze 0
                     set sending [new_client -level -3 -deferring 1]
                     $sending -send migrate [srv host] [srv port] large 0 20000 copy
-                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 1}
+                    assert_error_like "IOERR*" {$sending -read}
                     gate_ready -3 2
                     r -3 set x old
                     r -3 xgroup create s2 g $ mkstream
@@ -260,7 +303,7 @@ start_server [list overrides $gate_options] {
                     $unblocked -send client id
                     set id [$unblocked -read]
                     $unblocked -send blpop q 0
-                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 5}
+                    wait_for_condition 5000 {[gate_field -3 blocked_clients] == 4}
                     set requests {{get x} {llen q} {blpop q 0.5} {blmove q2 q3 left left 0.5} {bzpopmin z 0.5}
                         {xread block 500 streams s 0} {xreadgroup group g c block 500 streams s2 >}
                         {blmpop 0.5 1 q left}

@@ -184,6 +184,7 @@ enum pause_reason {
     PAUSE_SHUTDOWN,
     PAUSE_FAILOVER,
     PAUSE_SLOT_MIGRATION,
+    PAUSE_MIGRATE,
     PAUSE_REASONS
 };
 void clients_pause(enum pause_reason reason, enum pause_kind kind, int64_t until_ms);

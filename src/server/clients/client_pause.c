@@ -72,11 +72,10 @@ int64_t clients_paused_ms(void) {
 }
 
 const char *clients_pause_reason(void) {
-    static const char *const names[] = {[PAUSE_COMMAND] = "client_pause",
-                                        [PAUSE_SHUTDOWN] = "shutdown_in_progress",
-                                        [PAUSE_FAILOVER] = "failover_in_progress",
-                                        [PAUSE_SLOT_MIGRATION] = "slot_migration_in_progress",
-                                        [PAUSE_REASONS] = "none"};
+    static const char *const names[] = {
+        [PAUSE_COMMAND] = "client_pause",          [PAUSE_SHUTDOWN] = "shutdown_in_progress",
+        [PAUSE_FAILOVER] = "failover_in_progress", [PAUSE_SLOT_MIGRATION] = "slot_migration_in_progress",
+        [PAUSE_MIGRATE] = "migrate_in_progress",   [PAUSE_REASONS] = "none"};
     return names[last_pause()];
 }
 
