@@ -1,6 +1,5 @@
 /* views.c: see views.h. */
 #include "sentinel/views.h"
-#include "lib/system/memory.h"
 #include "sentinel/scripts.h"
 #include "sentinel/this_sentinel.h"
 #include <stdio.h>
@@ -98,12 +97,10 @@ void view_primary_address(struct reply *reply, const struct instance *group, boo
 static void view_info(struct reply *reply, const struct instance *i) {
     reply_array(reply, 2);
     reply_integer(reply, i->info_ms ? this_sentinel->now_ms - i->info_ms : 0);
-    char *text = sentinel_info_text(this_sentinel, i);
-    if (text)
-        reply_bulk(reply, slice_make(text, i->info_len));
+    if (i->info)
+        reply_bulk(reply, slice_make(i->info, i->info_len));
     else
         reply_null(reply);
-    mem_free(text);
 }
 void view_info_cache(struct reply *reply, const struct instance *group) {
     reply_bulk_text(reply, group->name);

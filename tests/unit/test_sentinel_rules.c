@@ -137,51 +137,11 @@ static void the_text_of_info_is_kept(void **state) {
         sentinel_tick(s, now);
         struct sentinel_answer given = {.text = {text, len}};
         sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
-        char *kept = sentinel_info_text(s, group);
         assert_int_equal(group->info_len, len);
-        assert_memory_equal(kept, text, len);
-        mem_free(kept);
+        assert_memory_equal(group->info, text, len);
     }
     sentinel_reset(s, group, now);
-    assert_null(sentinel_info_text(s, group));
-}
-/* Texts are kept as differences from the first one. */
-static void texts_of_info_that_differ_are_kept(void **state) {
-    static const char *const texts[] = {
-        "# Server\r\nrun_id:1\r\nrole:master\r\nslave0:ip=a\r\n# End\r\n", /* the reference */
-        "# Server\r\nrun_id:2\r\nrole:master\r\nslave0:ip=a\r\n# End\r\n",
-        "# Server\r\nnew:1\r\nrole:slave\r\n# End\r\n# End\r\nrun_id:1\r\n",
-        "role:",
-        "role",
-        "\n\n\x80\x7f\n:\n:",
-        "# End\r\nrun_id:1"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        struct sentinel_answer given = {.text = slice_of(texts[i])};
-        sentinel_replied(s, group->link, REQUEST_INFO, "g", &given, now);
-        char *kept = sentinel_info_text(s, group);
-        assert_int_equal(group->info_len, strlen(texts[i]));
-        assert_memory_equal(kept, texts[i], group->info_len);
-        mem_free(kept);
-    }
-}
-static struct instance *add(const char *host, const char *info);
-static void texts_of_info_of_both_roles_are_kept(void **state) {
-    char lines[3 * 5000 + 1] = "";
-    for (size_t i = 0; i < 5000; i++) memcpy(lines + i * 3, "a:\n", 4); /* more than a reference has */
-    const char *first[] = {"role:master\r\na:1\r\n", "role:slave\r\na:1\r\nb:2\r\n", lines};
-    for (size_t i = 0; i < 3; i++) {
-        struct instance *replica = add("10.0.0.2", i ? first[1] : first[2]);
-        answer(group, REQUEST_INFO, first[i]);
-        answer(replica, REQUEST_INFO, first[2 - i]);
-        char *of_group = sentinel_info_text(s, group), *of_replica = sentinel_info_text(s, replica);
-        assert_memory_equal(of_group, first[i], group->info_len);
-        assert_int_equal(group->info_len, strlen(first[i]));
-        assert_memory_equal(of_replica, first[2 - i], replica->info_len);
-        assert_int_equal(replica->info_len, strlen(first[2 - i]));
-        mem_free(of_group);
-        mem_free(of_replica);
-        sentinel_reset(s, group, now);
-    }
+    assert_null(group->info);
 }
 static void the_reason_for_no_failover_is_said_for_each_failure(void **state) {
     refusals = 0;
@@ -552,8 +512,6 @@ int main(void) {
         TEST(a_dial_without_an_answer_is_repeated),
         TEST(info_is_read),
         TEST(the_text_of_info_is_kept),
-        TEST(texts_of_info_that_differ_are_kept),
-        TEST(texts_of_info_of_both_roles_are_kept),
         TEST(the_reason_for_no_failover_is_said_for_each_failure),
         TEST(replicas_come_from_the_primary),
         TEST(the_best_replica_is_chosen),

@@ -40,7 +40,6 @@ void sentinel_free(struct sentinel *s) {
     while (s->groups.count) sentinel_remove(s, s->groups.items[s->groups.count - 1], s->now_ms);
     mem_free(s->groups.items);
     mem_free(s->by_name);
-    info_references_free(s);
     mem_free(s);
 }
 

@@ -63,9 +63,6 @@ void info_request(struct sentinel *s, struct instance *instance);
 /* hello.c */
 bool hello_publish(struct sentinel *s, struct instance *instance);
 void hello_soon(struct sentinel *s, struct instance *group); /* to all, at the next tick */
-/* info_text.c */
-void info_references_free(struct sentinel *s);
-void info_text_keep(struct sentinel *s, struct instance *i, struct slice text);
 /* election.c */
 void check_o_down(struct sentinel *s, struct instance *group);
 void ask_others(struct sentinel *s, struct instance *group, bool forced);

@@ -115,10 +115,19 @@ static void watch_reconfiguration(struct sentinel *s, struct instance *replica) 
     }
 }
 
+static void info_keep(struct instance *i, struct slice text) {
+    char *copy = mem_try_alloc(text.len + 1);
+    if (!copy) return;
+    if (text.len) memcpy(copy, text.data, text.len);
+    mem_free(i->info);
+    i->info = copy;
+    i->info_len = text.len;
+}
+
 static void info_received(struct sentinel *s, struct instance *i, struct slice text) {
     struct server_info info = i->reported;
     struct discovery discovery = {s, group_of(i), false};
-    info_text_keep(s, i, text);
+    info_keep(i, text);
     bool is_group = i->flags & INSTANCE_PRIMARY;
     /* What says no role is no server, but perhaps a Sentinel that got its address: it looks like a replica. */
     server_info_read(text, &info, NULL, NULL);

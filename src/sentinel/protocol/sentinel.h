@@ -22,7 +22,7 @@
  * The host reads the fields; only the machine writes them, but for settings and the options of a group.
  *
  * Files: instance.c (groups, servers, links), tick.c (timers, TILT, what is down), reports.c (PING and INFO), hello.c,
- * info_text.c, election.c, replica_choice.c, failover.c, group_commands.c; server_info.h reads INFO. */
+ * election.c, replica_choice.c, failover.c, group_commands.c; server_info.h reads INFO. */
 #ifndef SENTINEL_PROTOCOL_SENTINEL_H
 #define SENTINEL_PROTOCOL_SENTINEL_H
 #include "lib/system/log.h"
@@ -149,9 +149,8 @@ struct instance {
     int64_t down_after_ms;
     int64_t info_ms, info_sent_ms; /* last INFO reply, 0: none; last INFO sent */
     unsigned info_pending;         /* INFO sent and not answered */
-    char *info;                    /* its text, packed: see sentinel_info_text(); NULL: none */
-    size_t info_len, info_delta_len, info_packed_len;
-    const struct info_reference *info_reference;
+    char *info;                    /* its text, for INFO-CACHE; NULL: none */
+    size_t info_len;
 
     /* Servers: what INFO says. */
     bool reports_primary;
@@ -249,7 +248,6 @@ struct sentinel {
     int64_t late_ms;    /* of it since the last tick */
     int64_t tick_ms;    /* last tick */
     uint64_t ticks;     /* one more than there were */
-    struct info_reference *info_references[2]; /* of replicas and of primaries: see info_text.c; NULL: none yet */
     bool tilt;
     int64_t tilt_start_ms, insane_ms; /* start of TILT; last tick that was late */
     uint64_t tilts;
@@ -308,7 +306,5 @@ const char *sentinel_replica_unfit(const struct sentinel *sentinel, const struct
 bool sentinel_address_equal(const struct sentinel *sentinel, const struct sentinel_address *a,
                             const struct sentinel_address *b);
 /* "s_down,master,disconnected" */
-/* The last INFO text, info_len bytes, for mem_free(); NULL: there is none. */
-char *sentinel_info_text(const struct sentinel *sentinel, const struct instance *instance);
 void sentinel_flags_text(const struct instance *instance, char text[static 256]);
 #endif
