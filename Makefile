@@ -18,8 +18,6 @@
 # Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  USE_SYSTEMD=yes|no  MALLOC=jemalloc|libc
 #          SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
-#          ABLATION=yes: DEBUG RDMA TECHNIQUE turns techniques of the RDMA transport off, to measure them
-#                        (tests/perf/techniques)
 # Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
 
 PREFIX ?= /usr/local
@@ -106,7 +104,7 @@ include deps/packages.mk
 
 VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)$(if $(filter no,$(USE_SYSTEMD)),_systemd-no)
 VARIANT := $(VARIANT)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))
-VARIANT := $(VARIANT)$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+VARIANT := $(VARIANT)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
 B := build/$(subst $(eval) ,,$(VARIANT))
 
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
@@ -130,7 +128,7 @@ override CPPFLAGS += -DUSE_JEMALLOC
 LIBS += $(LIBS_JEMALLOC)
 endif
 ifeq ($(BUILD_RDMA),yes)
-override CPPFLAGS += -DUSE_RDMA $(if $(filter yes,$(ABLATION)),-DABLATION)
+override CPPFLAGS += -DUSE_RDMA
 LIBS += $(LIBS_RDMA)
 endif
 ifeq ($(BUILD_TLS),yes)
@@ -183,7 +181,7 @@ CLIENT := $(addprefix src/client/,connection.c context.c verbs.c)
 PIC := $(B)/pic
 pic_objects = $(patsubst %.c,$(PIC)/%.o,$(1))
 PIC_COMMON := $(filter-out $(tls_sources),$(call sources,lib net))
-PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD -DABLATION,$(CPPFLAGS)) -fPIC -fvisibility=hidden \
+PIC_FLAGS = $(filter-out -DUSE_JEMALLOC -DUSE_TLS -DUSE_SYSTEMD,$(CPPFLAGS)) -fPIC -fvisibility=hidden \
     -DLIBRARY_THAT_IS_LOADED
 
 # The launcher and the library that it preloads.

@@ -279,3 +279,30 @@ foreach rx [scaled_sizes {131072 1048576 16777216}] {
         }
     }
 }
+
+foreach {what settings} {
+    "without inline sends" SOFTRDMA_MAX_INLINE=0
+    "with one scatter element a request" SOFTRDMA_MAX_SGE=1
+    "without shared receive queues" SOFTRDMA_MAX_SRQ=0
+} {
+    start_server [list env $settings] {
+        test "on a device $what everything arrives whole and in order" -needs {device software} {
+            set sizes {1 60 219 221 4000 16384 65537 300000 2000000}
+            foreach size $sizes {
+                r set k$size [numbered $size $size]
+                assert_equal [numbered $size $size] [r get k$size]
+            }
+            # A pipeline that is larger than the buffers, with replies of every size between one another.
+            set out ""
+            set replies {}
+            for {set i 0} {$i < 2000} {incr i} {
+                set size [lindex $sizes [expr {$i % 5}]]
+                append out [resp_command get k$size] [resp_command echo $i]
+                lappend replies [numbered $size $size] $i
+            }
+            set c [new_client]
+            $c -write $out
+            foreach value $replies {assert_equal $value [$c -read]}
+        }
+    }
+}

@@ -59,9 +59,9 @@ struct rdma_sender {
     struct rdma_chunk *control; /* memory of control messages where the device has no inline sends */
     /* Sequence numbers of requests. */
     uint32_t posted, retired, last_signalled;
-    uint32_t tick_posted;                        /* `posted` at the last tick */
-    uint32_t signal_every;                       /* a signalled request after this many at the latest */
-    uint32_t message_requests, request_elements; /* limits: requests per message, SGEs per request */
+    uint32_t tick_posted;      /* `posted` at the last tick */
+    uint32_t signal_every;     /* a signalled request after this many at the latest */
+    uint32_t request_elements; /* limit: SGEs per request */
     size_t unsignalled_bytes;
     /* Times. */
     uint64_t last_control_us;

@@ -155,7 +155,6 @@ int rdma_queue_pair_create(struct rdma_queue_pair *qp) {
     qp->number = qp->verbs->qp_num;
     qp->send_queue = queue;
     qp->send_depth = device->send_depth;
-    if (!rdma_uses(RDMA_INLINE)) qp->max_inline = 0;
     queue->committed += need;
     *table_entry(device, qp->number, true) = qp;
     return own ? rdma_receives_add(qp, own) : result;

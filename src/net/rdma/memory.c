@@ -159,7 +159,7 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 /* Maps anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece
  * by piece. */
 static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_parts, struct rdma_slab *slab) {
-    bool huge = (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && rdma_uses(RDMA_HUGE_PAGES);
+    bool huge = !in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED;
     slab->whole_pages = !huge;
     char *base = MAP_FAILED;
     slab->in_parts = in_parts;

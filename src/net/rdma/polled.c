@@ -35,8 +35,7 @@ static void slot_give(struct rdma_connection *c) {
 /* --- When to poll --- */
 
 uint64_t rdma_polled_possible(const struct rdma_connection *c) {
-    bool possible = c->qp.max_inline >= sizeof(uint64_t) && rdma_uses(RDMA_POLLED);
-    return possible ? RDMA_FEATURE_POLLED : 0;
+    return c->qp.max_inline >= sizeof(uint64_t) ? RDMA_FEATURE_POLLED : 0;
 }
 
 void rdma_polled_init(struct rdma_connection *c) {

@@ -197,11 +197,9 @@ void rdma_send_init(struct rdma_connection *c) {
     list_init(&c->send.values);
 }
 
-/* The limits of the connection are those of its queue pair, less what is left out for measuring. */
 void rdma_send_begin(struct rdma_connection *c) {
-    c->send.signal_every = rdma_uses(RDMA_SIGNALLING) ? c->qp.send_depth / 4 : 1;
-    c->send.message_requests = rdma_uses(RDMA_CHAINING) ? RDMA_MESSAGE_REQUESTS : 1;
-    c->send.request_elements = rdma_uses(RDMA_CHAINING) ? (uint32_t)c->qp.device->max_sge : 1;
+    c->send.signal_every = c->qp.send_depth / 4;
+    c->send.request_elements = (uint32_t)c->qp.device->max_sge;
 }
 
 void rdma_send_settings_changed(void) {
@@ -397,7 +395,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
                     c->send.peer_used; /* a request ends at the end of a ring; a plain buffer takes no more than that */
     bool inlined = limit <= c->qp.max_inline, starved = false;
     if (inlined && limit > edge) limit = edge;
-    if (most > c->send.message_requests) most = c->send.message_requests;
+    if (most > RDMA_MESSAGE_REQUESTS) most = RDMA_MESSAGE_REQUESTS;
     if (inlined) most = 1;
     while (total < limit && requests < most && !starved) {
         uint32_t first = elements, before = total, stop = total < edge && edge < limit ? edge : limit;

@@ -16,9 +16,6 @@ struct rdma_settings rdma_settings = {
     .send_memory = 256 * 1024 * 1024,
     .zero_copy_min = RDMA_ZERO_COPY_MIN_DEFAULT,
 };
-#ifdef ABLATION
-_Atomic uint32_t rdma_left_out;
-#endif
 
 struct rdma_hooks rdma_hooks;
 

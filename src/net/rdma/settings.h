@@ -36,27 +36,6 @@ struct rdma_settings {
 };
 extern struct rdma_settings rdma_settings;
 
-/* Techniques that a build with ABLATION=yes can leave out, to measure what each one gains (tests/perf/techniques). All
- * others use all of them. */
-enum rdma_technique {
-    RDMA_INLINE = 1, /* small messages travel inside the work request */
-    RDMA_CHAINING =
-        2, /* a message gathers several pieces of memory and several WRITEs, with one immediate and one doorbell */
-    RDMA_SIGNALLING = 4, /* selective signalling: few requests ask for a completion */
-    RDMA_HUGE_PAGES = 8, /* for registered memory; applies to new slabs */
-    RDMA_POLLED = 16,    /* messages of busy peers are detected by polling memory (polled.h) */
-};
-#ifdef ABLATION
-extern _Atomic uint32_t rdma_left_out; /* mask of them, for new connections */
-static inline bool rdma_uses(enum rdma_technique technique) {
-    return !(rdma_left_out & (uint32_t)technique);
-}
-#else
-static inline bool rdma_uses(enum rdma_technique technique) {
-    return true;
-}
-#endif
-
 /* RDMA_VECTOR_AUTO: the vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h), or a
  * random one if there is none. */
 enum { RDMA_VECTOR_AUTO = -2 };

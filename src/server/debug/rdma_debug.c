@@ -56,40 +56,11 @@ static void run_tls_handshakes(struct call *call) {
 }
 #endif
 
-#ifdef ABLATION
-/* Turns a technique off, to measure what it gains. */
-static void run_technique(struct call *call) {
-    static const struct {
-        const char *name;
-        enum rdma_technique technique;
-    } techniques[] = {
-        {"inline", RDMA_INLINE},         {"chaining", RDMA_CHAINING}, {"signalling", RDMA_SIGNALLING},
-        {"huge-pages", RDMA_HUGE_PAGES}, {"polled", RDMA_POLLED},
-    };
-    bool yes = slice_is(call->argv[4], "yes");
-    for (size_t i = 0; i < sizeof techniques / sizeof *techniques; i++) {
-        if (!slice_is(call->argv[3], techniques[i].name)) continue;
-        if (!yes && !slice_is(call->argv[4], "no")) break;
-        if (yes)
-            rdma_left_out &= ~(uint32_t)techniques[i].technique;
-        else
-            rdma_left_out |= techniques[i].technique;
-        reply_ok(call->reply);
-        return;
-    }
-    reply_error(call->reply,
-                "ERR techniques are inline, chaining, signalling, huge-pages and polled; each is yes or no");
-}
-#endif
-
 static const struct rdma_debug table[] = {
     {"resources", 0, 0, run_resources},
     {"trim", 0, 0, run_trim},
 #ifdef USE_TLS
     {"tls-handshakes", 1, 1, run_tls_handshakes},
-#endif
-#ifdef ABLATION
-    {"technique", 2, 2, run_technique},
 #endif
 };
 
@@ -112,11 +83,6 @@ static const char *const help[] = {
 #ifdef USE_TLS
     "RDMA TLS-HANDSHAKES <count>",
     "    At most this many handshakes of a thread are in progress over RDMA (1024 at the start).",
-#endif
-#ifdef ABLATION
-    "RDMA TECHNIQUE <name> <yes|no>",
-    "    Leave a technique out, for connections made from now on: inline, chaining, signalling, huge-pages,",
-    "    polled. To measure what it gains (tests/perf/techniques).",
 #endif
     NULL};
 const struct debug_subcommand rdma_debug_subcommands[] = {
