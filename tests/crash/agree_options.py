@@ -92,7 +92,7 @@ LEFT_OUT = {
         rdma-features rdma-traffic-class rdma-completion-vector propagation-error-behavior ignore-warnings
         oom-score-adj-values shutdown-on-sigint shutdown-on-sigterm locale-collate lua-time-limit""",
     "cluster mode": "cluster-* slot-migration-*",
-    "synchronous replication, which acknowledged.py tests": "sync-* min-sync-replicas",
+    "synchronous replication, which acknowledged tests": "sync-* min-sync-replicas",
     "other names of an option that is there": "slave-* *slave* slowlog-* *ziplist*",
 }
 
