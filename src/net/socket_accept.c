@@ -1,5 +1,4 @@
 /* socket_accept.c: listening sockets, and accepted connections until their handshake is complete. See socket.h. */
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/socket_private.h"
@@ -9,9 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum {
-    ACCEPT_PAUSE_US = 100 * 1000,
-};
+enum { ACCEPT_PAUSE_US = 100 * 1000, LOG_US = 1000 * 1000 };
 
 struct socket_settings socket_settings = {.handshake_timeout_ms = 10 * 1000};
 struct socket_stats socket_stats;
@@ -47,17 +44,14 @@ void socket_arrival_drop(struct socket_connection *s) {
 }
 
 static void arrival_fail(struct socket_connection *s, int error) {
-    static _Thread_local uint64_t last_logged_us;
+    static _Thread_local struct log_limit limit = {.interval_us = LOG_US}; /* peers must not fill the log */
     struct connection *conn = &s->conn;
     char peer[128], own[128];
     conn->error = error;
     conn_format_address(conn, true, peer);
     conn_format_address(conn, false, own);
-    uint64_t now = clock_mono();
-    bool loud = now - last_logged_us > 1000000 || last_logged_us == 0; /* peers must not fill the log */
-    if (loud) last_logged_us = now;
-    LOG(loud ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE, "Error accepting a client connection: %s (addr=%s laddr=%s)",
-        socket_error_text(conn), peer, own);
+    LOG(log_limit_allows(&limit) ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE,
+        "Error accepting a client connection: %s (addr=%s laddr=%s)", socket_error_text(conn), peer, own);
     conn->error = 0;
     atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
     socket_arrival_drop(s);
@@ -133,13 +127,9 @@ static uint64_t accept_again(struct event_timer *timer) {
 static void accept_failed(struct socket_listener *l, int error) {
     struct list *lingering = &socket_pool_of(l->listener.loop)->lingering;
     while (lingering->len) socket_linger_end(container_of(list_first(lingering), struct socket_connection, pool_link));
-    static _Thread_local uint64_t last_logged_us;
-    uint64_t now = clock_mono();
-    if (now - last_logged_us > 1000000 || last_logged_us == 0) {
-        last_logged_us = now;
-        log_warning("Accepting client connection on %s:%d failed: %s", l->listener.address.host,
-                    l->listener.address.port, strerror(error));
-    }
+    static _Thread_local struct log_limit limit = {.interval_us = LOG_US};
+    log_limited(&limit, LOG_LEVEL_WARNING, "Accepting client connection on %s:%d failed: %s", l->listener.address.host,
+                l->listener.address.port, strerror(error));
     event_io_remove(l->listener.loop, &l->event);
     event_timer_set(l->listener.loop, &l->retry, ACCEPT_PAUSE_US, accept_again);
 }

@@ -152,22 +152,18 @@ static const char *without_prefix(const char *reason) {
 static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...) {
-    static _Thread_local uint64_t second, logged;
-    uint64_t now = clock_mono() / 1000000;
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000, .lines = REFUSALS_LOGGED_A_SECOND};
+    char text[400], device[RDMA_NAME_MAX];
+    struct address from = {.host = "?"};
+    va_list arguments;
     owner->stats.refused++;
     owner->stats.refusals[cause]++;
-    if (now != second) second = now, logged = 0;
-    if (logged++ < REFUSALS_LOGGED_A_SECOND) {
-        char text[400], device[RDMA_NAME_MAX];
-        struct address from = {.host = "?"};
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(text, sizeof text, format, arguments);
-        va_end(arguments);
-        address_from(rdma_get_peer_addr(id), &from);
-        log_warning("RDMA: refused a connection from %s:%d (%s): %s", from.host, from.port,
-                    rdma_device_text(id, device), without_prefix(text));
-    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    address_from(rdma_get_peer_addr(id), &from);
+    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: refused a connection from %s:%d (%s): %s", from.host, from.port,
+                rdma_device_text(id, device), without_prefix(text));
     rdma_reject(id, NULL, 0);
 }
 
@@ -477,14 +473,11 @@ static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, i
     rdma_connection_finish(c);
 }
 
-/* Logged at most once a second: a device that is removed takes all its connections along. */
+/* A device that is removed takes all its connections along. */
 static void removal_log(const struct rdma_cm_id *id) {
-    static _Thread_local uint64_t last_logged_us;
-    uint64_t now = clock_mono();
-    if (last_logged_us && now - last_logged_us < 1000000) return;
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
     char device[RDMA_NAME_MAX];
-    last_logged_us = now;
-    log_warning("RDMA: the device %s was removed", rdma_device_text(id, device));
+    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: the device %s was removed", rdma_device_text(id, device));
 }
 
 static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status,

@@ -7,6 +7,7 @@
  */
 #ifndef NET_RDMA_CM_H
 #define NET_RDMA_CM_H
+#include "lib/system/log.h"
 #include "net/rdma/connection.h"
 
 struct rdma_listener {
@@ -17,7 +18,7 @@ struct rdma_listener {
     char *host; /* as configured */
     int port, backlog;
     struct event_timer retry;
-    uint64_t logged_us; /* time of the last log line about retrying */
+    struct log_limit log; /* of lines about retrying */
     bool closed;
     struct event_deferred deferred;
 };

@@ -3,7 +3,6 @@
  * A listener whose device is removed tries again every second until it listens; so does one whose address is optional.
  * A listener at a wildcard is bound to no device: the connection manager itself follows the devices. */
 #include "net/rdma/cm.h"
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "net/rdma/lifetime.h"
@@ -121,20 +120,16 @@ static uint64_t listen_again(struct event_timer *timer) {
         l->owner->stats.listeners_waiting--;
         return 0;
     }
-    uint64_t now = clock_mono();
-    if (l->logged_us == 0 || now - l->logged_us >= LISTEN_LOG_US) {
-        char text[512];
-        listener_error(l, -result, reason, text, sizeof text);
-        log_warning("%s; trying again every second", text);
-        l->logged_us = now;
-    }
+    char text[512];
+    listener_error(l, -result, reason, text, sizeof text);
+    log_limited(&l->log, LOG_LEVEL_WARNING, "%s; trying again every second", text);
     return LISTEN_AGAIN_US;
 }
 
 static void listener_wait(struct rdma_listener *l, uint64_t after_us) {
     l->listener.waiting = true;
     l->owner->stats.listeners_waiting++;
-    l->logged_us = 0;
+    l->log = (struct log_limit){.interval_us = LISTEN_LOG_US};
     event_timer_set(l->listener.loop, &l->retry, after_us, listen_again);
 }
 

@@ -1,6 +1,5 @@
 /* srq.c: posted receives and shared receive queues. See srq.h. */
 #include "net/rdma/srq.h"
-#include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include <errno.h>
 #include <string.h>
@@ -50,14 +49,10 @@ static int post_receives(struct rdma_device *device, const struct rdma_repost *r
 }
 
 static void could_not_post(struct rdma_device *device) {
-    static _Thread_local uint64_t logged_us;
-    uint64_t now = clock_mono();
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
     int error = errno;
-    if (logged_us == 0 || now - logged_us > 1000000) {
-        logged_us = now;
-        log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error),
-                    error);
-    }
+    log_limited(&limit, LOG_LEVEL_WARNING, "RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name,
+                strerror(error), error);
     rdma_loop_tidy_soon(device->owner);
 }
 

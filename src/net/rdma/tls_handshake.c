@@ -46,14 +46,11 @@ void rdma_tls_arrival_drop(struct rdma_tls *t) {
 
 /* Counts and logs: at most once a second, and always at loglevel verbose, because peers must not fill the log. */
 static void failed(const struct connection *conn, const char *reason) {
-    static _Thread_local uint64_t last_logged_us;
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
     char peer[128], own[128];
     conn_format_address(conn, true, peer);
     conn_format_address(conn, false, own);
-    uint64_t now = clock_mono();
-    bool loud = now - last_logged_us > 1000000 || last_logged_us == 0;
-    if (loud) last_logged_us = now;
-    LOG(loud ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE,
+    LOG(log_limit_allows(&limit) ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE,
         "Error accepting a client connection: %s (addr=%s laddr=%s, RDMA)", reason, peer, own);
     atomic_fetch_add_explicit(&socket_stats.handshakes_failed, 1, memory_order_relaxed);
 }

@@ -28,14 +28,12 @@ static bool claim(uint32_t size) {
     return false;
 }
 
-/* Logged at most once a second: there may be thousands. */
+/* There may be thousands. */
 static void log_closed(const struct rdma_connection *c, uint64_t timeout_us) {
-    static _Thread_local uint64_t last_logged_us;
-    uint64_t now = clock_mono();
-    if (last_logged_us && now - last_logged_us < 1000000) return;
+    static _Thread_local struct log_limit limit = {.interval_us = 1000000};
     char name[RDMA_NAME_MAX];
-    last_logged_us = now;
-    log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client "
+    log_limited(&limit, LOG_LEVEL_WARNING,
+                "RDMA: closed %s, which has not authenticated in %llu ms, for another client "
                 "(rdma-max-unauthenticated-memory); %llu so far",
                 rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000,
                 (unsigned long long)c->owner->stats.untrusted_closed + 1);
