@@ -8,6 +8,7 @@
  * that only the new one names would be lost. This is treated like a failed fsync() of the file (aof_sync.c): the server
  * exits, or refuses writes until the directory is synced. Until then no file is deleted. */
 #include "lib/system/background.h"
+#include "lib/system/file.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "persistence/aof_private.h"
@@ -28,43 +29,26 @@ const char *aof_path(const char *name) {
     return paths[turn];
 }
 
-static int directory_sync(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -errno;
-    int error = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
-    close(fd);
-    return error;
-}
-
 int aof_directory_sync(void) {
-    return directory_sync(aof_settings.directory);
+    return file_sync_directory(aof_settings.directory);
 }
 
 /* --- The manifest --- */
 
-static int write_all(int fd, struct slice bytes) {
-    for (size_t done = 0; done < bytes.len;) {
-        ssize_t written = write(fd, bytes.data + done, bytes.len - done);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return -errno;
-        done += (size_t)written;
-    }
-    return fsync(fd) < 0 ? -errno : 0;
-}
-
 static int replace_file(const char *temporary, const char *path, struct slice bytes) {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return -errno;
-    int error = write_all(fd, bytes);
+    int error = file_write_all(fd, bytes, NULL);
+    if (!error && fsync(fd) < 0) error = -errno;
     close(fd);
-    if (!error) error = directory_sync(aof_settings.directory);
+    if (!error) error = file_sync_directory(aof_settings.directory);
     if (!error && rename(temporary, path) < 0) error = -errno;
     if (error) {
         unlink(temporary);
         return error;
     }
     /* The new manifest is in use from now on, on disk or not: the rename cannot be undone. */
-    error = directory_sync(aof_settings.directory);
+    error = file_sync_directory(aof_settings.directory);
     if (error) {
         log_warning("Fail to fsync the AOF directory %s: %s", aof_settings.directory, strerror(-error));
         aof_sync_directory_failed(error);
@@ -77,7 +61,7 @@ static int replace_file(const char *temporary, const char *path, struct slice by
 int aof_directory_create(void) {
     int error = 0;
     if (mkdir(aof_settings.directory, 0755) == 0)
-        error = directory_sync(".");
+        error = file_sync_directory(".");
     else if (errno != EEXIST)
         error = -errno;
     if (error) log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(-error));
@@ -139,8 +123,8 @@ static uint64_t file_size(const char *name) {
 /* At start: syncs what an earlier process may have left unsynced, because later writes build on it. */
 int aof_files_sync(int fd) {
     int error = fdatasync(fd) < 0 ? -errno : 0;
-    if (!error) error = directory_sync(aof_settings.directory);
-    if (!error) error = directory_sync(".");
+    if (!error) error = file_sync_directory(aof_settings.directory);
+    if (!error) error = file_sync_directory(".");
     if (error) log_warning("Fail to fsync the AOF file or its directory: %s", strerror(-error));
     return error;
 }

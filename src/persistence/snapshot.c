@@ -3,6 +3,7 @@
 #include "persistence/snapshot.h"
 #include "formats/rdb_file.h"
 #include "lib/system/clock.h"
+#include "lib/system/file.h"
 #include "lib/system/log.h"
 #include "lib/system/random.h"
 #include "lib/system/ticks.h"
@@ -100,15 +101,6 @@ static int write_file(const char *name, const struct snapshot_content *content) 
     return result < 0 ? result : 0;
 }
 
-/* A rename is durable when the directory is synced. */
-static int sync_directory(void) {
-    int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -errno;
-    int result = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not support it */
-    close(fd);
-    return result;
-}
-
 static int write_and_rename(const char *name, const struct snapshot_content *content) {
     static char temp[TEMP_NAME_MAX];
     char directory[4096];
@@ -127,7 +119,7 @@ static int write_and_rename(const char *name, const struct snapshot_content *con
         unlink(temp);
         return result;
     }
-    result = sync_directory();
+    result = file_sync_directory(".");
     if (result < 0) {
         log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-result));
         return result;

@@ -33,28 +33,31 @@ mode_t file_mode(const char *path, mode_t otherwise) {
     return stat(path, &st) == 0 ? st.st_mode & 07777 : otherwise;
 }
 
-static int write_whole(int fd, struct slice content) {
+int file_write_all(int fd, struct slice content, size_t *done) {
     while (content.len) {
         ssize_t written = write(fd, content.data, content.len);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) return -errno;
         content.data += written, content.len -= (size_t)written;
+        if (done) *done += (size_t)written;
     }
-    return fsync(fd) < 0 ? -errno : 0;
+    return 0;
 }
 
-static void sync_directory(const char *path) {
-    char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s", path);
-    char *slash = strrchr(directory, '/');
-    if (slash)
-        slash[slash == directory] = 0;
-    else
-        strcpy(directory, ".");
+int file_sync_directory(const char *directory) {
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
+    if (fd < 0) return -errno;
+    int error = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
     close(fd);
+    return error;
+}
+
+int file_sync_directory_of(const char *path) {
+    char directory[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash) return file_sync_directory(".");
+    snprintf(directory, sizeof directory, "%.*s", (int)(slash - path) + 1, path);
+    return file_sync_directory(directory);
 }
 
 int file_replace(const char *path, struct slice content, mode_t mode) {
@@ -62,13 +65,14 @@ int file_replace(const char *path, struct slice content, mode_t mode) {
     snprintf(temporary, sizeof temporary, "%s-%d.tmp-XXXXXX", path, (int)getpid());
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0) return -errno;
-    int result = write_whole(fd, content);
+    int result = file_write_all(fd, content, NULL);
+    if (!result && fsync(fd) < 0) result = -errno;
     if (!result && fchmod(fd, mode) < 0) result = -errno;
     if (close(fd) < 0 && !result) result = -errno;
     if (!result && rename(temporary, path) < 0) result = -errno;
     if (result)
         unlink(temporary);
     else
-        sync_directory(path);
+        file_sync_directory_of(path);
     return result;
 }

@@ -1,4 +1,5 @@
-/* file.h: small files that are read and replaced as a whole: the configuration, the users. Errors are -errno. */
+/* file.h: small files that are read and replaced as a whole: the configuration, the users; directories. Errors are
+ * -errno. */
 #ifndef LIB_SYSTEM_FILE_H
 #define LIB_SYSTEM_FILE_H
 #include "lib/text/output.h"
@@ -12,4 +13,10 @@ int file_read(const char *path, size_t max, struct output *out);
  */
 int file_replace(const char *path, struct slice content, mode_t mode);
 mode_t file_mode(const char *path, mode_t otherwise); /* returns `otherwise` if the file does not exist */
+/* Writes all of it. *done counts the bytes, also of a failure; NULL: not wanted. */
+int file_write_all(int fd, struct slice content, size_t *done);
+/* What was created, renamed or removed in a directory is durable when the directory is synced. A file system that
+ * cannot do this (EINVAL) is no failure. The second function takes the path of a file in the directory. */
+int file_sync_directory(const char *directory);
+int file_sync_directory_of(const char *path);
 #endif

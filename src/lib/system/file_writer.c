@@ -3,6 +3,7 @@
 #include "lib/system/file_writer.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/clock.h"
+#include "lib/system/file.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/memory.h"
 #include "lib/system/thread.h"
@@ -47,57 +48,30 @@ struct steps {
     struct file_written *written;
     uint64_t begin_us;
 };
-static bool step_end(struct steps *steps, enum file_step step, bool ok) {
-    int error = ok ? 0 : -errno;
+static bool step_end(struct steps *steps, enum file_step step, int error) {
     uint64_t now = clock_monotonic_us(), took = now - steps->begin_us;
     struct file_written *written = steps->written;
     written->step_us[step] = took > UINT32_MAX ? UINT32_MAX : took ? (uint32_t)took : 1;
     steps->begin_us = now;
-    if (ok || written->error) return ok;
+    if (!error || written->error) return !error;
     written->error = error;
     written->failed = step;
     return false;
 }
-
-static bool write_all(int fd, struct slice content, size_t *done) {
-    while (content.len) {
-        ssize_t count = write(fd, content.data, content.len);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return false;
-        content.data += count, content.len -= (size_t)count;
-        *done += (size_t)count;
-    }
-    return true;
-}
-
-static bool sync_directory(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *directory = mem_strndup(slash ? path : ".", slash ? (size_t)(slash - path) + 1 : 1);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    mem_free(directory);
-    if (fd < 0) return false;
-    bool ok = fsync(fd) == 0;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return ok;
+static int errno_of(bool ok) {
+    return ok ? 0 : -errno;
 }
 
 static bool write_steps(struct steps *steps, const char *temporary, const char *path, struct slice content,
                         bool durable, mode_t mode, struct file_lock *lock) {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-    if (!step_end(steps, FILE_STEP_OPEN, fd >= 0)) return false;
-    bool ok = step_end(steps, FILE_STEP_WRITE, write_all(fd, content, &steps->written->done));
-    if (ok && durable) ok = step_end(steps, FILE_STEP_FSYNC, fsync(fd) == 0);
-    if (!step_end(steps, FILE_STEP_CLOSE, close(fd) == 0) || !ok) return false;
-    if (lock && strcmp(lock->path, path) == 0) {
-        int error = file_lock_rename(lock, temporary);
-        errno = -error;
-        ok = error == 0;
-    } else {
-        ok = rename(temporary, path) == 0;
-    }
-    return step_end(steps, FILE_STEP_RENAME, ok);
+    if (!step_end(steps, FILE_STEP_OPEN, errno_of(fd >= 0))) return false;
+    bool ok = step_end(steps, FILE_STEP_WRITE, file_write_all(fd, content, &steps->written->done));
+    if (ok && durable) ok = step_end(steps, FILE_STEP_FSYNC, errno_of(fsync(fd) == 0));
+    if (!step_end(steps, FILE_STEP_CLOSE, errno_of(close(fd) == 0)) || !ok) return false;
+    bool locked = lock && strcmp(lock->path, path) == 0;
+    return step_end(steps, FILE_STEP_RENAME,
+                    locked ? file_lock_rename(lock, temporary) : errno_of(rename(temporary, path) == 0));
 }
 
 void file_write(const char *path, struct slice content, bool durable, mode_t mode, struct file_lock *lock,
@@ -109,9 +83,9 @@ void file_write(const char *path, struct slice content, bool durable, mode_t mod
     snprintf(temporary, size, "%s" TEMPORARY_MARK "%d-%llu", path, (int)getpid(),
              (unsigned long long)clock_monotonic_us());
     if (write_steps(&steps, temporary, path, content, durable, mode, lock)) {
-        if (durable) step_end(&steps, FILE_STEP_DIR_FSYNC, sync_directory(path));
+        if (durable) step_end(&steps, FILE_STEP_DIR_FSYNC, file_sync_directory_of(path));
     } else if (written->failed != FILE_STEP_OPEN) {
-        step_end(&steps, FILE_STEP_UNLINK, unlink(temporary) == 0);
+        step_end(&steps, FILE_STEP_UNLINK, errno_of(unlink(temporary) == 0));
     }
     mem_free(temporary);
 }
