@@ -15,7 +15,7 @@ enum { WAIT_US = 100 * 1000 };
 
 struct pull_fetch {
     struct event_loop *loop;
-    struct connection *conn; /* NULL: cancelled */
+    struct connection *conn;
     struct pull_reads *reads;
     uint64_t acknowledged; /* chunks */
     uint32_t used;         /* bytes of the oldest chunk that the loader has finished with */
@@ -96,12 +96,6 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
     fetch->began_us = fetch->heard_us = clock_monotonic_us();
     running = fetch;
     return fetch;
-}
-
-void pull_fetch_cancel(struct pull_fetch *fetch) {
-    if (!fetch || !fetch->conn) return;
-    pull_reads_fail(fetch->reads, -ECANCELED, "cancelled");
-    fetch->conn = NULL;
 }
 
 void pull_fetch_free(struct pull_fetch *fetch) {
@@ -185,7 +179,6 @@ static void acknowledge(struct pull_fetch *fetch) {
 }
 
 void pull_fetch_pump(struct pull_fetch *fetch) {
-    if (!fetch->conn) return;
     while (take_line(fetch)) continue;
     acknowledge(fetch);
 }
@@ -194,7 +187,6 @@ void pull_fetch_pump(struct pull_fetch *fetch) {
 static void turn(struct pull_fetch *fetch, int64_t wait_us) {
     event_loop_turn(fetch->loop, wait_us);
     pull_fetch_pump(fetch);
-    if (!fetch->conn) return;
     uint64_t now = clock_monotonic_us();
     if (!conn_is_open(fetch->conn)) {
         pull_reads_fail(fetch->reads, -ECONNRESET, "the link to the primary broke");

@@ -14,8 +14,7 @@
  * malformed message, a wrong checksum or tag, or a failed READ ends the synchronization.
  *
  * While the fetch runs, it consumes the connection's input; the connection's owner must not. The owner sends a newline
- * to the primary each second, still handles `closed`, and may call pull_fetch_cancel() at any time. Main thread only.
- * */
+ * to the primary each second, and still handles `closed`. Main thread only. */
 #ifndef REPL_PULL_REPLICA_H
 #define REPL_PULL_REPLICA_H
 #include "net/connection.h"
@@ -45,8 +44,7 @@ const char *pull_fetch_capability(const struct connection *conn); /* its name: w
  * starts with the first call of one of the functions below. */
 struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, const char **error);
 /* Copies the next 1 to `len` bytes of the snapshot; runs the event loop until some have arrived. 0: the end. A negative
- * errno: -ECANCELED after pull_fetch_cancel(), else see pull_fetch_error(). Must not be called from handlers of the
- * connection. */
+ * errno: see pull_fetch_error(). Must not be called from handlers of the connection. */
 ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len);
 /* The same without the copy: *bytes points into the local buffer, until the next call of one of the two functions. */
 ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes);
@@ -57,8 +55,6 @@ ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes);
 void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void));
 /* Starts READs and acknowledges completed ones, without waiting. The loader calls it from time to time. */
 void pull_fetch_pump(struct pull_fetch *fetch);
-/* Call before the connection is closed. Later calls of pull_fetch_read() return -ECANCELED. */
-void pull_fetch_cancel(struct pull_fetch *fetch);
 /* If the end was not reached, close the connection afterwards: the memory is freed when the READs in flight have ended.
  * */
 void pull_fetch_free(struct pull_fetch *fetch);
@@ -92,7 +88,6 @@ static inline ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **byt
 }
 static inline void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void)) {}
 static inline void pull_fetch_pump(struct pull_fetch *fetch) {}
-static inline void pull_fetch_cancel(struct pull_fetch *fetch) {}
 static inline void pull_fetch_free(struct pull_fetch *fetch) {}
 static inline const char *pull_fetch_error(const struct pull_fetch *fetch) {
     return "";

@@ -206,11 +206,6 @@ void reply_double(struct reply *r, double value) {
         reply_bulk(r, digits);
 }
 
-void reply_human_long_double(struct reply *r, long double value) {
-    char text[DOUBLE_TEXT_MAX];
-    reply_bulk(r, (struct slice){text, format_long_double(text, value)});
-}
-
 void reply_boolean(struct reply *r, bool value) {
     if (r->protocol > 2)
         output_write(r->out, value ? SLICE("#t\r\n") : SLICE("#f\r\n"));

@@ -38,7 +38,6 @@ void reply_set(struct reply *r, size_t len);
 void reply_push(struct reply *r, size_t len);
 void reply_attribute(struct reply *r, size_t pairs);
 void reply_double(struct reply *r, double value);
-void reply_human_long_double(struct reply *r, long double value);               /* a bulk string in both protocols */
 void reply_boolean(struct reply *r, bool value);                                /* RESP2 :1 / :0 */
 void reply_verbatim(struct reply *r, const char *extension, struct slice text); /* RESP2: a bulk string */
 void reply_big_number(struct reply *r, struct slice digits);

@@ -116,14 +116,6 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
     return table;
 }
 
-void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hashtable *table) {
-    if (!tables->slots) tables->slots = mem_calloc(1, sizeof(*tables->slots));
-    tables->slots->tables[slot] = table;
-    sum_add(tables->slots, slot, hashtable_size(table));
-    tables->slots->memory += hashtable_memory(table) - hashtable_buckets_memory(table);
-    slot_changed(tables->slots, slot, 0);
-}
-
 /* --- All tables --- */
 
 void key_tables_free(struct key_tables *tables) {

@@ -84,10 +84,8 @@ static inline bool slot_is_hidden(unsigned slot) {
     return __builtin_expect(hidden_slots.count != 0, 0) && hidden_slots.bits[slot / 64] >> slot % 64 & 1;
 }
 void key_tables_slot_visible(struct key_tables *tables, unsigned slot, bool visible);
-/* Moves the table of a slot, in constant time: out of the tables (NULL: the slot has no keys), and into others, where
- * the slot has no table. Both have a table for each slot. */
+/* Takes the table of a slot out of the tables, in constant time. NULL: the slot has no keys. */
 struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot);
-void key_tables_give_slot(struct key_tables *tables, unsigned slot, struct hashtable *table);
 
 /* The inline functions below handle a single table. They call these functions for a table for each slot and for a table
  * that does not exist yet. */

@@ -120,9 +120,6 @@ enum {
 struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob, int64_t expire_at,
                             int flags, bool *existed);
 struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl);
-/* Sets the string of an entry just returned by db_find(), without a second search. A NULL entry: as db_set_string(). */
-struct entry *db_replace_string(struct db *db, struct entry *entry, struct slice key, struct slice value,
-                                struct blob *blob, bool keep_ttl);
 struct entry *db_replace_int64(struct db *db, struct entry *entry,
                                int64_t value); /* for INCR: in place, keeps the expiry */
 /* Resizes the string to `len` bytes (zero-filled), with encoding raw, and sets *bytes to its bytes for writing: APPEND,
@@ -186,10 +183,6 @@ size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void
  * each database, however many keys there are; only hashes with field expiration are visited one by one. `lazy`: a
  * background thread frees the keys. Calls `slot_left`. */
 size_t keyspace_drop_slot(struct keyspace *keyspace, unsigned slot, bool lazy);
-/* Moves all keys of a slot from one keyspace to another, which has none of this slot, in constant time as well. Both
- * have the same number of databases. Calls `slot_left` of `from`. Keys that arrive in a keyspace of their own are
- * invisible until they are moved: they are not counted, scanned, expired, or evicted. */
-size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot);
 
 /* Hides the keys of a slot that another node still owns, in all databases, and shows them again. Hidden keys are found
  * by lookups, and db_slot_size(), db_slot_keys() and db_iterate() with their slot include them. Nothing else does: they

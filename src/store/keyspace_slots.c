@@ -59,25 +59,21 @@ static void slot_each_expiring(struct db *db, unsigned slot, void (*visit)(struc
     key_tables_iterator_close(&it);
 }
 
-/* Values with items that expire are in the heap of their database: moves those of a slot to the heap of another
- * database, or removes them if `to` is NULL. */
-static void expiring_values_move(struct db *from, struct db *to, unsigned slot) {
-    size_t len = from->expiring_values.len, count = 0;
+/* Values with items that expire are in the heap of their database. */
+static void expiring_values_leave(struct db *db, unsigned slot) {
+    size_t len = db->expiring_values.len, count = 0;
     if (slot_is_hidden(slot) && hidden_expiring_values) {
-        slot_each_expiring(from, slot, db_expiring_leave);
+        slot_each_expiring(db, slot, db_expiring_leave);
         return;
     }
     if (!len) return;
-    struct entry **moving = mem_alloc(len * sizeof(*moving));
+    struct entry **leaving = mem_alloc(len * sizeof(*leaving));
     for (size_t i = 0; i < len; i++) {
-        const struct expiring_value *value = from->expiring_values.items[i];
-        if (hash_slot(entry_key_inline(value->entry)) == slot) moving[count++] = value->entry;
+        const struct expiring_value *value = db->expiring_values.items[i];
+        if (hash_slot(entry_key_inline(value->entry)) == slot) leaving[count++] = value->entry;
     }
-    for (size_t i = 0; i < count; i++) {
-        db_expiring_leave(from, moving[i]);
-        if (to) db_expiring_join(to, moving[i]);
-    }
-    mem_free(moving);
+    for (size_t i = 0; i < count; i++) db_expiring_leave(db, leaving[i]);
+    mem_free(leaving);
 }
 
 size_t keyspace_drop_slot(struct keyspace *k, unsigned slot, bool lazy) {
@@ -86,7 +82,7 @@ size_t keyspace_drop_slot(struct keyspace *k, unsigned slot, bool lazy) {
         struct db *db = &k->db[i];
         if (!key_tables_slot_size(&db->keys, slot)) continue;
         k->hooks.slot_left(db, slot);
-        expiring_values_move(db, NULL, slot);
+        expiring_values_leave(db, slot);
         struct key_tables keys = key_tables_init(db->keys.type, false), expires = keys;
         expires.type = db->expires.type;
         keys.table = key_tables_take_slot(&db->keys, slot);
@@ -134,21 +130,4 @@ bool keyspace_slot_is_hidden(unsigned slot) {
 }
 unsigned keyspace_hidden_slots(void) {
     return hidden_slots.count;
-}
-
-size_t keyspace_move_slot(struct keyspace *from, struct keyspace *to, unsigned slot) {
-    size_t count = 0;
-    for (int i = 0; i < from->databases; i++) {
-        struct db *source = &from->db[i], *target = &to->db[i];
-        struct hashtable *keys, *expires;
-        if (!key_tables_slot_size(&source->keys, slot)) continue;
-        from->hooks.slot_left(source, slot);
-        expiring_values_move(source, target, slot);
-        keys = key_tables_take_slot(&source->keys, slot);
-        expires = key_tables_take_slot(&source->expires, slot);
-        count += hashtable_size(keys);
-        key_tables_give_slot(&target->keys, slot, keys);
-        if (expires) key_tables_give_slot(&target->expires, slot, expires);
-    }
-    return count;
 }

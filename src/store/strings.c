@@ -139,13 +139,6 @@ struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool 
     return value_set(db, key, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE, &existed);
 }
 
-struct entry *db_replace_string(struct db *db, struct entry *e, struct slice key, struct slice value, struct blob *blob,
-                                bool keep_ttl) {
-    if (!e) return db_set_string(db, key, value, blob, keep_ttl);
-    struct string_value v = classify(value, blob);
-    return value_replace(db, e, NULL, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE);
-}
-
 struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
     if (e->type == TYPE_STRING && e->encoding == ENCODING_INT) {
         *(int64_t *)entry_value_word(e) = value;

@@ -54,7 +54,7 @@ static struct {
     uint64_t announced, announced_bytes; /* by well-formed lines */
     uint32_t chunk_size;
     size_t rest; /* input[] from here on follows the end of the snapshot */
-    bool ended, forged, unknown, faulty, cancelled, holds_back;
+    bool ended, forged, unknown, faulty, holds_back;
     int read_error;
     bool takes;        /* the loader never waits: pull_fetch_take() */
     uint64_t notified; /* of reads that have ended */
@@ -296,10 +296,6 @@ static void step(void) {
         case 0: break_link(-ECONNRESET); break;
         case 1: world.read_error = -ENOTCONN; break;
         case 2: world.read_error = -EINVAL; break;
-        case 3:
-            pull_fetch_cancel(world.fetch);
-            world.cancelled = true;
-            break;
         case 4: let_pass((uint64_t)(TIMEOUT_SECONDS + 1) * 1000000); break;
         default: pull_fetch_pump(world.fetch);
         }
@@ -413,7 +409,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } else {
         const char *reason = pull_fetch_error(world.fetch);
         FUZZ_CHECK((reason && *reason) || (world.takes && world.faulty), "no reason");
-        FUZZ_CHECK(world.forged || world.unknown || world.faulty || world.cancelled, "failed: %s", reason);
+        FUZZ_CHECK(world.forged || world.unknown || world.faulty, "failed: %s", reason);
         char byte;
         FUZZ_CHECK(!reason || pull_fetch_read(world.fetch, &byte, 1) == result, "another error");
     }

@@ -337,35 +337,20 @@ static void scan_of_a_still_table_sees_each_once(void **state) {
     hashtable_free(t);
 }
 
-static void iterator_sees_each_once_and_deletes_what_it_returned(void **state) {
+static void iterator_sees_each_once(void **state) {
     random_seed(3);
     for (int round = 0; round < 200; round++) {
         struct hashtable *t = hashtable_new(&items);
         uint32_t n = 1 + (uint32_t)random_below(round < 100 ? 60 : 3000);
         if (round % 4 == 1) hashtable_set_resizing(HASHTABLE_RESIZE_FORBID); /* long chains */
         for (uint32_t i = 0; i < n; i++) hashtable_add(t, item_new(i));
-        uint64_t one_in = 1 + random_below(4);
-        static bool gone[3000];
-        memset(gone, 0, sizeof(gone));
         memset(seen, 0, sizeof(seen));
         struct hashtable_iterator it;
         hashtable_iterator_open(&it, t);
-        size_t size = n;
-        for (struct item *item; (item = hashtable_iterator_next(&it));) {
-            seen[item->number]++;
-            if (random_below(one_in) == 0) {
-                gone[item->number] = true;
-                hashtable_iterator_delete(&it);
-                size--;
-            }
-        }
+        for (struct item *item; (item = hashtable_iterator_next(&it));) seen[item->number]++;
         assert_null(hashtable_iterator_next(&it));
         hashtable_iterator_close(&it);
-        assert_int_equal(hashtable_size(t), size);
-        for (uint32_t i = 0; i < n; i++) {
-            assert_int_equal(seen[i], 1);
-            assert_int_equal(hashtable_find(t, key_of(i)) != NULL, !gone[i]);
-        }
+        for (uint32_t i = 0; i < n; i++) assert_int_equal(seen[i], 1);
         hashtable_set_resizing(HASHTABLE_RESIZE);
         hashtable_free(t);
     }
@@ -552,7 +537,7 @@ int main(void) {
         cmocka_unit_test(shrinking_does_not_trap_additions_while_resizing_is_avoided),
         cmocka_unit_test(scan_sees_all_that_stays),
         cmocka_unit_test(scan_of_a_still_table_sees_each_once),
-        cmocka_unit_test(iterator_sees_each_once_and_deletes_what_it_returned),
+        cmocka_unit_test(iterator_sees_each_once),
         cmocka_unit_test(iterator_holds_off_resizing),
         cmocka_unit_test(random_is_uniform),
         cmocka_unit_test(random_finds_the_last_one_of_a_large_table),

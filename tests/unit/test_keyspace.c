@@ -133,12 +133,12 @@ static void a_value_may_point_into_the_entry_it_replaces(void **state) {
         for (int keep = 0; keep < 2; keep++) {
             struct entry *e = db_set_expire(db, set(db, "k", value), 2000000000);
             struct slice bytes = entry_string(e, number);
-            db_replace_string(db, e, text("k"), bytes, NULL, keep);
+            db_set_string(db, text("k"), bytes, NULL, keep);
             check(db, "k", value);
             e = db_find(db, text("k"), 0);
             bytes = entry_string(e, number);
             bytes.len /= 2;
-            db_replace_string(db, e, text("k"), bytes, NULL, false);
+            db_set_string(db, text("k"), bytes, NULL, false);
             assert_int_equal(entry_string_len(db_find(db, text("k"), 0)), len / 2);
         }
     }

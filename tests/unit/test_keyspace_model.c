@@ -81,7 +81,7 @@ static void change_expiry(struct change *c) {
 static void change_replace(struct change *c) {
     if (!c->e) return;
     model_value(c->m);
-    c->e = db_replace_string(c->dbs[c->d], c->e, c->key, (struct slice){c->m->value, c->m->len}, NULL, true);
+    c->e = db_set_string(c->dbs[c->d], c->key, (struct slice){c->m->value, c->m->len}, NULL, true);
 }
 static void change_number(struct change *c) {
     if (!c->e) return;

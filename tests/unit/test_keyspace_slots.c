@@ -284,66 +284,6 @@ static void a_slot_is_dropped_from_all_databases(void **state) {
     assert_int_equal(store_lazyfree.freed, 320);
 }
 
-static void move_slot(struct keyspace *keyspace, struct keyspace *hidden) {
-    set_ms(1000000000);
-    struct db *db = keyspace_db(keyspace, 0), *second = keyspace_db(keyspace, 1);
-    unsigned slot = fill_slot(hidden);
-    assert_int_equal(db_size(db) + db_size(second), 0);
-    assert_int_equal(keyspace_move_slot(hidden, keyspace, slot), 320);
-    assert_int_equal(db_size(keyspace_db(hidden, 0)), 101);
-    assert_int_equal(db_expiring(keyspace_db(hidden, 1)), 0);
-    assert_int_equal(db_size(db), 150);
-    assert_int_equal(db_size(second), 170);
-    assert_int_equal(db_expires(db), 30);
-    assert_int_equal(db_slot_size(second, slot).expiring, 20);
-    check(db, "{tag}298", "v");
-    set_ms(1000000110); /* the hashes belong to the other keyspace: their fields expire there */
-    /* A cycle ends early when its time is up, as on an emulated CPU. */
-    for (int i = 0; i < 100 && db_expiring(second) > 10; i++) keyspace_expire_cycle(keyspace, false, 10);
-    assert_int_equal(db_expiring(second), 10);
-    set(db, "{tag}new", "v");
-    assert_true(db_delete(db, SLICE("{tag}0"), false));
-    assert_non_null(db_random(db));
-    assert_int_equal(keyspace_drop_slot(keyspace, slot, false), 310);
-    keyspace_drop_slot(hidden, hash_slot(SLICE("other hash")), false);
-    for (int i = 0; i < 4; i++) {
-        db_flush(keyspace_db(keyspace, i), false);
-        db_flush(keyspace_db(hidden, i), false);
-    }
-}
-static void a_slot_moves_between_keyspaces(void **state) {
-    struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks), *hidden = keyspace_new_like(keyspace);
-    move_slot(keyspace, hidden); /* buffers that are allocated once stay */
-    size_t empty = mem_used();
-    move_slot(keyspace, hidden);
-    assert_int_equal(mem_used(), empty);
-    keyspace_free(hidden);
-    keyspace_free(keyspace);
-}
-
-/* A table that is being resized while it moves stays right, here and there. */
-static void a_slot_moves_while_its_table_grows(void **state) {
-    struct keyspace *keyspace = keyspace_new_per_slot(4, &hooks), *hidden = keyspace_new_like(keyspace);
-    char key[32];
-    int i = 0;
-    while (i < 100 || !db_rehashing(keyspace_db(hidden, 0))) {
-        snprintf(key, sizeof(key), "{tag}%d", i++);
-        set(keyspace_db(hidden, 0), key, "v");
-    }
-    assert_int_equal(keyspace_move_slot(hidden, keyspace, hash_slot(SLICE("tag"))), (size_t)i);
-    assert_int_equal(db_rehashing(keyspace_db(hidden, 0)), 0);
-    assert_int_equal(db_rehashing(keyspace_db(keyspace, 0)), 1);
-    while (keyspace_rehash(keyspace, 1000)) continue;
-    assert_int_equal(db_rehashing(keyspace_db(keyspace, 0)), 0);
-    while (i--) {
-        snprintf(key, sizeof(key), "{tag}%d", i);
-        assert_true(db_delete(keyspace_db(keyspace, 0), text(key), false));
-    }
-    assert_int_equal(db_size(keyspace_db(keyspace, 0)), 0);
-    keyspace_free(hidden);
-    keyspace_free(keyspace);
-}
-
 /* --- Hidden slots --- */
 
 static size_t wanted_left;
@@ -404,8 +344,6 @@ int main(void) {
         TEST(tables_know_their_memory),
         TEST(a_slot_without_keys_takes_no_table),
         TEST(a_slot_is_dropped_from_all_databases),
-        TEST(a_slot_moves_between_keyspaces),
-        TEST(a_slot_moves_while_its_table_grows),
         TEST(eviction_takes_no_key_of_a_hidden_slot),
         TEST(hidden_keys_are_counted_apart),
     };

@@ -219,10 +219,7 @@ static void random_changes_do_what_an_array_does(void **state) {
         assert_same(lp, &m);
         uint8_t *copy = listpack_copy(lp);
         assert_same(copy, &m);
-        size_t count = listpack_count(lp);
-        lp = listpack_merge(lp, copy);
-        assert_int_equal(listpack_count(lp), 2 * count);
-        assert_valid(lp);
+        listpack_free(copy);
         listpack_free(lp);
         model_delete(&m, 0, m.count);
     }

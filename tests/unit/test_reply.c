@@ -56,7 +56,6 @@ static void simple_replies(void **state) {
     reply_bulk_text(&r2, "hello world"), expect("$11\r\nhello world\r\n");
     reply_bulk_integer(&r2, -42), expect("$3\r\n-42\r\n");
     reply_raw(&r2, SLICE("+RAW\r\n")), expect("+RAW\r\n");
-    reply_human_long_double(&r3, 3.25L), expect("$4\r\n3.25\r\n");
 }
 
 static void resp3_types_and_what_resp2_clients_get(void **state) {

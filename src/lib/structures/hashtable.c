@@ -667,24 +667,6 @@ void *hashtable_iterator_next(struct hashtable_iterator *it) {
     return NULL;
 }
 
-void hashtable_iterator_delete(struct hashtable_iterator *it) {
-    struct hashtable *table = it->table;
-    struct bucket *b = it->bucket, *parent = NULL;
-    unsigned location = (unsigned)--it->position;
-    void *entry = b->entries[location];
-    bool returned = bucket_used(b) & ((1u << location) - 1);
-    for (struct bucket *at = &table->arrays[it->array].buckets[it->bucket_index - 1]; at != b; at = bucket_child(at))
-        parent = at;
-    if (chain_remove(table, b, location, parent)) {
-        /* The last entry of b moved to the last slot of the parent. It was already returned if its slot preceded the
-         * current one. */
-        it->bucket = parent;
-        it->position = returned ? SLOTS : SLOTS - 1;
-    }
-    table->used--;
-    if (table->type->free_entry) table->type->free_entry(entry);
-}
-
 void hashtable_iterator_close(struct hashtable_iterator *it) {
     it->table->held--;
     shrink_where_possible(it->table);

@@ -83,9 +83,8 @@ uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*visit)(
 uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void **ref),
                              void *context);
 
-/* Iteration over the whole table. The only change allowed meanwhile is hashtable_iterator_delete() of the entry just
- * returned. An open iterator prevents resizing; closing it may resume the resize, so the entries must still be valid
- * then. */
+/* Iteration over the whole table, which does not change meanwhile. An open iterator prevents resizing; closing it may
+ * resume the resize, so the entries must still be valid then. */
 struct hashtable_iterator {
     struct hashtable *table;
     size_t bucket_index;
@@ -93,8 +92,7 @@ struct hashtable_iterator {
     int array, position;
 };
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table);
-void *hashtable_iterator_next(struct hashtable_iterator *it);  /* NULL: no more entries */
-void hashtable_iterator_delete(struct hashtable_iterator *it); /* removes and frees the last entry returned */
+void *hashtable_iterator_next(struct hashtable_iterator *it); /* NULL: no more entries */
 void hashtable_iterator_close(struct hashtable_iterator *it);
 
 void *hashtable_random(struct hashtable *table); /* uniform; NULL if the table is empty */

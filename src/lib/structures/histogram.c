@@ -18,12 +18,6 @@ void histogram_free(struct histogram *h) {
     mem_free(h);
 }
 
-void histogram_clear(struct histogram *h) {
-    h->count = h->sum = h->max = 0;
-    h->min = UINT64_MAX;
-    memset(h->counts, 0, h->buckets * sizeof *h->counts);
-}
-
 void histogram_merge(struct histogram *into, const struct histogram *from) {
     into->count += from->count;
     into->sum += from->sum;

@@ -17,7 +17,6 @@ struct histogram {
 
 struct histogram *histogram_new(unsigned bits, uint64_t highest);
 void histogram_free(struct histogram *h);
-void histogram_clear(struct histogram *h);
 void histogram_merge(struct histogram *into,
                      const struct histogram *from); /* both must have the same bits and highest */
 

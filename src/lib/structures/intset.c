@@ -151,11 +151,6 @@ uint8_t *intset_remove(uint8_t *set, int64_t value, bool *removed) {
     put32(set + 4, (uint32_t)(count - 1));
     return resize(set, width, count - 1);
 }
-uint8_t *intset_remove_tail(uint8_t *set, size_t count) {
-    size_t now = intset_count(set), left = count < now ? now - count : 0;
-    put32(set + 4, (uint32_t)left);
-    return resize(set, width_of(set), left);
-}
 
 bool intset_validate(const uint8_t *bytes, size_t size, bool deep) {
     if (size < INTSET_HEADER_BYTES) return false;

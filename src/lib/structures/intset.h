@@ -32,7 +32,6 @@ int64_t intset_random(const uint8_t *set);
 /* *added: the value is new. */
 uint8_t *intset_add(uint8_t *set, int64_t value, bool *added);
 uint8_t *intset_remove(uint8_t *set, int64_t value, bool *removed);
-uint8_t *intset_remove_tail(uint8_t *set, size_t count); /* removes the `count` largest */
 /* Checks for a valid, non-empty intset. Reads only the `size` bytes. `deep` also checks the order of the integers. */
 bool intset_validate(const uint8_t *bytes, size_t size, bool deep);
 #endif

@@ -424,16 +424,6 @@ uint8_t *listpack_delete_range(uint8_t *lp, int64_t index, size_t count) {
     return element ? listpack_delete(lp, &element, count) : lp;
 }
 
-uint8_t *listpack_merge(uint8_t *lp, uint8_t *other) {
-    size_t count = listpack_count(lp) + listpack_count(other), offset = end_offset(lp);
-    size_t bytes = listpack_bytes(other) - LISTPACK_EMPTY_BYTES;
-    lp = splice(lp, offset, 0, bytes);
-    memcpy(lp + offset, other + HEADER, bytes);
-    header_set_count(lp, count);
-    listpack_free(other);
-    return lp;
-}
-
 uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index, size_t total, size_t wanted,
                               unsigned group) {
     for (const uint8_t *p = element; p && wanted && *index < total; ++*index) {

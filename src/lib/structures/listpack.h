@@ -125,8 +125,6 @@ uint8_t *listpack_replace(uint8_t *lp, uint8_t **element, struct listpack_value 
 uint8_t *listpack_delete(uint8_t *lp, uint8_t **element, size_t count);
 /* `index` may be negative; out of range: no change. */
 uint8_t *listpack_delete_range(uint8_t *lp, int64_t index, size_t count);
-/* Appends the elements of `other` to lp and frees `other`. */
-uint8_t *listpack_merge(uint8_t *lp, uint8_t *other);
 
 /* Chooses `wanted` random groups of `group` elements (1, or 2 for pairs) among the groups from *index to `total`. Every
  * group has the same probability; the chosen groups keep their order. Returns the first element of the next chosen
