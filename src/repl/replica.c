@@ -123,13 +123,19 @@ void replica_send(struct connection *conn, int argc, const struct slice *argv) {
     conn_flush(conn);
 }
 
+int replica_auth(struct slice argv[static 3]) {
+    int argc = 0;
+    if (!replica_settings.primary_auth.len) return 0;
+    argv[argc++] = SLICE("AUTH");
+    if (*replica_settings.primary_user) argv[argc++] = slice_of(replica_settings.primary_user);
+    argv[argc++] = replica_settings.primary_auth;
+    return argc;
+}
+
 void replica_send_auth(struct connection *conn) {
-    struct slice user = slice_of(replica_settings.primary_user), password = replica_settings.primary_auth;
-    if (!password.len) return;
-    if (user.len)
-        replica_send(conn, 3, (struct slice[]){SLICE("AUTH"), user, password});
-    else
-        replica_send(conn, 2, (struct slice[]){SLICE("AUTH"), password});
+    struct slice argv[3];
+    int argc = replica_auth(argv);
+    if (argc) replica_send(conn, argc, argv);
 }
 
 int replica_listening_port(void) {

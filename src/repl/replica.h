@@ -42,8 +42,10 @@ int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX
 /* The id in the reply +CONTINUE; "": it has none. NULL: it is malformed, or another reply. */
 const char *replica_continue_id(const char *line);
 void replica_send(struct connection *conn, int argc, const struct slice *argv);
-void replica_send_auth(struct connection *conn); /* sends AUTH if primaryauth is set */
-int replica_listening_port(void);                /* the port to announce */
+/* AUTH with primaryuser and primaryauth. Returns the number of arguments; 0: primaryauth is not set. */
+int replica_auth(struct slice argv[static 3]);
+void replica_send_auth(struct connection *conn);
+int replica_listening_port(void); /* the port to announce */
 
 void replica_stream_ended(void); /* apply.c: the connection is closed */
 static inline uint64_t repl_timeout_us(void) {
