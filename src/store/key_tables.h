@@ -13,6 +13,7 @@
  * The entries are those of keyspace.h. Functions without a comment work as in lib/structures/hashtable.h. */
 #ifndef STORE_KEY_TABLES_H
 #define STORE_KEY_TABLES_H
+#include "lib/hash/slot_bitmap.h"
 #include "lib/structures/hashtable.h"
 #include "store/key_slot.h"
 
@@ -77,11 +78,11 @@ size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot); /* 
  * tables with the last function. */
 struct hidden_slots {
     unsigned count;
-    uint64_t bits[HASH_SLOTS / 64];
+    struct slot_bitmap slots;
 };
 extern struct hidden_slots hidden_slots;
 static inline bool slot_is_hidden(unsigned slot) {
-    return __builtin_expect(hidden_slots.count != 0, 0) && hidden_slots.bits[slot / 64] >> slot % 64 & 1;
+    return __builtin_expect(hidden_slots.count != 0, 0) && slot_bitmap_has(&hidden_slots.slots, slot);
 }
 void key_tables_slot_visible(struct key_tables *tables, unsigned slot, bool visible);
 /* Takes the table of a slot out of the tables, in constant time. NULL: the slot has no keys. */

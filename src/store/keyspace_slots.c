@@ -109,7 +109,7 @@ void keyspace_hide_slot(struct keyspace *k, unsigned slot) {
     if (slot_is_hidden(slot)) return;
     expiring_leave_all(k, slot);
     set_visible(k, slot, false);
-    hidden_slots.bits[slot / 64] |= (uint64_t)1 << slot % 64;
+    slot_bitmap_set(&hidden_slots.slots, slot);
     hidden_slots.count++;
     for (int i = 0; i < k->databases; i++)
         if (key_tables_slot_size(&k->db[i].keys, slot)) slot_each_expiring(&k->db[i], slot, db_expiring_join);
@@ -119,7 +119,7 @@ void keyspace_show_slot(struct keyspace *k, unsigned slot) {
     if (!slot_is_hidden(slot)) return;
     bool timed = hidden_expiring_values != 0;
     for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
-    hidden_slots.bits[slot / 64] &= ~((uint64_t)1 << slot % 64);
+    slot_bitmap_clear(&hidden_slots.slots, slot);
     if (--hidden_slots.count == 0) hidden_expiring_values = 0; /* a flush does not count */
     set_visible(k, slot, true);
     for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_join);

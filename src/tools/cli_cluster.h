@@ -113,7 +113,7 @@ unsigned cluster_check(struct cluster *c, bool show_nodes, bool fix);
 
 /* They return false if something is left, with a message. */
 bool cluster_fix_open_slot(struct cluster *c, int slot);
-bool cluster_fix_coverage(struct cluster *c, const struct slot_set *covered);
+bool cluster_fix_coverage(struct cluster *c, const struct slot_bitmap *covered);
 bool cluster_fix_owners(struct cluster *c, int slot);
 
 /* --- cli_cluster_move.c --- */

@@ -4,7 +4,7 @@
 
 /* Warns about the slots of a node that are open in one direction, and adds them to `open`. */
 static void open_slots_collect(const struct cluster *c, const struct cluster_node *node, bool importing,
-                               struct slot_set *open) {
+                               struct slot_bitmap *open) {
     struct memory_output m;
     memory_output_init(&m);
     for (int i = 0; i < node->line.open_count; i++) {
@@ -13,7 +13,7 @@ static void open_slots_collect(const struct cluster *c, const struct cluster_nod
         if (o->importing != importing) continue;
         int len = snprintf(text, sizeof text, "%s%d", memory_output_slice(&m).len ? "," : "", o->slot);
         output_write(&m.out, slice_make(text, (size_t)len));
-        slot_set_add(open, o->slot);
+        slot_bitmap_set(open, o->slot);
     }
     struct slice slots = memory_output_slice(&m);
     if (slots.len)
@@ -23,22 +23,22 @@ static void open_slots_collect(const struct cluster *c, const struct cluster_nod
 }
 
 static void open_slots_check(struct cluster *c, bool fix) {
-    struct slot_set open = {0};
+    struct slot_bitmap open = {0};
     cluster_say(c, TONE_STEP, ">>> Check for open slots...\n");
     for (int i = 0; i < c->count; i++) {
         open_slots_collect(c, c->nodes[i], false, &open);
         open_slots_collect(c, c->nodes[i], true, &open);
     }
-    if (slot_set_count(&open) == 0) return;
+    if (slot_bitmap_count(&open) == 0) return;
     c->problems |= PROBLEM_OPEN_SLOTS;
     printf("[WARNING] The following slots are open: ");
     for (int slot = 0, any = 0; slot < HASH_SLOTS; slot++)
-        if (slot_set_has(&open, slot)) printf("%s%d", any++ ? "," : "", slot);
+        if (slot_bitmap_has(&open, slot)) printf("%s%d", any++ ? "," : "", slot);
     printf(".\n");
     if (!fix) return;
     bool fixed = true;
     for (int slot = 0; slot < HASH_SLOTS; slot++) {
-        if (!slot_set_has(&open, slot)) continue;
+        if (!slot_bitmap_has(&open, slot)) continue;
         fixed &= cluster_fix_open_slot(c, slot);
         if (!cluster_reload(c)) fixed = false; /* the next slots are judged by what is true now */
     }
@@ -47,11 +47,11 @@ static void open_slots_check(struct cluster *c, bool fix) {
 }
 
 static void coverage_check(struct cluster *c, bool fix) {
-    struct slot_set covered = {0};
+    struct slot_bitmap covered = {0};
     cluster_say(c, TONE_STEP, ">>> Check slots coverage...\n");
     for (int i = 0; i < c->count; i++)
-        for (size_t k = 0; k < HASH_SLOTS / 64; k++) covered.bits[k] |= c->nodes[i]->line.slots.bits[k];
-    if (slot_set_count(&covered) == HASH_SLOTS) {
+        for (size_t k = 0; k < SLOT_BITMAP_SIZE; k++) covered.bytes[k] |= c->nodes[i]->line.slots.bytes[k];
+    if (slot_bitmap_count(&covered) == HASH_SLOTS) {
         cluster_say(c, TONE_OK, "[OK] All %d slots covered.\n", HASH_SLOTS);
         return;
     }
@@ -66,7 +66,7 @@ static void coverage_check(struct cluster *c, bool fix) {
 static int owners_count(const struct cluster *c, int slot) {
     int owners = 0;
     for (int i = 0; i < c->count; i++)
-        owners += node_is_primary(c->nodes[i]) && slot_set_has(&c->nodes[i]->line.slots, slot);
+        owners += node_is_primary(c->nodes[i]) && slot_bitmap_has(&c->nodes[i]->line.slots, slot);
     return owners;
 }
 
@@ -78,7 +78,7 @@ static void owners_check(struct cluster *c, bool fix) {
         if (owners < 2) continue;
         cluster_say(c, TONE_WARNING, "[WARNING] Slot %d has %d owners:\n", slot, owners);
         for (int i = 0; i < c->count; i++)
-            if (node_is_primary(c->nodes[i]) && slot_set_has(&c->nodes[i]->line.slots, slot))
+            if (node_is_primary(c->nodes[i]) && slot_bitmap_has(&c->nodes[i]->line.slots, slot))
                 printf("    %s\n", c->nodes[i]->name);
         if (fix && cluster_fix_owners(c, slot)) continue;
         several = true;

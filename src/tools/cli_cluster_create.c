@@ -72,8 +72,8 @@ static void plan_show(struct cluster *c, const struct create_plan *plan) {
             line->flags |= NODE_REPLICA;
             memcpy(line->primary, c->nodes[planned->primary]->line.id, sizeof line->primary);
         } else {
-            slot_set_add_range(&line->slots, planned->first, planned->last);
-            line->slots_count = slot_set_count(&line->slots);
+            slot_bitmap_set_range(&line->slots, planned->first, planned->last);
+            line->slots_count = slot_bitmap_count(&line->slots);
         }
         cluster_show_planned(c->nodes[i]);
     }

@@ -32,7 +32,7 @@ static bool primaries_ask(struct cluster *c, int slot, struct primaries *p) {
         int64_t keys = cluster_count_keys(p->nodes[i], slot);
         if (keys < 0) return false;
         const char *to = node_line_peer(line, slot, false);
-        *f = (struct fix_node){.owner = slot_set_has(&line->slots, slot),
+        *f = (struct fix_node){.owner = slot_bitmap_has(&line->slots, slot),
                                .migrating = to != NULL,
                                .importing = node_line_peer(line, slot, true) != NULL,
                                .keys = (uint64_t)keys,
@@ -64,7 +64,7 @@ static bool owner_set(struct cluster_node *node, int slot) {
         return false;
     }
     if (reply->count != 3) return false;
-    slot_set_add(&node->line.slots, slot);
+    slot_bitmap_set(&node->line.slots, slot);
     return true;
 }
 
@@ -76,7 +76,7 @@ static bool source_prepare(struct cluster_node *node, const struct fix_node *fac
     if (facts->owner) {
         const struct resp_value *reply = CLUSTER_TRY(node, "CLUSTER", "DELSLOTS", text);
         if (!reply) return false;
-        slot_set_remove(&node->line.slots, slot);
+        slot_bitmap_clear(&node->line.slots, slot);
     }
     return cluster_set_slot(node, slot, "STABLE", NULL) && cluster_set_slot(node, slot, "IMPORTING", owner->line.id);
 }
@@ -228,10 +228,10 @@ bool cluster_fix_owners(struct cluster *c, int slot) {
 
 /* --- Slots without an owner --- */
 
-static void slots_show(const struct slot_set *slots) {
+static void slots_show(const struct slot_bitmap *slots) {
     struct memory_output m;
     memory_output_init(&m);
-    slot_set_write(slots, &m.out);
+    slots_write(slots, &m.out);
     printf("%.*s\n", (int)memory_output_slice(&m).len, memory_output_slice(&m).data);
     memory_output_free(&m);
 }
@@ -269,8 +269,8 @@ static bool cover_with_keys(struct cluster *c, int slot, bool many) {
 }
 
 /* Sorts the slots without an owner by the number of nodes that have keys of them. */
-static bool uncovered_sort(struct cluster *c, const struct slot_set *covered, struct slot_set kinds[IN_KINDS]) {
-    struct slot_set with[2] = {{{0}}, {{0}}}; /* in at least one node, in at least two */
+static bool uncovered_sort(struct cluster *c, const struct slot_bitmap *covered, struct slot_bitmap kinds[IN_KINDS]) {
+    struct slot_bitmap with[2] = {{{0}}, {{0}}}; /* in at least one node, in at least two */
     for (int i = 0; i < c->count; i++) {
         int *databases, count;
         if (!node_is_primary(c->nodes[i])) continue;
@@ -279,20 +279,20 @@ static bool uncovered_sort(struct cluster *c, const struct slot_set *covered, st
         if (count < 0) return false;
         if (count == 0) continue; /* spares 16384 questions to an empty node */
         for (int slot = 0; slot < HASH_SLOTS; slot++) {
-            if (slot_set_has(covered, slot)) continue;
+            if (slot_bitmap_has(covered, slot)) continue;
             int64_t keys = cluster_count_keys(c->nodes[i], slot);
             if (keys < 0) return false;
-            if (keys > 0) slot_set_add(&with[slot_set_has(&with[0], slot)], slot);
+            if (keys > 0) slot_bitmap_set(&with[slot_bitmap_has(&with[0], slot)], slot);
         }
     }
     for (int slot = 0; slot < HASH_SLOTS; slot++) {
-        if (slot_set_has(covered, slot)) continue;
-        slot_set_add(&kinds[slot_set_has(&with[0], slot) + slot_set_has(&with[1], slot)], slot);
+        if (slot_bitmap_has(covered, slot)) continue;
+        slot_bitmap_set(&kinds[slot_bitmap_has(&with[0], slot) + slot_bitmap_has(&with[1], slot)], slot);
     }
     return true;
 }
 
-bool cluster_fix_coverage(struct cluster *c, const struct slot_set *covered) {
+bool cluster_fix_coverage(struct cluster *c, const struct slot_bitmap *covered) {
     static const char *const found[] = {"The following uncovered slots have no keys across the cluster:\n",
                                         "The following uncovered slots have keys in just one node:\n",
                                         "The following uncovered slots have keys in multiple nodes:\n"};
@@ -310,12 +310,12 @@ bool cluster_fix_coverage(struct cluster *c, const struct slot_set *covered) {
             c->lost_primaries);
         return false;
     }
-    struct slot_set kinds[IN_KINDS] = {{{0}}, {{0}}, {{0}}};
+    struct slot_bitmap kinds[IN_KINDS] = {{{0}}, {{0}}, {{0}}};
     bool all = true;
     cluster_say(c, TONE_STEP, ">>> Fixing slots coverage...\n");
     if (!uncovered_sort(c, covered, kinds)) return false;
     for (int kind = IN_NONE; kind < IN_KINDS; kind++) {
-        if (slot_set_count(&kinds[kind]) == 0) continue;
+        if (slot_bitmap_count(&kinds[kind]) == 0) continue;
         printf("%s", found[kind]);
         slots_show(&kinds[kind]);
         /* A node that is away may have the keys: --cluster-yes does not answer this. */
@@ -324,7 +324,7 @@ bool cluster_fix_coverage(struct cluster *c, const struct slot_set *covered) {
             continue;
         }
         for (int slot = 0; slot < HASH_SLOTS; slot++) {
-            if (!slot_set_has(&kinds[kind], slot)) continue;
+            if (!slot_bitmap_has(&kinds[kind], slot)) continue;
             if (kind == IN_NONE ? !cover_without_keys(c, slot) : !cover_with_keys(c, slot, kind == IN_MANY))
                 return false;
         }

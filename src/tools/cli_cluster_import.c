@@ -43,7 +43,7 @@ static struct cluster_node *source_open(struct cluster *c, const char *host, int
 
 static struct cluster_node *slot_owner(struct cluster *c, int slot) {
     for (int i = 0; i < c->count; i++)
-        if (node_is_primary(c->nodes[i]) && slot_set_has(&c->nodes[i]->line.slots, slot)) return c->nodes[i];
+        if (node_is_primary(c->nodes[i]) && slot_bitmap_has(&c->nodes[i]->line.slots, slot)) return c->nodes[i];
     return NULL;
 }
 

@@ -218,8 +218,8 @@ bool cluster_move_slot(struct cluster *c, struct cluster_node *source, struct cl
     if (m.show) printf("\n");
     if (!moved && !keys_only) open_slot_explain(c, &m);
     if (!moved || keys_only) return moved;
-    slot_set_remove(&source->line.slots, slot);
-    slot_set_add(&target->line.slots, slot);
+    slot_bitmap_clear(&source->line.slots, slot);
+    slot_bitmap_set(&target->line.slots, slot);
     source->line.slots_count--;
     target->line.slots_count++;
     return true;
@@ -344,8 +344,8 @@ static bool slots_migrate(struct cluster *c, struct cluster_node *source, struct
     mem_free(words);
     mem_free(text);
     for (int i = 0; i < count && moved; i++) {
-        slot_set_remove(&source->line.slots, moves[i].slot);
-        slot_set_add(&target->line.slots, moves[i].slot);
+        slot_bitmap_clear(&source->line.slots, moves[i].slot);
+        slot_bitmap_set(&target->line.slots, moves[i].slot);
         if (!progress) cluster_progress('#');
     }
     if (moved) source->line.slots_count -= count, target->line.slots_count += count;

@@ -315,7 +315,7 @@ static char *view_make(struct cluster_node *node, const char *id) {
         memory_output_init(&m);
         output_write(&m.out, slice_of(line.id));
         output_write(&m.out, SLICE(" "));
-        slot_set_write(&line.slots, &m.out);
+        slots_write(&line.slots, &m.out);
         output_write(&m.out, SLICE("\n"));
         if (id && strcmp(line.id, id) == 0 && !(line.flags & NODE_HANDSHAKE)) listed = true;
         /* Only owners of slots are compared: a node may learn of others later. */

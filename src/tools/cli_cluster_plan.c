@@ -9,30 +9,11 @@
 
 /* --- Sets of slots --- */
 
-void slot_set_add_range(struct slot_set *s, int first, int last) {
-    for (int slot = first; slot <= last; slot++) slot_set_add(s, slot);
-}
-
-int slot_set_count(const struct slot_set *s) {
-    int count = 0;
-    for (size_t i = 0; i < HASH_SLOTS / 64; i++) count += __builtin_popcountll(s->bits[i]);
-    return count;
-}
-
-bool slot_set_range(const struct slot_set *s, int from, int *first, int *last) {
-    while (from < HASH_SLOTS && !slot_set_has(s, from)) from++;
-    if (from >= HASH_SLOTS) return false;
-    *first = from;
-    while (from + 1 < HASH_SLOTS && slot_set_has(s, from + 1)) from++;
-    *last = from;
-    return true;
-}
-
-void slot_set_write(const struct slot_set *s, struct output *out) {
-    int first, last;
-    for (int at = 0; slot_set_range(s, at, &first, &last); at = last + 1) {
+void slots_write(const struct slot_bitmap *slots, struct output *out) {
+    const char *separator = "";
+    for (unsigned at = 0, first, last; slot_bitmap_range(slots, &at, &first, &last); separator = ",") {
         char text[32];
-        int len = snprintf(text, sizeof text, first == last ? "%s[%d]" : "%s[%d-%d]", at ? "," : "", first, last);
+        int len = snprintf(text, sizeof text, first == last ? "%s[%u]" : "%s[%u-%u]", separator, first, last);
         output_write(out, slice_make(text, (size_t)len));
     }
 }
@@ -126,7 +107,7 @@ static bool slots_parse(struct slice word, struct node_line *node) {
     last = first;
     if (dash && !number_parse(slice_make(dash + 1, word.len - from.len - 1), HASH_SLOTS - 1, &last)) return false;
     if (last < first) return false;
-    slot_set_add_range(&node->slots, (int)first, (int)last);
+    slot_bitmap_set_range(&node->slots, (int)first, (int)last);
     return true;
 }
 
@@ -151,7 +132,7 @@ bool node_line_parse(struct slice line, struct node_line *node) {
         node_line_free(node);
         return false;
     }
-    node->slots_count = slot_set_count(&node->slots);
+    node->slots_count = slot_bitmap_count(&node->slots);
     return true;
 }
 
@@ -282,12 +263,12 @@ static int rank_compare(const void *a, const void *b) {
     return x->slots != y->slots ? y->slots - x->slots : x->index - y->index;
 }
 
-int reshard_plan(const struct slot_set *const *sources, int count, int wanted, struct slot_move *moves) {
+int reshard_plan(const struct slot_bitmap *const *sources, int count, int wanted, struct slot_move *moves) {
     if (count == 0) return 0;
     struct source_rank *ranks = mem_alloc((size_t)count * sizeof *ranks);
     int *take = mem_alloc((size_t)count * sizeof *take), total = 0, planned = 0, written = 0;
     for (int i = 0; i < count; i++) {
-        ranks[i] = (struct source_rank){i, slot_set_count(sources[i])};
+        ranks[i] = (struct source_rank){i, slot_bitmap_count(sources[i])};
         total += ranks[i].slots;
     }
     if (wanted > total) wanted = total;
@@ -306,7 +287,7 @@ int reshard_plan(const struct slot_set *const *sources, int count, int wanted, s
     }
     for (int i = 0; i < count; i++) {
         for (int slot = 0; slot < HASH_SLOTS && take[i] > 0; slot++) {
-            if (!slot_set_has(sources[ranks[i].index], slot)) continue;
+            if (!slot_bitmap_has(sources[ranks[i].index], slot)) continue;
             moves[written++] = (struct slot_move){slot, ranks[i].index};
             take[i]--;
         }

@@ -2,31 +2,15 @@
  * of slots, and the plans of create, reshard, rebalance and fix. The cli_cluster_*.c files carry them out. */
 #ifndef TOOLS_CLI_CLUSTER_PLAN_H
 #define TOOLS_CLI_CLUSTER_PLAN_H
-#include "lib/hash/hash_slot.h"
+#include "lib/hash/slot_bitmap.h"
 #include "lib/text/output.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
 
 /* --- Sets of slots --- */
 
-struct slot_set {
-    uint64_t bits[HASH_SLOTS / 64];
-};
-static inline bool slot_set_has(const struct slot_set *s, int slot) {
-    return s->bits[slot / 64] >> (slot % 64) & 1;
-}
-static inline void slot_set_add(struct slot_set *s, int slot) {
-    s->bits[slot / 64] |= UINT64_C(1) << (slot % 64);
-}
-static inline void slot_set_remove(struct slot_set *s, int slot) {
-    s->bits[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
-}
-void slot_set_add_range(struct slot_set *s, int first, int last);
-int slot_set_count(const struct slot_set *s);
-/* The first range of slots from `from` on. False: there is none. */
-bool slot_set_range(const struct slot_set *s, int from, int *first, int *last);
 /* "[0-5460],[7]"; nothing for an empty set. */
-void slot_set_write(const struct slot_set *s, struct output *out);
+void slots_write(const struct slot_bitmap *slots, struct output *out);
 
 /* --- Lines of CLUSTER NODES --- */
 
@@ -49,7 +33,7 @@ struct node_line {
     int port, bus_port; /* bus_port 0: not listed */
     unsigned flags;
     uint64_t epoch;
-    struct slot_set slots;
+    struct slot_bitmap slots;
     int slots_count;
     struct open_slot *open; /* owned */
     int open_count;
@@ -97,7 +81,7 @@ struct slot_move {
 };
 /* Which slots to take from the sources: in proportion to what they own, the lowest first, beginning with the source
  * that owns most. Writes at most `wanted` moves and returns their number, which is less if the sources own fewer. */
-int reshard_plan(const struct slot_set *const *sources, int count, int wanted, struct slot_move *moves);
+int reshard_plan(const struct slot_bitmap *const *sources, int count, int wanted, struct slot_move *moves);
 
 /* The end of the range of consecutive slots of one source that begins with moves[from]. */
 int slot_moves_range(const struct slot_move *moves, int count, int from);

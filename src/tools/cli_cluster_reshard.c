@@ -108,7 +108,7 @@ static void plan_show(const struct cluster *c, const struct reshard *r, const st
 }
 
 static int slots_plan(struct cluster_node *const *sources, int count, int wanted, struct slot_move *moves) {
-    const struct slot_set **sets = mem_alloc((size_t)(count + 1) * sizeof *sets);
+    const struct slot_bitmap **sets = mem_alloc((size_t)(count + 1) * sizeof *sets);
     for (int i = 0; i < count; i++) sets[i] = &sources[i]->line.slots;
     int planned = reshard_plan(sets, count, wanted, moves);
     mem_free(sets);
@@ -187,8 +187,8 @@ static bool moves_run(struct cluster *c, struct cluster_node **nodes, const stru
         if (c->options->simulate) {
             for (int k = 0; k < planned; k++) putchar('#');
             for (int k = 0; k < planned; k++) {
-                slot_set_remove(&source->line.slots, slots[k].slot);
-                slot_set_add(&target->line.slots, slots[k].slot);
+                slot_bitmap_clear(&source->line.slots, slots[k].slot);
+                slot_bitmap_set(&target->line.slots, slots[k].slot);
             }
         } else {
             done = cluster_move_slots(c, &source, target, slots, planned, false);

@@ -52,7 +52,7 @@ static void node_show(const struct cluster_node *node, const char *indent, bool 
     if (primary || !planned) {
         struct memory_output m;
         memory_output_init(&m);
-        slot_set_write(&line->slots, &m.out);
+        slots_write(&line->slots, &m.out);
         struct slice slots = memory_output_slice(&m);
         printf("%s   slots:%.*s (%d slots) %s\n", indent, (int)slots.len, slots.len ? slots.data : "",
                line->slots_count, primary ? "master" : "slave");
@@ -104,19 +104,14 @@ bool cluster_write_json(const struct cluster *c, FILE *file) {
     fputs("[\n", file);
     for (int i = 0; i < c->count; i++) {
         const struct node_line *line = &c->nodes[i]->line;
-        int first, last;
+        const char *separator = "";
         /* A host is an address or a name: nodes refuse quotes and backslashes in both. */
         fprintf(file, "%s  {\n    \"name\": \"%s\",\n    \"host\": \"%s\",\n    \"port\": %d,\n    \"replicate\": ",
                 i ? ",\n" : "", line->id, line->host, line->port);
         const char *quote = *line->primary ? "\"" : "";
         fprintf(file, "%s%s%s,\n    \"slots\": [", quote, *line->primary ? line->primary : "null", quote);
-        for (int at = 0; slot_set_range(&line->slots, at, &first, &last); at = last + 1) {
-            if (at) fputc(',', file);
-            if (first == last)
-                fprintf(file, "[%d]", first);
-            else
-                fprintf(file, "[%d,%d]", first, last);
-        }
+        for (unsigned at = 0, first, last; slot_bitmap_range(&line->slots, &at, &first, &last); separator = ",")
+            fprintf(file, first == last ? "%s[%u]" : "%s[%u,%u]", separator, first, last);
         fprintf(file, "],\n    \"slots_count\": %d,\n    \"flags\": \"%s\",\n    \"current_epoch\": %llu",
                 line->slots_count, line->flags & NODE_REPLICA ? "slave" : "master", (unsigned long long)line->epoch);
         if (c->problems) fprintf(file, ",\n    \"cluster_errors\": %u", c->problems);

@@ -13,10 +13,10 @@
 #define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1"
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb2"
 
-static void assert_set(const struct slot_set *set, const char *expected) {
+static void assert_set(const struct slot_bitmap *set, const char *expected) {
     struct memory_output m;
     memory_output_init(&m);
-    slot_set_write(set, &m.out);
+    slots_write(set, &m.out);
     struct slice text = memory_output_slice(&m);
     char *copy = mem_strndup(text.len ? text.data : "", text.len);
     assert_string_equal(copy, expected);
@@ -25,17 +25,17 @@ static void assert_set(const struct slot_set *set, const char *expected) {
 }
 
 static void a_set_of_slots_is_written_as_ranges(void **state) {
-    struct slot_set set = {{0}};
+    struct slot_bitmap set = {{0}};
     assert_set(&set, "");
-    slot_set_add_range(&set, 0, 5460);
-    slot_set_add(&set, 7000);
-    slot_set_add_range(&set, 16382, 16383);
+    slot_bitmap_set_range(&set, 0, 5460);
+    slot_bitmap_set(&set, 7000);
+    slot_bitmap_set_range(&set, 16382, 16383);
     assert_set(&set, "[0-5460],[7000],[16382-16383]");
-    assert_int_equal(slot_set_count(&set), 5464);
-    slot_set_remove(&set, 5460);
-    slot_set_remove(&set, 0);
+    assert_int_equal(slot_bitmap_count(&set), 5464);
+    slot_bitmap_clear(&set, 5460);
+    slot_bitmap_clear(&set, 0);
     assert_set(&set, "[1-5459],[7000],[16382-16383]");
-    slot_set_add_range(&set, 0, HASH_SLOTS - 1);
+    slot_bitmap_set_range(&set, 0, HASH_SLOTS - 1);
     assert_set(&set, "[0-16383]");
 }
 
@@ -127,7 +127,7 @@ static void mutated_lines_of_cluster_nodes_stay_within_bounds(void **state) {
         struct node_line n;
         if (!node_line_parse((struct slice){text, sizeof good - 1 - random_below(20)}, &n)) continue;
         parsed++;
-        assert_int_equal(n.slots_count, slot_set_count(&n.slots));
+        assert_int_equal(n.slots_count, slot_bitmap_count(&n.slots));
         assert_in_range(n.port, 0, 65535);
         assert_int_equal(strlen(n.id), NODE_ID);
         for (int i = 0; i < n.open_count; i++) assert_in_range(n.open[i].slot, 0, HASH_SLOTS - 1);
@@ -256,10 +256,10 @@ static void improving_never_raises_the_score_or_loses_a_replica(void **state) {
 /* --- reshard --- */
 
 static void slots_are_taken_in_proportion_the_lowest_first(void **state) {
-    struct slot_set a = {{0}}, b = {{0}};
-    slot_set_add_range(&a, 100, 5558);    /* 5459 */
-    slot_set_add_range(&b, 10923, 16383); /* 5461 */
-    const struct slot_set *sources[] = {&a, &b};
+    struct slot_bitmap a = {{0}}, b = {{0}};
+    slot_bitmap_set_range(&a, 100, 5558);    /* 5459 */
+    slot_bitmap_set_range(&b, 10923, 16383); /* 5461 */
+    const struct slot_bitmap *sources[] = {&a, &b};
     struct slot_move moves[HASH_SLOTS];
     assert_int_equal(reshard_plan(sources, 2, 5, moves), 5);
     static const struct slot_move expected[] = {{10923, 1}, {10924, 1}, {10925, 1}, {100, 0}, {101, 0}};
@@ -271,21 +271,21 @@ static void slots_are_taken_in_proportion_the_lowest_first(void **state) {
 
 static void as_many_slots_as_wanted_move_where_there_are_so_many(void **state) {
     for (int round = 0; round < 500; round++) {
-        struct slot_set sets[6] = {{{0}}}, taken = {{0}};
-        const struct slot_set *sources[6];
+        struct slot_bitmap sets[6] = {{{0}}}, taken = {{0}};
+        const struct slot_bitmap *sources[6];
         int count = 1 + (int)random_below(6), total = 0, wanted = (int)random_below(HASH_SLOTS + 1);
         for (int slot = 0; slot < HASH_SLOTS; slot++) {
             uint64_t owner = random_below(7);
-            if (owner < (uint64_t)count) slot_set_add(&sets[owner], slot), total++;
+            if (owner < (uint64_t)count) slot_bitmap_set(&sets[owner], slot), total++;
         }
         for (int i = 0; i < count; i++) sources[i] = &sets[i];
         static struct slot_move moves[HASH_SLOTS];
         int planned = reshard_plan(sources, count, wanted, moves);
         assert_int_equal(planned, wanted < total ? wanted : total);
         for (int i = 0; i < planned; i++) {
-            assert_true(slot_set_has(sources[moves[i].source], moves[i].slot));
-            assert_false(slot_set_has(&taken, moves[i].slot));
-            slot_set_add(&taken, moves[i].slot);
+            assert_true(slot_bitmap_has(sources[moves[i].source], moves[i].slot));
+            assert_false(slot_bitmap_has(&taken, moves[i].slot));
+            slot_bitmap_set(&taken, moves[i].slot);
         }
     }
     assert_int_equal(reshard_plan(NULL, 0, 10, NULL), 0);

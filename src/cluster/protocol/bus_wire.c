@@ -114,19 +114,6 @@ bool node_id_is_zero(const struct node_id *id) {
     return node_id_equal(id, &zero);
 }
 
-unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool in) {
-    enum { BITS = 64, WORDS = HASH_SLOTS / BITS };
-    if (slot >= HASH_SLOTS) return HASH_SLOTS;
-    uint64_t skipped = ~UINT64_C(0) << slot % BITS;
-    for (unsigned at = slot / BITS; at < WORDS; at++, skipped = ~UINT64_C(0)) {
-        uint64_t word;
-        memcpy(&word, &bitmap->bytes[at * sizeof word], sizeof word);
-        word = (in ? le64toh(word) : ~le64toh(word)) & skipped;
-        if (word) return at * BITS + (unsigned)__builtin_ctzll(word);
-    }
-    return HASH_SLOTS;
-}
-
 const char *bus_type_name(unsigned type) {
     static const char *const names[BUS_TYPES] = {
         [BUS_PING] = "ping",

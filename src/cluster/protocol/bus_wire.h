@@ -49,7 +49,7 @@
  * What a peer sends is hostile until bus_decode() has accepted it. The decoded struct points into the bytes. */
 #ifndef CLUSTER_PROTOCOL_BUS_WIRE_H
 #define CLUSTER_PROTOCOL_BUS_WIRE_H
-#include "lib/hash/hash_slot.h"
+#include "lib/hash/slot_bitmap.h"
 #include "lib/text/slice.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,8 +58,7 @@
 enum {
     NODE_ID_LEN = 40,
     NODE_ADDRESS_MAX = 46, /* bytes of an address field; the text may fill it but for one zero */
-    SLOT_BITMAP_SIZE = HASH_SLOTS / 8,
-    BUS_PREFIX_SIZE = 14, /* bytes that tell the length and the type of a message */
+    BUS_PREFIX_SIZE = 14,  /* bytes that tell the length and the type of a message */
     BUS_HEADER_SIZE = 2256,
     BUS_LIGHT_HEADER_SIZE = 16,
     BUS_BRIEF_HEADER_SIZE = 48,
@@ -78,22 +77,6 @@ bool node_id_is_zero(const struct node_id *id);
 static inline bool node_id_equal(const struct node_id *a, const struct node_id *b) {
     return __builtin_memcmp(a->text, b->text, NODE_ID_LEN) == 0;
 }
-
-/* A set of slots, as on the wire. */
-struct slot_bitmap {
-    uint8_t bytes[SLOT_BITMAP_SIZE];
-};
-static inline bool slot_bitmap_has(const struct slot_bitmap *bitmap, unsigned slot) {
-    return bitmap->bytes[slot / 8] >> (slot % 8) & 1;
-}
-static inline void slot_bitmap_set(struct slot_bitmap *bitmap, unsigned slot) {
-    bitmap->bytes[slot / 8] |= (uint8_t)(1u << (slot % 8));
-}
-static inline void slot_bitmap_clear(struct slot_bitmap *bitmap, unsigned slot) {
-    bitmap->bytes[slot / 8] &= (uint8_t) ~(1u << (slot % 8));
-}
-/* The first slot from `slot` on that is in the set, or with `in` false: that is not; HASH_SLOTS: there is none. */
-unsigned slot_bitmap_next(const struct slot_bitmap *bitmap, unsigned slot, bool in);
 
 enum bus_type {
     BUS_PING,

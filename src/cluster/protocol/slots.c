@@ -80,9 +80,5 @@ void slots_close_all(struct slot_table *slots) {
 
 bool node_slot_range(const struct cluster_node *node, unsigned *slot, unsigned *first, unsigned *last) {
     if (*slot < node->slot_low) *slot = node->slot_low;
-    *first = node->slots && *slot < node->slot_end ? slot_bitmap_next(node->slots, *slot, true) : HASH_SLOTS;
-    if (*first == HASH_SLOTS) return false;
-    *slot = slot_bitmap_next(node->slots, *first, false);
-    *last = *slot - 1;
-    return true;
+    return node->slots && *slot < node->slot_end && slot_bitmap_range(node->slots, slot, first, last);
 }
