@@ -4,39 +4,23 @@
 #include "cluster/options.h"
 #include "cluster/saved_reply.h"
 #include "lib/system/file.h"
-#include "lib/system/file_lock.h"
-#include "lib/system/file_writer.h"
 #include "lib/system/log.h"
-#include "lib/system/memory.h"
-#include "net/event_loop.h"
-#include "server/server.h"
+#include "server/durable_file.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FILE_MODE = 0644, FILE_MAX = 1024 * 1024 * 1024 };
 
-static char *path; /* absolute */
-static struct file_lock lock;
-static struct file_writer *writer;
-static struct event_post post;
+static void written(const struct file_written *written);
+static struct durable_file file = {.thread_name = "nodes-conf", .mode = FILE_MODE, .written = written};
 static uint64_t unsafe_ticket;
 static int last_error; /* of the last content that was written */
 static bool tolerant;  /* a failure concerns nothing but the command that asked for the file */
 
 /* --- The writer --- */
-
-static void deliver(struct event_post *done) {
-    file_writer_deliver(writer);
-}
-static void post_from_writer(void *context) {
-    post.run = deliver;
-    event_loop_post(server.loop, &post);
-}
 
 static void note_latency(const struct file_written *written) {
     static const char *const events[FILE_STEPS] = {
@@ -63,7 +47,7 @@ static void log_failure(const struct file_written *written) {
                 "Cluster config updated even though writing the cluster config file to disk failed.");
 }
 
-static void written(void *context, const struct file_written *written) {
+static void written(const struct file_written *written) {
     last_error = written->error;
     note_latency(written);
     if (written->error) log_failure(written);
@@ -76,7 +60,7 @@ void nodes_conf_save(const struct cluster *cluster, bool durable) {
     struct memory_output text;
     memory_output_init(&text);
     cluster_print_configuration(cluster, &text.out);
-    uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&text), durable);
+    uint64_t ticket = file_writer_submit(file.writer, file.path, memory_output_slice(&text), durable);
     memory_output_free(&text);
     if (durable) unsafe_ticket = ticket;
 }
@@ -87,7 +71,7 @@ uint64_t nodes_conf_unsafe_ticket(void) {
 
 int nodes_conf_save_now(const struct cluster *cluster) {
     nodes_conf_save(cluster, true);
-    file_writer_wait(writer, unsafe_ticket);
+    file_writer_wait(file.writer, unsafe_ticket);
     return last_error;
 }
 
@@ -100,20 +84,8 @@ int nodes_conf_save_on_request(const struct cluster *cluster) {
 
 /* --- Start --- */
 
-static void find_path(void) {
-    char directory[PATH_MAX];
-    const char *name = cluster_options.config_file;
-    if (name[0] == '/' || !getcwd(directory, sizeof directory)) {
-        path = mem_strdup(name);
-        return;
-    }
-    size_t size = strlen(directory) + strlen(name) + 2;
-    path = mem_alloc(size);
-    snprintf(path, size, "%s/%s", directory, name);
-}
-
 static void take_lock(void) {
-    int error = file_lock_take(&lock, path);
+    int error = durable_file_take_lock(&file);
     if (!error) return;
     if (error == -EWOULDBLOCK) {
         char text[NODES_FILE_TEXT_MAX];
@@ -126,12 +98,9 @@ static void take_lock(void) {
 }
 
 static void start_writer(void) {
-    event_loop_take_posts(server.loop);
-    struct file_writer_options options = {
-        .mode = FILE_MODE, .thread_name = "nodes-conf", .post = post_from_writer, .done = written, .lock = &lock};
-    writer = file_writer_new(&options);
-    if (writer) return;
-    log_warning("Can't start the thread that writes the cluster config file: %s", strerror(errno));
+    int error = durable_file_start(&file);
+    if (!error) return;
+    log_warning("Can't start the thread that writes the cluster config file: %s", strerror(-error));
     exit(1);
 }
 
@@ -145,34 +114,38 @@ static _Noreturn void refuse_file(const struct nodes_file_error *error) {
     nodes_file_print_error(&text.out, error);
     struct slice line = memory_output_slice(&text);
     log_warning("%.*s", (int)(line.len > 900 ? 900 : line.len), line.data);
-    log_warning("The server does not start with a damaged cluster config file: %s", path);
+    log_warning("The server does not start with a damaged cluster config file: %s", file.path);
     exit(1);
 }
 
 struct cluster *nodes_conf_start(const struct cluster_settings *settings, const struct cluster_effects *effects,
                                  void *context, int64_t now_ms) {
     struct memory_output text;
-    struct nodes_file file;
+    struct nodes_file nodes;
     struct nodes_file_error error;
     struct cluster *cluster;
-    find_path();
+    int failed = durable_file_find(&file, cluster_options.config_file);
+    if (failed) {
+        log_warning("Can't find the working directory for the cluster config file: %s", strerror(-failed));
+        exit(1);
+    }
     take_lock();
-    int leftovers = file_writer_clean(path);
+    int leftovers = file_writer_clean(file.path);
     if (leftovers) log_notice("Removed %d unfinished cluster config files of earlier processes", leftovers);
     memory_output_init(&text);
-    int failed = file_read(path, FILE_MAX, &text.out);
+    failed = file_read(file.path, FILE_MAX, &text.out);
     if (failed) {
-        log_warning("Loading the cluster node config from %s: %s", path, strerror(-failed));
+        log_warning("Loading the cluster node config from %s: %s", file.path, strerror(-failed));
         exit(1);
     }
     struct slice content = memory_output_slice(&text);
-    if (!nodes_file_parse(content, settings->tls, note_ignored, NULL, &file, &error)) refuse_file(&error);
-    if (file.count == 0) {
+    if (!nodes_file_parse(content, settings->tls, note_ignored, NULL, &nodes, &error)) refuse_file(&error);
+    if (nodes.count == 0) {
         cluster = cluster_new(settings, effects, context, now_ms);
         log_notice("No cluster configuration found, I'm %.40s", cluster->myself->id.text);
     } else {
         const char *reason;
-        cluster = cluster_new_from(&file, settings, effects, context, now_ms, &reason);
+        cluster = cluster_new_from(&nodes, settings, effects, context, now_ms, &reason);
         if (!cluster) {
             error = (struct nodes_file_error){.line = content};
             snprintf(error.reason, sizeof error.reason, "%s", reason);
@@ -180,15 +153,12 @@ struct cluster *nodes_conf_start(const struct cluster_settings *settings, const 
         }
         log_notice("Node configuration loaded, I'm %.40s", cluster->myself->id.text);
     }
-    nodes_file_free(&file);
+    nodes_file_free(&nodes);
     memory_output_free(&text);
     start_writer();
     return cluster;
 }
 
 void nodes_conf_stop(void) {
-    if (!writer) return;
-    file_writer_free(writer);
-    writer = NULL;
-    file_lock_release(&lock);
+    durable_file_stop(&file);
 }

@@ -1,7 +1,6 @@
 /* sentinel_file.c: see sentinel_file.h. */
 #include "sentinel/sentinel_file.h"
 #include "lib/system/file.h"
-#include "lib/system/file_writer.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
 #include "lib/system/random.h"
@@ -9,6 +8,7 @@
 #include "resp/request.h"
 #include "sentinel/this_sentinel.h"
 #include "server/config/config_engine.h"
+#include "server/durable_file.h"
 #include "server/server.h"
 #include <errno.h>
 #include <limits.h>
@@ -439,25 +439,17 @@ const struct config_directive sentinel_directives[] = {
 
 /* --- Writing --- */
 
-static char path[PATH_MAX];
-static struct file_writer *writer;
-static struct event_post post;
+static void written(const struct file_written *done);
+static struct durable_file saved = {.thread_name = "sentinel-file", .mode = FILE_MODE, .written = written};
 static bool changed, durable_changed;
 static uint64_t unsafe_ticket, done_ticket;
 static int last_error;
 
-static void deliver(struct event_post *done) {
-    if (writer) file_writer_deliver(writer);
-}
-static void post_from_writer(void *context) {
-    post.run = deliver;
-    event_loop_post(server.loop, &post);
-}
 static void not_written(int error) {
     last_error = error;
     log_warning("WARNING: Sentinel was not able to save the new configuration on disk!!!: %s", strerror(-error));
 }
-static void written(void *context, const struct file_written *done) {
+static void written(const struct file_written *done) {
     last_error = 0;
     done_ticket = done->ticket;
     if (unsafe_ticket && done->ticket >= unsafe_ticket) unsafe_ticket = 0;
@@ -473,14 +465,14 @@ static void submit(bool durable) {
     struct memory_output old, new;
     memory_output_init(&old);
     memory_output_init(&new);
-    int result = file_read(path, CONFIG_FILE_SIZE_MAX, &old.out);
+    int result = file_read(saved.path, CONFIG_FILE_SIZE_MAX, &old.out);
     if (result == -ENOENT) result = 0;
     if (!result) config_rewrite_content(memory_output_slice(&old), false, &new.out);
     if (memory_output_slice(&new).len > CONFIG_FILE_SIZE_MAX) result = -EFBIG;
     if (result) { /* what the administrator wrote into it would be lost, or it could not be read again */
         not_written(result);
     } else {
-        uint64_t ticket = file_writer_submit(writer, path, memory_output_slice(&new), true);
+        uint64_t ticket = file_writer_submit(saved.writer, saved.path, memory_output_slice(&new), true);
         if (durable) unsafe_ticket = ticket;
     }
     memory_output_free(&old);
@@ -493,17 +485,18 @@ void sentinel_file_save(bool durable) {
     durable_changed |= durable;
 }
 int sentinel_file_settle(void) {
-    if (!writer) return 0;
+    if (!saved.writer) return 0;
     /* An earlier content may not be written yet: the file is read for the next one. */
     if (durable_changed || last_error) {
-        if (file_writer_last_ticket(writer)) file_writer_wait(writer, file_writer_last_ticket(writer));
+        if (file_writer_last_ticket(saved.writer))
+            file_writer_wait(saved.writer, file_writer_last_ticket(saved.writer));
         submit(true);
     }
-    if (unsafe_ticket) file_writer_wait(writer, unsafe_ticket);
+    if (unsafe_ticket) file_writer_wait(saved.writer, unsafe_ticket);
     return last_error;
 }
 void sentinel_file_turn(void) {
-    if (!writer || !changed || done_ticket < file_writer_last_ticket(writer)) return;
+    if (!saved.writer || !changed || done_ticket < file_writer_last_ticket(saved.writer)) return;
     submit(durable_changed);
 }
 int sentinel_file_flush(void) {
@@ -512,17 +505,15 @@ int sentinel_file_flush(void) {
 }
 
 void sentinel_file_start(void) {
-    if (!realpath(config_file(), path)) snprintf(path, sizeof path, "%s", config_file());
-    int leftovers = file_writer_clean(path);
+    char path[PATH_MAX];
+    struct stat about;
+    int error = durable_file_find(&saved, realpath(config_file(), path) ? path : config_file());
+    int leftovers = error ? 0 : file_writer_clean(saved.path);
     if (leftovers) log_notice("Removed %d unfinished config files of earlier processes", leftovers);
-    event_loop_take_posts(server.loop);
-    struct file_writer_options options = {
-        .mode = FILE_MODE, .thread_name = "sentinel-file", .post = post_from_writer, .done = written};
-    struct stat file;
-    if (stat(path, &file) == 0) options.mode = file.st_mode & 0777;
-    writer = file_writer_new(&options);
-    if (!writer) {
-        log_warning("Can't start the thread that writes the Sentinel configuration file: %s", strerror(errno));
+    if (!error && stat(saved.path, &about) == 0) saved.mode = about.st_mode & 0777;
+    if (!error) error = durable_file_start(&saved);
+    if (error) {
+        log_warning("Can't start the thread that writes the Sentinel configuration file: %s", strerror(-error));
         exit(1);
     }
     if (!*this_sentinel->id) {
@@ -534,10 +525,10 @@ void sentinel_file_start(void) {
     log_notice("Sentinel ID is %s", this_sentinel->id);
 }
 void sentinel_file_stop(void) {
-    if (!writer) return;
+    if (!saved.writer) return;
     sentinel_file_settle();
-    if (changed && file_writer_last_ticket(writer)) file_writer_wait(writer, file_writer_last_ticket(writer));
+    if (changed && file_writer_last_ticket(saved.writer))
+        file_writer_wait(saved.writer, file_writer_last_ticket(saved.writer));
     sentinel_file_turn();
-    file_writer_free(writer);
-    writer = NULL;
+    durable_file_stop(&saved);
 }
