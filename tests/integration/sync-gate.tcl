@@ -105,15 +105,20 @@ set open_ways {
     {{wait 0 0} {get secret}} uncommitted
 }
 
-start_server [list overrides $gate_options] {
+# MIGRATE to a host whose name ends in ".slow" connects when this file exists (programs/preload/slow-names.c).
+set names [file join $::unit_dir names]
+set in_group [list overrides $gate_options \
+    env [list LD_PRELOAD=[tool preload/slow-names.so] SLOW_NAMES=$names ASAN_OPTIONS=verify_asan_link_order=0]]
+
+start_server $in_group {
     test "each command declares what its reply says of data" -needs {ours 1} {
         set found {}
         commands_walk [r command] found
         set known [concat $says_data $says_safe_data $says_by_arguments $says_no_data]
         foreach name $found {if {[string match sentinel* $name] == 0} {assert_in $name $known}}
     }
-    start_server [list overrides $gate_options] {
-        start_server [list overrides $gate_options] {
+    start_server $in_group {
+        start_server $in_group {
             start_server {overrides {}} {
                 # Levels: -3 primary, -2 and -1 replicas, 0 a server outside of the group.
                 gate_join -2 -3
@@ -344,12 +349,34 @@ start_server [list overrides $gate_options] {
                     assert_equal {} $leaks
                     wait_for_condition 15000 {[gate_field -3 sync_replication] eq "fenced"}
                 }
+
+                test "MIGRATE that connects slowly sends nothing when another server leads meanwhile" -needs {ours 1} {
+                    set source [expr {[gate_field -2 sync_replication] eq "leading" ? -2 : -3}]
+                    lassign [lsearch -all -inline -not {-1 -2 -3} $source] next other
+                    foreach level [list $next $other] {gate_join $level $source}
+                    gate_ready $source 2
+                    assert_equal OK [r $source set slow old]
+                    set migrating [new_client -level $source -deferring 1]
+                    $migrating -send migrate target.slow [srv port] slow 0 20000 copy
+                    wait_for_condition 5000 {
+                        [set asking [new_client -level $source -deferring 1]; $asking -send ping; arrived $asking] eq ""
+                    } "the server does not wait for the name"
+                    r $next replicaof no one
+                    wait_for_condition 15000 {[gate_field $next sync_replication] eq "leading"}
+                    gate_join $other $next
+                    gate_ready $next 1
+                    assert_equal OK [r $next set slow new]
+                    write_file $names [srv host]
+                    wait_for_condition 15000 {[gate_field $source sync_replication] eq "fenced"}
+                    assert_match {-[NU]*} [arrived $migrating 500] ;# NOSYNCREPLICAS or UNBLOCKED
+                    assert_equal "" [r get slow]
+                }
             }
         }
     }
 }
 
-start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-sync-replicas 1
+start_cluster [list primaries 3 replicas 2 overrides {sync-replication yes min-sync-replicas 1
     repl-diskless-sync-delay 0 repl-timeout 20 cluster-node-timeout 15000}] {
     proc gate_of {i name} {
         regexp "\n$name:(\[^\r\n\]*)" [n $i info replication] -> value
@@ -357,19 +384,22 @@ start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-s
     }
     proc gate_shard_ready {i} {
         wait_for_condition 20000 {
-            [gate_of $i sync_writable] eq 1 && [gate_of $i sync_in_sync_replicas] >= 1 &&
+            [gate_of $i sync_writable] eq 1 && [gate_of $i sync_in_sync_replicas] == 2 &&
             [gate_of $i sync_set_changes] eq 0
         }
     }
     proc client_of {i} {new_client -level [node_level $i] -deferring 1}
     foreach i {0 1 2} {gate_shard_ready $i}
+    set replicas [lmap i [nodes] {if {[is_primary $i] || [primary_of $i] != 0} continue; set i}]
+    proc each_pauses {which} {foreach i $which {node_pause $i}}
+    proc each_resumes {which} {foreach i $which {node_resume $i}}
 
     test "messages of a transaction and a script reach other nodes when its writes are safe" -needs {ours 1} {
         set key [slot_tag 10]
         set subscriber [client_of 1]
         $subscriber -send subscribe ch
         $subscriber -read
-        node_pause 3
+        each_pauses $replicas
         set writer [client_of 0]
         foreach request [list multi [list set $key x] {publish ch first} exec] {$writer -send {*}$request}
         set script [client_of 0]
@@ -377,7 +407,7 @@ start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-s
         set publisher [client_of 0]
         $publisher -send publish ch third
         assert_equal "" [arrived $subscriber 500]
-        node_resume 3
+        each_resumes $replicas
         set got [arrived $subscriber 1000]
         assert_match "*first*second*third*" $got
     }
@@ -389,7 +419,7 @@ start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-s
         assert_equal OK [n 0 set $key:stays here]
         assert_equal OK [n 1 cluster setslot 11 importing [node_id 0]]
         assert_equal OK [n 0 cluster setslot 11 migrating [node_id 1]]
-        node_pause 3
+        each_pauses $replicas
         set mover [client_of 0]
         $mover -send migrate [node 1 host] [node 1 port] $key 0 5000
         wait_for_condition 5000 {[gate_of 0 sync_prepared_offset] > [gate_of 0 sync_committed_offset]}
@@ -404,11 +434,87 @@ start_cluster [list primaries 3 replicas 1 overrides {sync-replication yes min-s
             $c -send {*}$request
             assert_equal "" [arrived $c 100]
         }
-        node_resume 3
+        each_resumes $replicas
         wait_for_condition 5000 {[string match "+OK*" [arrived $mover 100]]}
         assert_match "-ASK 11 *" [arrived [lindex $clients 0] 200]
         assert_match "-ASK 11 *" [arrived [lindex $clients 1] 200]
         assert_match "-TRYAGAIN*" [arrived [lindex $clients 2] 200]
         assert_match ":1*" [arrived [lindex $clients 3] 200]
+    }
+
+    # The primary of slot 0, and its replicas.
+    proc first_shard {} {
+        set leads [slot_owner 0 1]
+        list $leads {*}[lmap i [nodes] {if {[is_primary $i] || [primary_of $i] != $leads} continue; set i}]
+    }
+    # Another node of the shard leads while the primary is frozen.
+    proc replace {leads next} {
+        node_pause $leads
+        assert_equal OK [n $next cluster failover force]
+        wait_for_condition 20000 {[is_primary $next] && [slot_owner 0 1] == $next}
+        wait_for_condition 20000 {[gate_of $next sync_writable] eq 1 && [gate_of $next sync_in_sync_replicas] >= 1}
+    }
+
+    test "a primary of a cluster that was replaced shows nothing, by the bus or by ASK" -needs {ours 1} {
+        lassign [first_shard] leads next other
+        set key [slot_tag 12]
+        set moved [slot_tag 13] ;# its slot is open, and the key does not exist
+        gate_shard_ready $leads
+        assert_equal OK [n $leads set $key old]
+        assert_equal OK [n 1 cluster setslot 13 importing [node_id $leads]]
+        assert_equal OK [n $leads cluster setslot 13 migrating [node_id 1]]
+        assert_match "-ASK 13 *" [n $leads -typed get $moved]
+        set subscriber [client_of 1]
+        $subscriber -send subscribe ch
+        $subscriber -read
+        set requests [list [list get $key] [list set $moved late] [list cluster countkeysinslot 13] \
+            [list publish ch old] [list eval {return redis.call('publish', 'ch', redis.call('get', KEYS[1]))} 1 $key]]
+        set clients [lmap request $requests {client_of $leads}]
+        replace $leads $next
+        assert_equal OK [n $next cluster setslot 13 stable]
+        foreach name [list $key $moved] {assert_equal OK [n $next set $name new]}
+        each_pauses [list $next $other]
+        foreach c $clients request $requests {$c -send {*}$request}
+        node_resume $leads
+        set leaks {}
+        foreach c $clients request $requests {
+            set got [arrived $c 400]
+            # PUBLISH tells at once how many subscribers of this node it has reached.
+            if {$got ne ":0\r\n" && ![regexp {^(-(NOSYNCREPLICAS|MOVED|CLUSTERDOWN).*)?$} $got]} {
+                lappend leaks "$request: $got"
+            }
+        }
+        if {[arrived $subscriber 100] ne ""} {lappend leaks "a message on the bus"}
+        each_resumes [list $next $other]
+        assert_equal {} $leaks
+        wait_for_condition 20000 {[is_primary $next] && [primary_of $leads] == $next}
+        assert_equal "" [arrived $subscriber 100]
+        foreach name [list $key $moved] {assert_equal new [n $next get $name]}
+    }
+
+    test "a primary that was replaced while it sends slots gives the target nothing" -needs {ours 1} {
+        lassign [first_shard] leads next other
+        set key [slot_tag 14]
+        gate_shard_ready $leads
+        foreach slot {11 13} {foreach i [list $leads 1] {n $i cluster setslot $slot stable}}
+        assert_equal OK [n $leads mset $key:1 old $key:2 old $key:3 old]
+        n $leads config set rdb-key-save-delay 500000
+        assert_equal OK [n $leads cluster migrateslots slotsrange 14 14 node [node_id 1]]
+        wait_for_condition 10000 {
+            [dict get [lindex [n $leads cluster getslotmigrations] 0] state] eq "snapshotting"
+        }
+        replace $leads $next
+        assert_equal OK [n $next set $key:1 new]
+        each_pauses [list $next $other]
+        node_resume $leads
+        assert_equal "" [arrived [client_of $leads] 2500] ;# the time in which it could send the rest of its snapshot
+        assert_equal $next [slot_owner 14 1]
+        each_resumes [list $next $other]
+        wait_for_condition 20000 {[is_primary $next] && [primary_of $leads] == $next}
+        wait_for_condition 20000 {
+            [set jobs [n 1 cluster getslotmigrations]] eq "" || [dict get [lindex $jobs 0] state] eq "failed"
+        }
+        assert_equal $next [slot_owner 14 1]
+        assert_equal {new old old} [n $next mget $key:1 $key:2 $key:3]
     }
 }
