@@ -69,10 +69,10 @@ static void keep_space(struct input_buffer *b, const struct connection *conn) {
     b->own_size = mem_size(kept);
 }
 
-void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
+bool input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
                          const struct input_space *space) {
     if (space->shared) shared->lent = false;
-    if (conn->state == CONN_CLOSED) return;
+    if (conn->state == CONN_CLOSED) return true;
     if (conn->in_len == 0) {
         conn->in = NULL;
         bool unusual = b->own_size > OWN_KEPT && b->own_size / 2 > conn->in_kept;
@@ -80,13 +80,20 @@ void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct
         if (conn->keeps_input && b->own_size < conn->in_kept && !conn->sink) keep_space(b, conn);
     } else if (space->shared) {
         if (b->own_size < conn->in_len) {
-            mem_free(b->own);
+            input_buffer_free(b);
             bool small = conn->keeps_input && conn->in_len < OWN_SPACE;
-            b->own = mem_alloc_usable(small ? OWN_SPACE : conn->in_len, &b->own_size);
+            b->own = mem_try_alloc(small ? OWN_SPACE : conn->in_len);
+            if (!b->own) {
+                conn->in = NULL;
+                conn->in_len = 0;
+                return false;
+            }
+            b->own_size = mem_size(b->own);
         }
         memcpy(b->own, conn->in, conn->in_len);
         conn->in = b->own;
     }
+    return true;
 }
 
 void input_buffer_trim(struct input_buffer *b, struct connection *conn) {

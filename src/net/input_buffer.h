@@ -44,8 +44,9 @@ void input_buffer_take(struct input_buffer *b, struct connection *conn, struct i
                        struct input_space *space, size_t len);
 /* Call it after `readable`, and after a read that brought nothing: the loop's buffer is free for others again, and
  * private memory that is empty is freed, unless the owner keeps it for the next part of a request. If `readable` has
- * closed the connection, its private memory stays until input_buffer_free(). */
-void input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
+ * closed the connection, its private memory stays until input_buffer_free(). False: there is no memory for the
+ * unconsumed bytes, which are lost; the caller ends the connection. */
+bool input_buffer_settle(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
                          const struct input_space *space);
 /* Frees memory that holds no unconsumed bytes. Not while `readable` runs. */
 void input_buffer_trim(struct input_buffer *b, struct connection *conn);

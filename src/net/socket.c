@@ -354,8 +354,11 @@ void socket_trim_input(struct connection *conn) {
 }
 
 static void settle(struct socket_connection *s, const struct input_space *space) {
-    input_buffer_settle(&s->input, &s->conn, &s->pool->input, space);
-    if (s->conn.state != CONN_CLOSED) socket_update_interest(s);
+    bool kept = input_buffer_settle(&s->input, &s->conn, &s->pool->input, space);
+    if (!kept && s->conn.state == CONN_OPEN)
+        end_now(s, ENOMEM);
+    else if (s->conn.state != CONN_CLOSED)
+        socket_update_interest(s);
 }
 
 static void read_input(struct socket_connection *s) {

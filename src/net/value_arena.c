@@ -246,6 +246,24 @@ static size_t region_overhead(const struct region *region) {
     return mem_size(region) + mem_size(region->bits) + mem_size(region->owners);
 }
 
+static void description_free(struct region *region) {
+    mem_free(region->bits);
+    mem_free(region->owners);
+    mem_free(region);
+}
+
+/* What describes a region of `units` units. NULL: out of memory. */
+static struct region *description_new(uint32_t units) {
+    struct region *region = mem_try_calloc(1, sizeof *region);
+    if (!region) return NULL;
+    region->bits = mem_try_calloc((units + 63) / 64, sizeof *region->bits);
+    region->owners = mem_try_calloc(units, sizeof *region->owners);
+    region->units = region->free_units = region->longest = units;
+    if (region->bits && region->owners) return region;
+    description_free(region);
+    return NULL;
+}
+
 /* A region with space for `units` consecutive units. */
 static struct region *region_new(size_t units) {
     size_t size = arena.stats.mapped / 8, needed = units << UNIT_BITS;
@@ -258,18 +276,18 @@ static struct region *region_new(size_t units) {
     if (exceeds_limit(size) || size >> UNIT_BITS > UINT32_MAX) return NULL;
     size_t first = find_granules(size >> VALUE_GRANULE_BITS);
     if (first == SIZE_MAX) return NULL;
+    struct region *region = description_new((uint32_t)(size >> UNIT_BITS));
+    if (!region) return NULL;
     char *base = value_arena_map.base + (first << VALUE_GRANULE_BITS);
-    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        description_free(region);
         return NULL;
+    }
     madvise(base, size, MADV_HUGEPAGE);
     ASAN_POISON_MEMORY_REGION(base, size);
-    struct region *region = mem_calloc(1, sizeof *region);
     region->shown = (struct value_region){.base = base, .size = size};
     region->shown.index = next_bit(arena.indices, 0, (uint32_t)arena.granules, false);
     set_bits(arena.indices, region->shown.index, 1, true);
-    region->units = region->free_units = region->longest = (uint32_t)(size >> UNIT_BITS);
-    region->bits = mem_calloc((region->units + 63) / 64, sizeof *region->bits);
-    region->owners = mem_calloc(region->units, sizeof *region->owners);
     for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = &region->shown;
     list_append(&arena.regions, &region->link);
     arena.stats.mapped += size;
@@ -306,9 +324,7 @@ static void region_may_go(struct region *region) {
     arena.stats.regions--;
     arena.stats.overhead -= region_overhead(region);
     arena.empty_bytes -= size;
-    mem_free(region->bits);
-    mem_free(region->owners);
-    mem_free(region);
+    description_free(region);
 }
 
 static void free_surplus(void) {

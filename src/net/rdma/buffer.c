@@ -143,6 +143,7 @@ void rdma_receive_show(struct rdma_connection *c) {
     c->receive.showing = true;
     conn->events->readable(conn);
     c->receive.showing = false;
-    input_buffer_settle(&c->receive.input, conn, shared, &space);
+    if (!input_buffer_settle(&c->receive.input, conn, shared, &space))
+        c->callbacks->failed(c, ENOMEM, "no memory for its input");
     if (piece) piece_adapt(c, piece);
 }

@@ -461,8 +461,8 @@ static bool read_once(struct rdma_tls *t) {
     t->showing = true;
     conn->events->readable(conn);
     t->showing = false;
-    input_buffer_settle(&t->input, conn, shared, &space);
-    return conn->state != CONN_CLOSED && t->more;
+    if (!input_buffer_settle(&t->input, conn, shared, &space) && conn->state == CONN_OPEN) rdma_tls_end(t, ENOMEM);
+    return conn->state == CONN_OPEN && t->more;
 }
 
 void rdma_tls_input_run(struct rdma_tls *t) {
