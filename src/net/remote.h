@@ -179,6 +179,7 @@ void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now,
 /* Returns a zeroed header with `size` bytes, itself included. A drop() of the user's, in place of the default one, ends
  * with remote_message_free(). */
 struct message *remote_message_new(size_t size);
+struct message *remote_message_try_new(size_t size); /* NULL: out of memory */
 void remote_message_free(struct event_post *post);
 void remote_send_input(struct remote_end *end, struct message *message);
 void remote_end_pause(struct remote_end *end, bool pause);

@@ -19,6 +19,11 @@ struct message *remote_message_new(size_t size) {
     return remote_message_init(mem_alloc(size), size);
 }
 
+struct message *remote_message_try_new(size_t size) {
+    void *memory = mem_try_alloc(size);
+    return memory ? remote_message_init(memory, size) : NULL;
+}
+
 void remote_message_free(struct event_post *post) {
     struct message *message = (struct message *)post;
     if (message->blob) blob_release(message->blob);

@@ -140,29 +140,43 @@ static void batch_fail(struct io_batch *batch, const struct request_reader *read
     if (copy) batch->unread = slice_make(memcpy(copy, reader->unread.data, reader->unread.len), reader->unread.len);
 }
 
-static void request_add(struct io_thread *thread, const struct request_reader *reader) {
+static void fail_for_memory(char error[static sizeof((struct request_reader *)0)->error]) {
+    snprintf(error, sizeof((struct request_reader *)0)->error,
+             "ERR Protocol error: not enough memory for the arguments");
+}
+
+/* False: out of memory. */
+static bool request_add(struct io_thread *thread, const struct request_reader *reader) {
     if (thread->count == thread->requests_capacity) {
         thread->requests_capacity = thread->requests_capacity ? thread->requests_capacity * 2 : 64;
         thread->requests = mem_realloc(thread->requests, thread->requests_capacity * sizeof *thread->requests);
     }
     size_t argc = (size_t)reader->argc;
     if (thread->argc + argc > thread->argv_capacity) {
-        thread->argv_capacity = thread->argv_capacity * 2 + argc + 64;
-        thread->argv = mem_realloc(thread->argv, thread->argv_capacity * sizeof *thread->argv);
+        size_t capacity = thread->argv_capacity * 2 + argc + 64;
+        struct slice *argv = mem_try_realloc(thread->argv, capacity * sizeof *argv);
+        if (!argv) return false;
+        thread->argv = argv;
+        thread->argv_capacity = capacity;
     }
     if (argc) memcpy(thread->argv + thread->argc, reader->argv, argc * sizeof *reader->argv);
     thread->argc += argc;
     thread->requests[thread->count++] = (struct io_request){reader->argc, reader->size};
+    return true;
 }
 
-/* Packs the requests found in `input`. `mark`: space for the byte of a request apart or of an error. */
+/* Packs the requests found in `input`. `mark`: space for the byte of a request apart or of an error. NULL: out of
+ * memory for requests. */
 static struct io_batch *batch_pack(struct io_thread *thread, struct slice input, bool mark) {
     size_t space = thread->count * REPLY_SPACE_PER_REQUEST;
     if (space < REPLY_SPACE_MIN) space = REPLY_SPACE_MIN;
     if (space > REPLY_SPACE_MAX) space = REPLY_SPACE_MAX;
     size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice),
            len = input.len + mark;
-    struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + space);
+    size_t size = sizeof(struct io_batch) + requests + argv + len + space;
+    struct message *message = thread->count ? remote_message_try_new(size) : remote_message_new(size);
+    if (!message) return NULL;
+    struct io_batch *batch = (struct io_batch *)message;
     memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
     batch->message.post.drop = batch_drop;
     batch->count = (uint32_t)thread->count;
@@ -196,13 +210,30 @@ static enum found requests_find(struct io_client *io, struct io_thread *thread, 
         case REQUEST_FAILED: return FOUND_FAILED;
         case REQUEST_READY: break;
         }
+        if (!request_is_detached(&io->reader) && !request_add(thread, &io->reader)) {
+            fail_for_memory(io->reader.error);
+            return FOUND_FAILED;
+        }
         *used += io->reader.size;
         if (request_is_detached(&io->reader)) return FOUND_APART;
-        request_add(thread, &io->reader);
         request_done(&io->reader);
         if (limits->unauthenticated || *used >= BATCH_BYTES) return FOUND_ENOUGH;
     }
     return FOUND_NO_MORE;
+}
+
+/* Without requests, and with the byte of an error. */
+static struct io_batch *batch_empty(struct io_thread *thread, const struct connection *conn) {
+    thread->count = thread->argc = 0;
+    return batch_pack(thread, slice_make(conn->in, 0), true);
+}
+
+/* A batch that reports that there is no memory for one with the requests. None of them is executed. */
+static struct io_batch *batch_of_failure(struct io_thread *thread, const struct connection *conn) {
+    struct io_batch *batch = batch_empty(thread, conn);
+    batch->failed = true;
+    fail_for_memory(batch->error);
+    return batch;
 }
 
 /* Makes one batch of the received requests. Returns false if nothing more can be parsed now. */
@@ -226,7 +257,10 @@ static bool batch_make(struct io_client *io) {
         bool mark = found == FOUND_APART || found == FOUND_FAILED || over;
         size_t apart_size = found == FOUND_APART ? io->reader.size : 0;
         struct io_batch *batch = batch_pack(thread, (struct slice){conn->in, used - apart_size}, mark);
-        if (found == FOUND_APART) {
+        if (!batch) {
+            batch = batch_of_failure(thread, conn);
+            found = FOUND_FAILED;
+        } else if (found == FOUND_APART) {
             batch->message.size += io->reader.memory;
             batch->apart = mem_alloc(sizeof *batch->apart);
             request_reader_init(batch->apart);
@@ -283,9 +317,7 @@ static size_t large_arrived(const struct io_client *io) {
 
 /* An argument passes the query buffer limit while it arrives. */
 static void send_over(struct io_client *io, size_t size) {
-    struct io_thread *thread = (struct io_thread *)io->end.worker;
-    thread->count = thread->argc = 0;
-    struct io_batch *batch = batch_pack(thread, (struct slice){io->end.conn->in, 0}, true);
+    struct io_batch *batch = batch_empty((struct io_thread *)io->end.worker, io->end.conn);
     batch->over = size;
     batch->message.stream_len = io->stream_len;
     io->stream_len = 0;
