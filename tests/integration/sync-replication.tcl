@@ -218,6 +218,35 @@ start_server [list overrides $sync_options] {
                 }
             }
 
+            # The script has written, so the primary has more than the others, and gives no copy before its end.
+            test "a replica that is promoted while the primary runs a script leads before its end" -needs {ours 1} {
+                r set before script
+                wait_for_condition 10000 {[sync_field 0 sync_set_changes] eq 0 && [sync_field 0 sync_members] == 3}
+                r config set busy-reply-threshold 20
+                set script [new_client -deferring 1]
+                set end [expr {[clock seconds] + 8}]
+                $script -send eval "redis.call('set', 'uncommitted', 'x')
+                    repeat local now = tonumber(redis.call('time')\[1\]) until now >= $end" 0
+                wait_for_condition 5000 {[string match "-BUSY*" [r -typed ping]]}
+                r -1 replicaof no one
+                wait_for_condition 6000 {[sync_field -1 sync_replication] eq "leading"}
+                assert_match "-BUSY*" [r -typed ping]
+                join_group -2 -1
+                wait_writable -1
+                assert_equal script [r -1 get before]
+                assert_equal OK [r -1 set after script]
+                wait_for_condition 15000 {[r -typed ping] eq "+PONG"}
+                assert_equal fenced [sync_field 0 sync_replication]
+                join_group 0 -1
+                wait_writable -1 2
+                assert_equal OK [r -1 failover to [srv host] [srv port]]
+                wait_for_condition 15000 {[sync_field 0 sync_replication] eq "leading"}
+                join_group -2 0
+                wait_writable 0 2
+                assert_typed {nil$} get uncommitted
+                assert_equal script [r get after]
+            }
+
             test "a server alone does not lead until an operator accepts the loss" -needs {ours 1} {
                 r set before loss
                 wait_for_condition 5000 {[r -1 get before] eq "loss"}

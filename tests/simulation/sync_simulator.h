@@ -65,6 +65,7 @@ struct node {
     int64_t freeze_ms; /* in this turn, before this phase */
     unsigned freeze_phase;
     int64_t final_until; /* its stream must not grow: CLUSTER FAILOVER */
+    int64_t busy_until;  /* it runs a script, and answers no PSYNC */
     struct op held[HELD_MAX], blocked[BLOCKED_MAX];
     unsigned held_count, blocked_count;
     unsigned migrating, migrating_to, migrating_life; /* the key; 0: none */
@@ -388,7 +389,7 @@ static void node_start(struct node *node) {
     node->psync_at = node->copy_until = 0;
     node->phase = 0;
     node->freeze_ms = 0;
-    node->final_until = 0;
+    node->final_until = node->busy_until = 0;
     node->sent = node->len;
     find_latest(node);
     memset(node->shown, 0, sizeof node->shown);
@@ -439,6 +440,7 @@ static void try_link(struct node *node) {
     node->retry = world.now + 200;
     struct node *primary = &world.nodes[node->follows];
     if (primary == node || !runs(primary) || !reaches_both((int)node->index, node->follows)) return;
+    if (world.now < primary->busy_until) return;
     sync_who_hello(&node->who, &hello);
     if (sync_who_hello_from(&primary->who, &hello, world.now, &welcome)) return;
     if (sync_who_welcomed(&node->who, &welcome, world.now)) return;
@@ -717,6 +719,15 @@ static inline void freeze(struct node *node) {
     if (other != node->index) promote(&world.nodes[other]);
 }
 
+/* The primary runs a script, and somebody promotes a replica because of that. */
+static inline void be_busy(struct node *node) {
+    int leader = newest_leader_near(node->index);
+    if (leader >= 0) node = &world.nodes[leader];
+    node->busy_until = world.now + (int64_t)below(below(2) ? 3000 : 20000);
+    unsigned other = first_of_group(node->index) + (unsigned)below(world.group);
+    if (other != node->index && below(3)) promote(&world.nodes[other]);
+}
+
 static inline void fault(void) {
     struct node *node = &world.nodes[below(world.count)];
     switch (below(10)) {
@@ -729,7 +740,12 @@ static inline void fault(void) {
     case 4:
         if (!node->up) node_start(node);
         break;
-    case 5: freeze(node); break;
+    case 5:
+        if (below(4))
+            freeze(node);
+        else
+            be_busy(node);
+        break;
     case 6: {
         unsigned a = (unsigned)below(world.count), b = (unsigned)below(world.count);
         if (a == b || below(3) == 0) memset(world.cut, 0, sizeof world.cut);

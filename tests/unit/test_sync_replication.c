@@ -276,6 +276,32 @@ static void two_promoted_servers_do_not_depose_each_other_for_ever(void **state)
     assert_int_equal(newest_leader(), leader);
 }
 
+static void a_candidate_does_without_a_voter_that_gives_no_copy(void **state) {
+    world_begin(18, 3, 1);
+    uint32_t before = world.acknowledged_count;
+    world.nodes[0].busy_until = world.now + 60000;
+    write_commit(&world.nodes[0]); /* it has more than the others */
+    promote(&world.nodes[1]);
+    run(4000);
+    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+    follow(&world.nodes[2], 1);
+    run(1000);
+    assert_true(world.acknowledged_count > before);
+}
+
+/* Nobody else can tell whether that voter's data were acknowledged. */
+static void a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed(void **state) {
+    world_begin(19, 3, 1);
+    node_crash(&world.nodes[2], true);
+    world.nodes[0].busy_until = world.now + 30000;
+    write_commit(&world.nodes[0]);
+    promote(&world.nodes[1]);
+    run(29000);
+    assert_int_not_equal(world.nodes[1].who.status, SYNC_LEADING);
+    run(10000);
+    assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
+}
+
 enum { SEEDS = 40, SEEDS_OF_MOVES = 15 }; /* by default */
 static uint64_t first_seed = 1, last_seed = SEEDS;
 static unsigned total_leads, total_reads, total_replica_reads, total_moves, recovered, total_acknowledged;
@@ -299,6 +325,7 @@ static void end_of_faults(void) {
     world.slow = 0;
     for (unsigned i = 0; i < world.count; i++) {
         world.nodes[i].frozen_until = world.nodes[i].freeze_ms = world.nodes[i].final_until = 0;
+        world.nodes[i].busy_until = 0;
         if (!world.nodes[i].up) node_start(&world.nodes[i]);
     }
 }
@@ -485,6 +512,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_replica_counts_when_it_has_the_set_and_the_data),
         cmocka_unit_test(a_server_that_is_promoted_again_and_again_leads),
         cmocka_unit_test(two_promoted_servers_do_not_depose_each_other_for_ever),
+        cmocka_unit_test(a_candidate_does_without_a_voter_that_gives_no_copy),
+        cmocka_unit_test(a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed),
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
         cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),

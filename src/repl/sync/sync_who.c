@@ -5,6 +5,7 @@
 
 enum { ASK_MS = 100, PROBE_MS = 1000, POLITE_MS = 5000, COPY_MS = 10000, RETRY_MS = 250, REPLACE_MS = 500 };
 enum { REFUSED_PAUSE_MS = 3000 /* a replica that was refused tries again sooner */ };
+enum { COPY_LINK_MS = 1000 /* for the link to the voter that a candidate copies from */ };
 
 static bool is_me(const struct sync_who *who, const char *id) {
     return strcmp(who->state.id, id) == 0;
@@ -390,7 +391,17 @@ static void own_vote(struct sync_who *who, int64_t now_ms) {
     if (mine->answer == SYNC_PROMISED) decide(who, now_ms);
 }
 
+/* A vote that comes while the candidate copies from a voter: it may make that voter dispensable. The newest committed
+ * set is known by now, and a newer one would need other votes. */
+static void note_late_vote(struct sync_who *who, const struct sync_vote *vote) {
+    if (sync_term_compare(&vote->term, &who->standing) != 0 || is_me(who, vote->id) || vote->kind != SYNC_STAND) return;
+    if (vote->answer != SYNC_PROMISED || sync_set_compare(&vote->set, &who->state.set) > 0) return;
+    struct sync_vote *mine = vote_of(who, vote->id);
+    if (mine) *mine = *vote;
+}
+
 void sync_who_voted(struct sync_who *who, const struct sync_vote *vote, int64_t now_ms) {
+    if (who->status == SYNC_CATCHING_UP) note_late_vote(who, vote);
     if (!collects_votes(who) || sync_term_compare(&vote->term, &who->standing) != 0 || is_me(who, vote->id)) return;
     if ((vote->kind == SYNC_PROBE) != who->probing) return;
     learn_set(who, &vote->set);
@@ -418,6 +429,31 @@ static void ask_members(struct sync_who *who, const struct sync_members *members
     }
 }
 
+static void ask_all(struct sync_who *who) {
+    ask_members(who, &who->state.set.now);
+    ask_members(who, &who->state.set.before);
+}
+
+/* The voter with the newest data gives no copy: it runs a script, or has died since. If the votes of others are enough,
+ * they have all committed writes, and the candidate does without that voter. */
+static void do_without_source(struct sync_who *who, int64_t now_ms) {
+    struct sync_vote *source = vote_of(who, who->best.id), *mine = vote_of(who, who->state.id);
+    if (!source || !mine) return;
+    fill_vote(who, mine); /* a copy that broke off has cost the data */
+    source->answer = SYNC_WAIT;
+    if (elected(who)) {
+        log_text(who, "the server with the newest data gives no copy, and the votes of others are enough");
+        who->effects->unfollow(who->context);
+        who->status = SYNC_STANDING;
+        catch_up_or_lead(who, now_ms);
+        return;
+    }
+    source->answer = SYNC_PROMISED;
+    if (now_ms < who->next_ask_ms) return;
+    who->next_ask_ms = now_ms + ASK_MS;
+    ask_all(who);
+}
+
 static bool is_outvoted(const struct sync_who *who) { /* a voter has promised a higher term */
     for (int i = 0; i < who->vote_count; i++)
         if (sync_term_compare(&who->votes[i].promised, &who->standing) > 0) return true;
@@ -435,6 +471,8 @@ static void candidate_tick(struct sync_who *who, int64_t now_ms) {
         } else if (now_ms >= who->give_up_ms) {
             who->effects->unfollow(who->context);
             begin_standing(who, now_ms);
+        } else if (now_ms >= who->give_up_ms - COPY_MS + COPY_LINK_MS) {
+            do_without_source(who, now_ms);
         }
         return;
     }
@@ -457,8 +495,7 @@ static void candidate_tick(struct sync_who *who, int64_t now_ms) {
         who->next_ask_ms = now_ms;
         return;
     }
-    ask_members(who, &who->state.set.now);
-    ask_members(who, &who->state.set.before);
+    ask_all(who);
 }
 
 /* --- The primary --- */

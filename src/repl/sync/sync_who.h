@@ -10,7 +10,8 @@
  *     election  A server leads a new term after M - N members have promised it the term, on disk; the server itself
  *               may be one of them. A member that has promised follows no lower term and acknowledges nothing in it.
  *               The voters tell what they have: the term of their data, and the offset. The new primary first copies
- *               from the voter that has most, if that is not itself.
+ *               from the voter that has most, if that is not itself. If that voter gives no copy (it runs a script),
+ *               and the other votes are enough, the new primary does without it.
  *     restart   A server keeps its promises and the set, but it may have lost data that it had acknowledged. It is then
  *               not `sure`: it votes for nobody until a primary, or a voter, has brought it up to date.
  *     change    A set that replaces another one names both (`now`, `before`). While it is on its way, writes need the
