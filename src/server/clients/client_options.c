@@ -25,7 +25,7 @@ static const char *set_output_limits(const struct config_option *option, int cou
         if (!client_class_parse(words[i], &class) || class == CLIENT_CLASS_PRIMARY)
             return "Invalid client class specified in buffer limit configuration.";
         if (!parse_memory(words[i + 1], &hard) || !parse_memory(words[i + 2], &soft) ||
-            !parse_int64(words[i + 3], &seconds) || seconds < 0)
+            !config_parse_number(words[i + 3], &seconds) || seconds < 0)
             return "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
         limits[class] = (struct client_limit){hard, soft, (uint64_t)seconds};
     }

@@ -52,37 +52,41 @@ static const char *parse_bool(const struct config_option *option, struct slice w
     if (slice_is(word, "no")) return *number = 0, NULL;
     return "argument must be 'yes' or 'no'";
 }
-enum memory_parse { MEMORY_OK, MEMORY_MALFORMED, MEMORY_TOO_LARGE /* for int64_t, not for uint64_t */ };
-/* No digits mean 0, as in Valkey. A minus sign is accepted if the option has negative values, which have no unit.
+/* No digits mean 0, as in Valkey. A minus sign is accepted if the option has negative values, which have no unit. Also
+ * as in Valkey, numbers from 2^63 on are the negative values with the same bits: 2^64-1 is -1.
  * Valkey lets the product of number and unit wrap; here that is malformed, since it could turn the largest limit into
  * none. */
-static enum memory_parse parse_memory_size(const struct config_option *option, struct slice argument, int64_t *bytes) {
+static bool parse_memory_size(const struct config_option *option, struct slice argument, int64_t *bytes) {
     uint64_t number;
     bool negative = option->min < 0 && argument.len && argument.data[0] == '-';
     if (negative) {
         argument.data++, argument.len--;
-        if (argument.len && !isdigit((unsigned char)argument.data[argument.len - 1])) return MEMORY_MALFORMED;
+        if (argument.len && !isdigit((unsigned char)argument.data[argument.len - 1])) return false;
     }
-    if (!parse_memory(argument, &number)) return MEMORY_MALFORMED;
-    if (number > INT64_MAX && !(option->flags & CONFIG_UNSIGNED)) return MEMORY_TOO_LARGE;
-    *bytes = negative ? -(int64_t)number : (int64_t)number;
-    return MEMORY_OK;
+    if (!parse_memory(argument, &number)) return false;
+    *bytes = (int64_t)(negative ? -number : number);
+    return true;
 }
-static const char *out_of_limits(const struct config_option *option);
 static const char *parse_memory_or_percent(const struct config_option *option, struct slice word, int64_t *number) {
     bool percent_ok = option->flags & CONFIG_PERCENT_OK;
     if (percent_ok && word.len && word.data[word.len - 1] == '%') {
         int64_t percent;
         if (!parse_int64((struct slice){word.data, word.len - 1}, &percent) || percent < 0)
             return "argument must be a memory or percent value";
-        if (percent > 100) return "percentage argument must be less or equal to 100";
-        return *number = -percent, NULL;
+        *number = -percent;
+    } else if (!parse_memory_size(option, word, number)) {
+        return percent_ok ? "argument must be a memory or percent value" : "argument must be a memory value";
     }
-    switch (parse_memory_size(option, word, number)) {
-    case MEMORY_OK: return NULL;
-    case MEMORY_TOO_LARGE: return out_of_limits(option);
-    default: return percent_ok ? "argument must be a memory or percent value" : "argument must be a memory value";
-    }
+    return percent_ok && *number < -100 ? "percentage argument must be less or equal to 100" : NULL;
+}
+bool config_parse_number(struct slice text, int64_t *number) {
+    char digits[64], *end;
+    if (text.len >= sizeof digits) return false;
+    if (text.len) memcpy(digits, text.data, text.len);
+    digits[text.len] = '\0';
+    errno = 0;
+    *number = strtoll(digits, &end, 10);
+    return end == digits + text.len && !errno;
 }
 static const char *parse_octal(struct slice word, int64_t *number) {
     int64_t value = 0;

@@ -84,6 +84,9 @@ const char *config_reason(const char *format, ...)
     __attribute__((format(printf, 1, 2))); /* static text, valid until the next call */
 /* The value of an option by name, for modules that do not own it, such as INFO. Aborts on an unknown name. */
 int64_t config_number(const char *name); /* of BOOL, INT, INT64, MEMORY, OCTAL, ENUM, FLAGS */
+/* A number within a value of several arguments. As in Valkey it may have blanks before it, a sign and leading zeros,
+ * and the empty text is 0. */
+bool config_parse_number(struct slice text, int64_t *number);
 /* Sets an option as a line of the file would. Returns NULL or the reason. Does not call apply. */
 const char *config_assign(const char *name, int count, const struct slice *words);
 

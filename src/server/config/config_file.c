@@ -143,6 +143,18 @@ static const char *similar_name(struct slice name) {
     return similar;
 }
 
+static const char unbalanced[] = "Unbalanced quotes in configuration line";
+
+/* Several arguments may stand in one pair of quotes. */
+static const char *set_quoted(struct config_state *state, struct slice text) {
+    struct slice *words;
+    int count = words_split(text, &words);
+    if (count < 0) return unbalanced; /* Valkey would take it for no argument at all */
+    const char *reason = config_state_set(state, count, words, false);
+    words_free(words, count);
+    return reason;
+}
+
 static const char *load_words(int count, const struct slice *words) {
     static const char bad[] = "Bad directive or wrong number of arguments";
     struct slice name = words[0];
@@ -157,8 +169,8 @@ static const char *load_words(int count, const struct slice *words) {
         const char *similar = similar_name(name);
         return similar ? config_reason("%s\nDid you mean '%s'?", bad, similar) : bad;
     }
-    if (count == 2 && entry->state->option->flags & CONFIG_MULTI_ARG)
-        return config_state_set_text(entry->state, words[1], false);
+    if (count == 2 && words[1].len && entry->state->option->flags & CONFIG_MULTI_ARG)
+        return set_quoted(entry->state, words[1]);
     return config_state_set(entry->state, count - 1, words + 1, false);
 }
 static struct slice trimmed(struct slice line) {
@@ -181,9 +193,7 @@ static const char *load_lines(struct slice text) {
         bool inner = count == 2 && slice_is(words[0], "include") &&
                      depth < INCLUDE_DEPTH_MAX; /* the nested call sets them itself */
         current_line = number, current_text = line;
-        const char *reason = count < 0    ? "Unbalanced quotes in configuration line"
-                             : count == 0 ? NULL
-                                          : load_words(count, words);
+        const char *reason = count < 0 ? unbalanced : count == 0 ? NULL : load_words(count, words);
         if (count >= 0) words_free(words, count);
         if (!reason) continue;
         if (!inner) {

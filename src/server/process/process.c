@@ -247,7 +247,7 @@ static const char *set_oom_values(const struct config_option *option, int count,
     int64_t values[OOM_VALUES];
     if (count != OOM_VALUES) return "wrong number of arguments";
     for (int i = 0; i < OOM_VALUES; i++)
-        if (!parse_int64(words[i], &values[i]) || values[i] < -2000 || values[i] > 2000)
+        if (!config_parse_number(words[i], &values[i]) || values[i] < -2000 || values[i] > 2000)
             return "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
     if (values[1] < values[0] || values[2] < values[1])
         log_warning("The oom-score-adj-values configuration may not work for non-privileged processes! Please consult "
