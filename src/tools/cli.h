@@ -105,6 +105,7 @@ struct resp_value *cli_call_words(struct cli *cli, int count, const char *const 
 void cli_show(struct memory_output *text);
 /* Text of a bulk or status reply; prints an error reply and exits. */
 struct slice cli_text(const struct resp_value *reply);
+_Noreturn void cli_refused(const char *what, const struct resp_value *reply); /* prints "what: error" and exits */
 void cli_prompt(const struct cli *cli, char *text, size_t size);
 /* Set by SIGINT during a wait; code that waits checks it. */
 extern volatile bool cli_interrupted;

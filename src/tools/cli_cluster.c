@@ -268,7 +268,7 @@ static int command_run(struct cluster *c, enum subcommand command, int argc, cha
     case RESHARD: return cluster_reshard(c);
     case REBALANCE: return cluster_rebalance(c);
     case ADD_NODE:
-        if (!address_parse(slice_of(argv[0]), host, &port, NULL)) return wrong_address();
+        address_parse(slice_of(argv[0]), host, &port, NULL); /* announce() has checked it */
         return cluster_add_node(c, host, port);
     case DEL_NODE: return cluster_del_node(c, argv[1]);
     case CALL: return call_run(c, argc - 1, argv + 1);
@@ -313,6 +313,22 @@ static int options_refused(struct cluster *c, struct cluster_options *o, enum su
     return 0;
 }
 
+/* What begins, before anything is connected. False: an address is wrong. */
+static bool announce(const struct cluster *c, enum subcommand command, const char *cluster_host, int cluster_port) {
+    const struct cluster_options *o = c->options;
+    char host[NODE_HOST_MAX];
+    int port;
+    if (command == ADD_NODE) {
+        if (!address_parse(slice_of(o->args[0]), host, &port, NULL)) return false;
+        cluster_say(c, TONE_STEP, ">>> Adding node %s:%d to cluster %s:%d\n", host, port, cluster_host, cluster_port);
+    } else if (command == DEL_NODE) {
+        cluster_say(c, TONE_STEP, ">>> Removing node %s from cluster %s:%d\n", o->args[1], cluster_host, cluster_port);
+    } else if (command == IMPORT) {
+        cluster_say(c, TONE_STEP, ">>> Importing data from %s to cluster %s:%d\n", o->from, cluster_host, cluster_port);
+    }
+    return true;
+}
+
 int mode_cluster(struct cli *cli) {
     struct cluster_options *o = &cli->options.manager;
     struct cluster c = {.cli = cli, .options = o};
@@ -337,6 +353,7 @@ int mode_cluster(struct cli *cli) {
         if (k == ADD_NODE) address.args++; /* the node of the cluster comes second */
         if (!first_address(&address, commands[k].one_address, host, &port)) return wrong_address();
         if (options_refused(&c, o, (enum subcommand)k)) return 1;
+        if (!announce(&c, (enum subcommand)k, host, port)) return wrong_address();
         if (cluster_open(&c, host, port)) result = command_run(&c, (enum subcommand)k, o->args_count, o->args);
     }
     cluster_close(&c);

@@ -147,7 +147,6 @@ int cluster_import(struct cluster *c) {
     char host[NODE_HOST_MAX];
     int port;
     address_parse(slice_of(c->options->from), host, &port, NULL); /* was checked before anything was connected */
-    cluster_say(c, TONE_STEP, ">>> Importing data from %s to cluster %s\n", c->options->from, c->nodes[0]->name);
     if (cluster_check(c, true, false)) return 1;
     struct cluster_node *source = source_open(c, host, port);
     if (!source) return 1;

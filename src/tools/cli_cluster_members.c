@@ -65,7 +65,6 @@ static bool node_join(struct cluster *c, struct cluster_node *node, struct clust
 
 int cluster_add_node(struct cluster *c, const char *host, int port) {
     struct cluster_node *primary = NULL;
-    cluster_say(c, TONE_STEP, ">>> Adding node %s:%d to cluster %s\n", host, port, c->nodes[0]->name);
     if (cluster_check(c, true, false)) return 1;
     if (c->options->replica && !(primary = primary_choose(c))) return 1;
     struct cluster_node *node = cluster_node_open(c, host, port);
@@ -111,7 +110,6 @@ static bool replicas_move(struct cluster *c, const struct cluster_node *removed)
 }
 
 int cluster_del_node(struct cluster *c, const char *id) {
-    cluster_say(c, TONE_STEP, ">>> Removing node %s from cluster %s\n", id, c->nodes[0]->name);
     struct cluster_node *node = cluster_find(c, id, false);
     if (!node) node = lost_find(c, id);
     if (!node) {

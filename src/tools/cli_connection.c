@@ -57,7 +57,8 @@ static bool greet(struct cli *cli) {
         cli->db = cli->options.db;
     }
     if (cli->options.protocol == 3) {
-        if (reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) return false;
+        /* --json only prefers RESP3. */
+        if (reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) return !cli->options.protocol_given;
         cli->protocol = 3;
     }
     return true;
@@ -103,7 +104,12 @@ struct resp_value *cli_call_words(struct cli *cli, int count, const char *const 
 
 struct slice cli_text(const struct resp_value *reply) {
     if (reply->type != RESP_ERROR) return reply->text.data ? reply->text : SLICE("");
-    fprintf(stderr, "ERROR: %s\n", reply->text.data);
+    cli_refused("ERROR", reply);
+}
+
+void cli_refused(const char *what, const struct resp_value *reply) {
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", what, reply->text.data);
     exit(1);
 }
 
@@ -476,8 +482,11 @@ static bool is_dropped(struct cli *cli) {
 static int command_once(struct cli *cli, int argc, const struct slice *argv) {
     if (is_dropped(cli)) return connection_failed(cli);
     if (cli_connect(cli, false, true) < 0) return -1;
-    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL))
+    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) {
+        printf("Entering replica output mode...  (press Ctrl-C to quit)\n");
+        fflush(stdout);
         return replica_follow(cli, argc, argv);
+    }
     for (int i = 0; i < REDIRECTIONS_MAX; i++) {
         session_send(&cli->session, argc, argv);
         int result = replies_show(cli, argc, argv);

@@ -80,13 +80,19 @@ static void size_note(struct survey *survey, struct type *type, struct slice key
            (unsigned long long)size, type->unit);
 }
 
+static void warn(const char *command, struct slice key) {
+    fprintf(stderr, "Warning:  %s on '%.*s' failed (may have changed type)\n", command, (int)key.len, key.data);
+}
+
 static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     size_t count = keys->count;
     struct type **types = mem_calloc(count + 1, sizeof *types);
     for (size_t i = 0; i < count; i++) ask(survey, 2, (struct slice[]){SLICE("TYPE"), keys->children[i].text});
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < count; i++) {
-        struct slice name = cli_text(answer(survey));
+        const struct resp_value *reply = answer(survey);
+        if (reply->type == RESP_ERROR) cli_refused("TYPE returned an error", reply);
+        struct slice name = cli_text(reply);
         if (!slice_equal(name, SLICE("none")))
             types[i] = type_find(survey, name); /* "none": the key was deleted after SCAN */
     }
@@ -105,17 +111,18 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < count; i++) {
         if (!types[i]) continue;
+        struct slice key = keys->children[i].text;
         survey->sampled++;
-        survey->key_bytes += keys->children[i].text.len;
+        survey->key_bytes += key.len;
         uint64_t size = 0;
         if (survey->which == MODE_MEMKEYS || types[i]->size_command) {
             const struct resp_value *reply = answer(survey);
             if (reply->type == RESP_INTEGER)
                 size = (uint64_t)reply->integer;
             else if (reply->type == RESP_ERROR)
-                fprintf(stderr, "Warning:  %s\n", reply->text.data);
+                warn(survey->which == MODE_MEMKEYS ? "MEMORY USAGE" : types[i]->size_command, key);
         }
-        size_note(survey, types[i], keys->children[i].text, size);
+        size_note(survey, types[i], key, size);
     }
     mem_free(types);
 }
@@ -191,7 +198,7 @@ static struct resp_value scan(struct survey *survey, const char *cursor) {
     if (o->pattern) argv[argc++] = SLICE("MATCH"), argv[argc++] = slice_of(o->pattern);
     argv[argc++] = SLICE("COUNT"), argv[argc++] = slice_of(count);
     struct resp_value *reply = cli_call(survey->cli, argc, argv);
-    cli_text(reply);
+    if (reply->type == RESP_ERROR) cli_refused("SCAN error", reply);
     if (reply->count != 2 || reply->children[0].text.len >= 32) {
         fprintf(stderr, "ERROR: this is not an answer to SCAN\n");
         exit(1);
@@ -199,6 +206,12 @@ static struct resp_value scan(struct survey *survey, const char *cursor) {
     struct resp_value taken = *reply;
     reply->children = NULL, reply->count = reply->capacity = 0;
     return taken;
+}
+
+/* Lets a replica in a cluster serve reads. */
+static void allow_reads(struct cli *cli) {
+    const struct resp_value *reply = CLI_CALL(cli, "READONLY");
+    if (reply->type == RESP_ERROR && !strstr(reply->text.data, "cluster support disabled")) cli_refused("Error", reply);
 }
 
 int mode_keys(struct cli *cli, enum cli_mode which) {
@@ -212,17 +225,17 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
         type->size_command = known_types[i].size_command;
         type->unit = which == MODE_MEMKEYS ? "bytes" : known_types[i].unit;
     }
+    cli_connect_or_exit(cli);
+    cli_catch_interrupt(cli, true); /* an interrupt shows the results so far */
+    cli->session.interrupt = NULL;
+    const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
+    if (size->type == RESP_ERROR) cli_refused("Couldn't determine DBSIZE", size);
+    survey->database_keys = (uint64_t)size->integer;
     printf("\n# Scanning the entire keyspace to find %s keys as well as\n"
            "# average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec\n"
            "# per 100 SCAN commands (not usually needed).\n\n",
            which == MODE_HOTKEYS ? "hot" : "biggest");
-    cli_connect_or_exit(cli);
-    cli_catch_interrupt(cli, true); /* an interrupt shows the results so far */
-    cli->session.interrupt = NULL;
-    CLI_CALL(cli, "READONLY"); /* lets a cluster replica serve reads; elsewhere the error is ignored */
-    const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
-    cli_text(size);
-    survey->database_keys = (uint64_t)size->integer;
+    allow_reads(cli);
     char cursor[32] = "0";
     for (uint64_t round = 1;; round++) {
         struct resp_value reply = scan(survey, cursor);

@@ -161,14 +161,14 @@ static int64_t sync_begin(struct cli *cli, int argc, const struct slice *argv, c
         char line[128] = "";
         size_t len = (size_t)(end - input.data);
         memcpy(line, input.data, len < sizeof line - 1 ? len : sizeof line - 1);
-        line[strcspn(line, "\r\n")] = '\0';
         conn_consume(s->conn, len + 1);
-        if (!*line) continue; /* a keepalive while the server writes the snapshot */
         if (*line == '-') {
             fprintf(stderr, "SYNC with primary failed: %s\n", line);
             exit(1);
         }
-        if (*line == '+') { /* the answer to PSYNC */
+        line[strcspn(line, "\r\n")] = '\0';
+        if (!*line) continue; /* a keepalive while the server writes the snapshot */
+        if (*line == '+') {   /* the answer to PSYNC */
             fprintf(stderr, "PSYNC replied %s\n", line);
             if (strncmp(line, "+CONTINUE", 9) == 0) return SYNC_CONTINUES;
             continue;

@@ -649,7 +649,8 @@ start_server {} {
             lassign [cli {*}$command] code out err
             assert_equal 1 $code
             set reason "wrong number of arguments for '[lindex $command 0]' command"
-            assert_equal "SYNC with primary failed: -ERR $reason\n" $err
+            assert_equal "Entering replica output mode...  (press Ctrl-C to quit)\n" $out
+            assert_equal "SYNC with primary failed: -ERR $reason\n" [string map {\r ""} $err]
         }
         set handle [spawn $::cli -h [srv host] -p [srv port] psync ? -1]
         wait_for_condition 10000 {[string match "*state=online*" [r info replication]]}
@@ -742,6 +743,60 @@ start_server {overrides {requirepass secret}} {
         assert_equal [list 0 "NOAUTH Authentication required.\n\n" \
             "AUTH failed: WRONGPASS invalid username-password pair or user is disabled.\n"] \
             [cli -a wrong --no-auth-warning ping]
+    }
+
+    test "a mode that the server refuses says which request it has refused" {
+        set refused "NOAUTH Authentication required."
+        set dbsize "Couldn't determine DBSIZE: $refused\n"
+        foreach {mode err} [list --scan "SCAN error: $refused\n" --bigkeys $dbsize --memkeys $dbsize --hotkeys $dbsize \
+            --stat "CONFIG GET databases fails: $refused, use default value 16 instead\nERROR: $refused\n"] {
+            assert_equal [list 1 "" $err] [cli $mode] $mode
+        }
+        # RESP3 is a condition only if it was asked for.
+        lassign [cli --json --scan] code out err
+        assert_match "HELLO 3 failed: NOAUTH *\nSCAN error: $refused\n" $err
+        lassign [cli -3 --scan] code out err
+        assert_match "HELLO 3 failed: NOAUTH *" $err
+        assert_not_match "*SCAN*" $err
+        lassign [cli --latency -i 0.05] code out err
+        assert_equal {0 {}} [list $code $err]
+        assert_regexp {^\d+ \d+ \d+\.\d\d \d+\n$} $out
+        set id [spawn $::cli -h [srv host] -p [srv port] --lru-test 10]
+        wait_for_condition 10000 {[string match "$refused\n$refused\n*" [spawn_err $id]]}
+        kill_process TERM [spawn_pid $id]
+        spawn_wait $id
+    }
+
+    test "--cluster says what it begins before it connects" {
+        set node [srv host]:[srv port]
+        set id [string repeat a 40]
+        foreach {words said} [list "add-node 127.0.0.1:1 $node" "Adding node 127.0.0.1:1 to cluster $node" \
+            "del-node $node $id" "Removing node $id from cluster $node" \
+            "import $node --cluster-from 127.0.0.1:1" "Importing data from 127.0.0.1:1 to cluster $node"] {
+            set got [run $::cli --cluster {*}$words]
+            assert_equal [list 1 ">>> $said\n\[ERR\] Node $node NOAUTH Authentication required.\n"] \
+                [list [dict get $got code] [regsub -all {\x1b\[[0-9;]*m} [dict get $got out] ""]] $words
+        }
+    }
+
+    test "--bigkeys says which request for a key was refused" {
+        r auth secret
+        r set k1 v
+        set as {--user u --pass p --no-auth-warning}
+        foreach {rule mode wanted end} {
+            -scan --bigkeys 1 "SCAN error: NOPERM *"
+            -type --bigkeys 1 "TYPE returned an error: NOPERM *"
+            -strlen --bigkeys 0 "Warning:  STRLEN on 'k1' failed (may have changed type)\n"
+            -memory --memkeys 0 "Warning:  MEMORY USAGE on 'k1' failed (may have changed type)\n"
+            -readonly --bigkeys 1 "Error: NOPERM *"
+        } {
+            r acl setuser u reset on >p ~* +@all $rule
+            lassign [cli {*}$as $mode] code out err
+            assert_equal $wanted $code $rule
+            assert_match $end $err $rule
+        }
+        r acl deluser u
+        r flushall
     }
 
     set script [file join [srv dir] connecting.lua]
