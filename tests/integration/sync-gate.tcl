@@ -286,6 +286,7 @@ start_server $in_group {
                 test "a primary that was replaced answers nothing about data, by any way" -needs {ours 1} {
                     gate_ready -3 2
                     # MIGRATE that has sent a part of a value to a target that does not read.
+                    r -3 config set rdbcompression no ;# more than the buffers of the network take
                     r -3 setrange large 40000000 old
                     freeze 0
                     set sending [new_client -level -3 -deferring 1]
