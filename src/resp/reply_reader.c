@@ -313,15 +313,15 @@ enum reply_status reply_read(struct reply_reader *reader, struct slice input, si
         if (at < end && !is_type(*at)) {
             snprintf(reader->error, sizeof reader->error, "got \"%c\" as reply type byte",
                      *at >= ' ' && *at <= '~' ? *at : '?');
-            return REPLY_FAILED;
+            status = REPLY_FAILED;
+            break;
         }
         struct slice text;
         const char *next = at < end ? line_read(at, end, reader->scanned ? reader->scanned : 1, &text) : NULL;
         if (!next) {
             size_t have = (size_t)(end - at);
-            if (have > REPLY_LINE_MAX) return reply_fail(reader, "a line without end");
             reader->scanned = have > 1 ? have - 1 : 0;
-            status = REPLY_PARTIAL;
+            status = have > REPLY_LINE_MAX ? reply_fail(reader, "a line without end") : REPLY_PARTIAL;
         } else {
             reader->scanned = 0;
             status = element_read(reader, *at, text);

@@ -32,11 +32,12 @@ static void stream_describe(struct slice stream, size_t piece, bool shuffle, str
     reply_reader_init(&reader);
     size_t consumed = 0, arrived = 0;
     for (;;) {
-        size_t len = arrived - consumed, used;
+        size_t len = arrived - consumed, used = SIZE_MAX;
         char *input = mem_alloc(len ? len : 1); /* a separate block, so that a sanitizer detects reads past its end */
         memcpy(input, stream.data + consumed, len);
         enum reply_status status = reply_read(&reader, (struct slice){input, len}, &used);
         mem_free(input);
+        assert_true(used <= len); /* also of a reply that is refused */
         if (status == REPLY_FAILED) {
             output_write(out, SLICE("failed"));
             break;
