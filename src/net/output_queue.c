@@ -1,10 +1,12 @@
 /* output_queue.c: see output_queue.h. */
 #include "net/output_queue.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 
 static void append(struct output_queue *q, const char *data, size_t len, struct output_chunk *chunk,
                    struct blob *blob) {
     struct output_segment *segment = mem_alloc(sizeof *segment);
+    segment->link = (struct list_link){0};
     segment->data = data;
     segment->len = len;
     segment->chunk = chunk;
@@ -15,6 +17,7 @@ static void append(struct output_queue *q, const char *data, size_t len, struct 
 }
 
 void output_queue_append(struct output_queue *q, struct output *out, size_t len) {
+    must_equal(len, output_queue_unsealed(q, out));
     append(q, q->chunk_start, len, q->chunk, NULL);
     q->chunk->segments++;
     q->chunk_start = out->pos;

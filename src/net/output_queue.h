@@ -14,6 +14,7 @@
 #ifndef NET_OUTPUT_QUEUE_H
 #define NET_OUTPUT_QUEUE_H
 #include "lib/structures/linked_list.h"
+#include "lib/system/must.h"
 #include "lib/text/output.h"
 
 /* The transport embeds it in its chunk. Zero in a chunk that is handed to output_queue_open(). */
@@ -50,12 +51,14 @@ static inline size_t output_queue_pending(const struct output_queue *q, const st
     return q->queued + output_queue_unsealed(q, out);
 }
 static inline struct output_segment *output_queue_first(const struct output_queue *q) { /* there is one */
+    must(q->segments.len > 0);
     return container_of(q->segments.head.next, struct output_segment, link);
 }
 
 /* Lets `out` write to the `size` bytes at `data`, which are the chunk's. It writes to no other chunk now. */
 static inline void output_queue_open(struct output_queue *q, struct output *out, struct output_chunk *chunk, char *data,
                                      size_t size) {
+    must(!q->chunk && chunk->segments == 0);
     q->chunk = chunk;
     q->chunk_start = out->pos = data;
     out->end = data + size;
@@ -78,6 +81,8 @@ void output_queue_share(struct output_queue *q, struct output *out, struct blob 
 
 /* The first `len` bytes of the segment are sent. The segment stays, even if no byte is left. */
 static inline void output_queue_advance(struct output_queue *q, struct output_segment *segment, size_t len) {
+    must_within(len, segment->len);
+    must_within(len, q->queued);
     segment->data += len;
     segment->len -= len;
     q->queued -= len;
@@ -87,6 +92,7 @@ static inline void output_queue_advance(struct output_queue *q, struct output_se
 struct output_chunk *output_queue_remove(struct output_queue *q, struct output_segment *segment);
 /* A segment moves out of the chunk. Returns the chunk if it is free now, or NULL. */
 static inline struct output_chunk *output_queue_move_out(const struct output_queue *q, struct output_chunk *chunk) {
+    must(chunk->segments > 0);
     return --chunk->segments == 0 && chunk != q->chunk ? chunk : NULL;
 }
 #endif

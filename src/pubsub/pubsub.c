@@ -2,6 +2,7 @@
 #include "pubsub/pubsub.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/glob.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
@@ -86,6 +87,7 @@ static struct subscriber *subscriber_of(struct client *client) {
 static void subscriber_release(struct client *client, struct subscriber *subscriber) {
     for (int kind = 0; kind < PUBSUB_KINDS; kind++)
         if (subscriber->subscriptions[kind].len) return;
+    must(subscriber_count > 0 && client->flags & CLIENT_PUBSUB);
     client->flags &= ~(uint32_t)CLIENT_PUBSUB;
     client_set_state(client, &client_listener, NULL);
     mem_free(subscriber);
@@ -98,7 +100,7 @@ static struct channel *channel_of(enum pubsub_kind kind, struct slice name) {
     channel = mem_alloc(sizeof *channel + name.len);
     list_init(&channel->subscriptions);
     channel->len = name.len;
-    channel->unused_link = (struct list_link){NULL, NULL};
+    channel->of_kind = channel->unused_link = (struct list_link){NULL, NULL};
     if (name.len) memcpy(channel->name, name.data, name.len);
     hashtable_add(channels[kind], channel);
     list_append(&channel_lists[kind], &channel->of_kind);
@@ -120,7 +122,8 @@ bool pubsub_subscribe(struct client *client, enum pubsub_kind kind, struct slice
 }
 
 static void channel_drop(enum pubsub_kind kind, struct channel *channel) {
-    hashtable_pop(channels[kind], channel_name(channel));
+    const struct channel *known = hashtable_pop(channels[kind], channel_name(channel));
+    must(known == channel && !channel->subscriptions.len);
     list_remove(&channel_lists[kind], &channel->of_kind);
     mem_free(channel);
 }
@@ -129,7 +132,8 @@ static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kin
                              pubsub_ended *ended) {
     struct channel *channel = (struct channel *)(uintptr_t)subscription->key.channel;
     struct client *client = subscription->client;
-    hashtable_pop(subscriptions, subscription_key(subscription));
+    const struct subscription *known = hashtable_pop(subscriptions, subscription_key(subscription));
+    must(known == subscription && channel->subscriptions.len > 0);
     list_remove(&subscriber->subscriptions[kind], &subscription->of_subscriber);
     list_remove(&channel->subscriptions, &subscription->of_channel);
     mem_free(subscription);

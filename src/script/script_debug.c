@@ -82,7 +82,7 @@ static struct request *request_copy(int argc, const struct slice *argv) {
     for (size_t i = 0; i < count; i++) bytes += argv[i].len;
     struct request *request = mem_alloc(sizeof *request + count * sizeof *argv + bytes);
     char *at = (char *)&request->argv[count];
-    request->argc = argc;
+    *request = (struct request){.argc = argc};
     for (size_t i = 0; i < count; i++) {
         if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
         request->argv[i] = (struct slice){at, argv[i].len};

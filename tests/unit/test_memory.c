@@ -210,7 +210,7 @@ struct element {
 };
 static void list_keeps_order_and_lets_elements_leave(void **state) {
     struct list list;
-    struct element elements[10];
+    struct element elements[10] = {0};
     list_init(&list);
     assert_null(list_first(&list));
     for (int i = 0; i < 10; i++) {

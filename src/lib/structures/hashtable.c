@@ -35,6 +35,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/likely.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -191,6 +192,7 @@ static void chain_append(struct hashtable *table, struct bucket *b, uint8_t byte
  * slot of the parent. */
 static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned location, struct bucket *parent) {
     struct bucket *last = b, *above = parent;
+    must_hold(bucket_used(b) >> location & 1, "slot %u of %x", location, bucket_used(b));
     while (bucket_chained(last)) above = last, last = bucket_child(last);
     if (last != b) {
         unsigned end = 31u - (unsigned)__builtin_clz(bucket_used(last));
@@ -199,6 +201,7 @@ static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned loc
     }
     last->meta &= (uint8_t) ~(1u << location);
     if (!above || bucket_used(last) & (bucket_used(last) - 1)) return false;
+    must(bucket_used(last)); /* a child had two entries at least */
     unsigned left = (unsigned)__builtin_ctz(bucket_used(last));
     above->meta = PARENT & USED;
     bucket_put(above, SLOTS - 1, last->hashes[left], last->entries[left]);
@@ -266,6 +269,7 @@ static void move_bucket(struct hashtable *table, size_t index) {
 static void rehash_step(struct hashtable *table, size_t buckets) {
     struct array *from = &table->arrays[0];
     size_t visits = buckets * EMPTY_VISITS;
+    must_within(table->rehash_index, from->mask);
     while (buckets && visits--) {
         if (bucket_used(&from->buckets[table->rehash_index])) {
             move_bucket(table, table->rehash_index);
@@ -296,6 +300,8 @@ static bool rehashing_allowed(const struct hashtable *table) { /* nor may the ne
 /* False: out of memory. */
 static bool resize_to(struct hashtable *table, size_t buckets) {
     bool first = !table->arrays[0].buckets;
+    must(!rehashing(table));
+    must_hold(buckets && !(buckets & (buckets - 1)), "%zu buckets", buckets);
     if (!first && buckets == table->arrays[0].mask + 1) return true;
     struct array new = {mem_try_calloc(buckets, sizeof(struct bucket)), buckets - 1};
     if (!new.buckets) return false;
@@ -377,6 +383,7 @@ struct hashtable *hashtable_new(const struct hashtable_type *type) {
 }
 
 void hashtable_clear(struct hashtable *table) {
+    must_equal(table->held, 0);
     for (int i = 0; i < 2; i++) {
         struct array *a = &table->arrays[i];
         for (size_t index = 0; a->buckets && index <= a->mask; index++) {
@@ -388,6 +395,7 @@ void hashtable_clear(struct hashtable *table) {
         mem_free(a->buckets);
         *a = (struct array){NULL, 0};
     }
+    must_equal(table->children, 0);
     table->used = table->rehash_index = 0;
 }
 
@@ -546,6 +554,8 @@ void **hashtable_head_find(const struct hashtable_head *head, const struct hasht
 }
 
 void hashtable_add_at(struct hashtable *table, struct hashtable_position *position, void *entry) {
+    must_equal(table->held, 0); /* an iteration would miss the entry or see it twice */
+    must_in_tests(position->hash == hash_of(table, table->type->key(entry)));
     grow_where_needed(table);
     struct array *a = target(table);
     chain_append(table, &a->buckets[position->hash & a->mask], hash_byte(position->hash), entry);
@@ -563,6 +573,7 @@ void *hashtable_pop(struct hashtable *table, struct slice key) {
     struct location location;
     if (!table->used || !find(table, key, hash_of(table, key), &location)) return NULL;
     void *entry = location.bucket->entries[location.index];
+    must_equal(table->held, 0);
     chain_remove(table, location.bucket, location.index, location.parent);
     table->used--;
     shrink_where_possible(table);
@@ -593,6 +604,7 @@ static uint64_t cursor_next(uint64_t cursor, size_t mask) {
 static inline uint64_t scan_step(struct hashtable *table, uint64_t cursor,
                                  void (*visit)(void *context, struct bucket *bucket), void *context) {
     if (!table->used) return 0;
+    must(table->arrays[0].buckets);
     const struct array *small = &table->arrays[0], *large = &table->arrays[1];
     if (!rehashing(table)) {
         visit(context, &small->buckets[cursor & small->mask]);
@@ -638,6 +650,7 @@ uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*vi
 
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {
     *it = (struct hashtable_iterator){.table = table};
+    must_less(table->held, UINT16_MAX);
     if (rehashing(table)) it->bucket_index = table->rehash_index;
     table->held++;
 }
@@ -668,6 +681,7 @@ void *hashtable_iterator_next(struct hashtable_iterator *it) {
 }
 
 void hashtable_iterator_close(struct hashtable_iterator *it) {
+    must(it->table->held > 0);
     it->table->held--;
     shrink_where_possible(it->table);
 }
@@ -707,7 +721,8 @@ void *hashtable_random(struct hashtable *table) {
         size_t count = chain_count(b), n = random_below(most);
         if (n < count) return chain_nth(b, count > most ? random_below(count) : n);
     }
-    for (size_t n = random_below(buckets);; n = n + 1 < buckets ? n + 1 : 0) {
+    for (size_t n = random_below(buckets), left = buckets;; left--, n = n + 1 < buckets ? n + 1 : 0) {
+        must(left > 0); /* the table has an entry */
         size_t count = chain_count(nth_bucket(table, n));
         if (count) return chain_nth(nth_bucket(table, n), random_below(count));
     }

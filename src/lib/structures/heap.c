@@ -1,6 +1,7 @@
 /* heap.c: see heap.h. The parent of index n is (n - 1) / 2; no item has a lower number than its parent. */
 #include "lib/structures/heap.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 
 enum { CAPACITY_MIN = 4 };
 
@@ -49,12 +50,14 @@ void heap_add(struct heap *heap, const struct heap_type *type, void *item) {
 }
 
 void heap_remove(struct heap *heap, const struct heap_type *type, size_t index) {
+    must_less(index, heap->len);
     void *last = heap->items[--heap->len];
     if (index < heap->len) settle(heap, type, index, last);
     if (heap->len * 4 <= heap->capacity && heap->capacity > CAPACITY_MIN) resize(heap, heap->capacity / 2);
 }
 
 void heap_renumbered(struct heap *heap, const struct heap_type *type, size_t index) {
+    must_less(index, heap->len);
     settle(heap, type, index, heap->items[index]);
 }
 

@@ -1,6 +1,7 @@
 /* histogram.c: see histogram.h. */
 #include "lib/structures/histogram.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <string.h>
 
 struct histogram *histogram_new(unsigned bits, uint64_t highest) {
@@ -19,6 +20,8 @@ void histogram_free(struct histogram *h) {
 }
 
 void histogram_merge(struct histogram *into, const struct histogram *from) {
+    must_equal(into->bits, from->bits);
+    must_equal(into->buckets, from->buckets);
     into->count += from->count;
     into->sum += from->sum;
     if (from->min < into->min) into->min = from->min;

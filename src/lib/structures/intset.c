@@ -80,6 +80,7 @@ size_t intset_bytes(const uint8_t *set) {
     return INTSET_HEADER_BYTES + intset_count(set) * width_of(set);
 }
 int64_t intset_at(const uint8_t *set, size_t index) {
+    must_less(index, intset_count(set));
     return get(set, width_of(set), index);
 }
 bool intset_has(const uint8_t *set, int64_t value) {
@@ -116,6 +117,7 @@ static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
 /* The value does not fit the current width, so it becomes the first or the last integer. */
 static uint8_t *add_wider(uint8_t *set, int64_t value) {
     size_t count = intset_count(set), old = width_of(set), new = width_for(value), first = value < 0;
+    must_less(old, new);
     set = resize(set, new, count + 1);
     for (size_t i = count; i-- > 0;)
         put(set, new, i + first,
@@ -136,6 +138,7 @@ uint8_t *intset_add(uint8_t *set, int64_t value, bool *added) {
     }
     set = resize(set, width, count + 1);
     uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
+    must_within(index, count);
     memmove(p + width, p, (count - index) * width);
     put(set, width, index, value);
     put32(set + 4, (uint32_t)(count + 1));

@@ -12,6 +12,7 @@
  * An iteration changes its list, so a list shared between threads needs a lock even for iteration. */
 #ifndef LIB_STRUCTURES_LINKED_LIST_H
 #define LIB_STRUCTURES_LINKED_LIST_H
+#include "lib/system/must.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -38,12 +39,17 @@ struct list_walk {
         .head = { &(list).head, &(list).head }                                                                         \
     }
 
+static inline bool list_is_linked(const struct list_link *link) {
+    return link->next != NULL;
+}
 static inline void list_init(struct list *list) {
     list->head.next = list->head.prev = &list->head;
     list->len = 0;
     list->walks = NULL;
 }
+/* The link is in no list. It begins as zeros. */
 static inline void list_insert_before(struct list *list, struct list_link *at, struct list_link *link) {
+    must(!list_is_linked(link));
     link->next = at, link->prev = at->prev;
     at->prev->next = link, at->prev = link;
     list->len++;
@@ -57,13 +63,11 @@ static inline void list_prepend(struct list *list, struct list_link *link) {
 void list_walks_pass(struct list *list, const struct list_link *removed); /* for list_remove only */
 /* Removes the link from its list; list_is_linked() is false afterwards. */
 static inline void list_remove(struct list *list, struct list_link *link) {
+    must(list_is_linked(link) && list->len > 0);
     if (__builtin_expect(list->walks != NULL, 0)) list_walks_pass(list, link);
     link->prev->next = link->next, link->next->prev = link->prev;
     link->next = link->prev = NULL;
     list->len--;
-}
-static inline bool list_is_linked(const struct list_link *link) {
-    return link->next != NULL;
 }
 static inline struct list_link *list_first(struct list *list) {
     return list->head.next == &list->head ? NULL : list->head.next;
@@ -82,7 +86,9 @@ static inline struct list_link *list_walk_step(struct list_walk *walk) {
 }
 /* Walks of a list end in the reverse order of their starts, because they belong to nested blocks. */
 static inline void list_walk_end(struct list_walk *walk) {
-    if (walk->list) walk->list->walks = walk->outer;
+    if (!walk->list) return;
+    must(walk->list->walks == walk);
+    walk->list->walks = walk->outer;
 }
 /* Runs the following statement for each link of the list. `break`, `continue`, `return` and `goto` work as in a loop.
  */

@@ -65,7 +65,7 @@ static inline size_t body_bytes(const uint8_t *p) {
     case INT24: return 4;
     case INT32: return 5;
     case INT64: return 9;
-    default: return 1; /* the end byte; a valid listpack has nothing else here */
+    default: must_equal(b, END); return 1; /* a valid listpack has nothing else here */
     }
 }
 static inline size_t backlen_bytes(size_t body) {
@@ -227,6 +227,7 @@ uint8_t *listpack_next_any(const uint8_t *lp, const uint8_t *element) {
 uint8_t *listpack_prev_any(const uint8_t *lp, const uint8_t *element) {
     if (element == lp + HEADER) return NULL;
     size_t body = backlen_read(element - 1);
+    must_within(body + backlen_bytes(body), (size_t)(element - lp) - HEADER);
     return (uint8_t *)element - body - backlen_bytes(body);
 }
 uint8_t *listpack_seek(const uint8_t *lp, int64_t index) {
@@ -275,6 +276,7 @@ static inline struct slice read_text(const uint8_t *p) {
     uint8_t b = *p;
     if (b < 0xc0) return (struct slice){(const char *)p + 1, b & 0x3f};
     if (b < 0xf0) return (struct slice){(const char *)p + 2, (size_t)(b & 0x0f) << 8 | p[1]};
+    must_equal(b, TEXT32); /* not the end */
     return (struct slice){(const char *)p + 5, get32(p + 1)};
 }
 
@@ -325,9 +327,16 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
 
 /* --- Changing --- */
 
+/* The text is not in the listpack, which may move. */
+static inline bool is_outside(const uint8_t *lp, const struct element *e) {
+    return !e->text_len || (const uint8_t *)e->text + e->text_len <= lp ||
+           (const uint8_t *)e->text >= lp + listpack_bytes(lp);
+}
+
 /* Replaces the `old` bytes at an offset with `new` bytes, which the caller writes. */
 static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
     size_t bytes = listpack_bytes(lp), total = bytes - old + new, tail = bytes - offset - old;
+    must_hold(offset >= HEADER && offset + old < bytes, "%zu bytes at %zu of %zu", old, offset, bytes);
     must_hold(total <= UINT32_MAX, "%zu bytes", total);
     if (new > old) {
         if (total > mem_size(lp)) lp = mem_realloc(lp, total);
@@ -342,10 +351,13 @@ static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
 }
 static void count_change(uint8_t *lp, size_t added, size_t removed) {
     size_t count = header_count(lp);
-    if (count != COUNT_UNKNOWN) header_set_count(lp, count + added - removed);
+    if (count == COUNT_UNKNOWN) return;
+    must_within(removed, count + added);
+    header_set_count(lp, count + added - removed);
 }
 
 static uint8_t *insert_element(uint8_t *lp, size_t offset, const struct element *e) {
+    must(is_outside(lp, e));
     lp = splice(lp, offset, 0, e->bytes);
     element_write(lp + offset, e);
     count_change(lp, 1, 0);
@@ -376,6 +388,7 @@ static uint8_t *insert_values(uint8_t *lp, size_t offset, const struct listpack_
     struct element e;
     for (size_t i = 0; i < count; i++) {
         element_value(&e, &values[i]);
+        must(is_outside(lp, &e));
         bytes += e.bytes;
     }
     lp = splice(lp, offset, 0, bytes);
@@ -384,6 +397,7 @@ static uint8_t *insert_values(uint8_t *lp, size_t offset, const struct listpack_
         if (count > 1) element_value(&e, &values[i]);
         p = element_write(p, &e);
     }
+    must_equal((size_t)(p - lp), offset + bytes);
     count_change(lp, count, 0);
     return lp;
 }
@@ -403,6 +417,7 @@ uint8_t *listpack_insert(uint8_t *lp, uint8_t **element, struct listpack_value v
 uint8_t *listpack_replace(uint8_t *lp, uint8_t **element, struct listpack_value value) {
     struct element e;
     element_value(&e, &value);
+    must(!at_end(*element) && is_outside(lp, &e));
     size_t offset = (size_t)(*element - lp), old = listpack_element_bytes(*element);
     if (old != e.bytes) lp = splice(lp, offset, old, e.bytes);
     element_write(lp + offset, &e);
@@ -432,7 +447,10 @@ uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index
             ++*index;
             return (uint8_t *)p;
         }
-        for (unsigned i = 0; i < group; i++) p = skip(p);
+        for (unsigned i = 0; i < group; i++) {
+            must_hold(!at_end(p), "group %zu of %zu", *index, total);
+            p = skip(p);
+        }
     }
     return NULL;
 }

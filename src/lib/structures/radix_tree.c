@@ -5,6 +5,7 @@
  * pointer. */
 #include "lib/structures/radix_tree.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/relocate.h"
 
 struct radix_node {
@@ -35,6 +36,7 @@ static inline struct slice prefix_of(const struct radix_node *n) {
 
 /* Allocates a node; the caller writes children and bytes. */
 static struct radix_node *node_alloc(struct radix_tree *tree, size_t len, size_t children, bool has_value) {
+    must_hold(len <= UINT32_MAX && children <= 256, "%zu bytes, %zu children", len, children);
     struct radix_node *n = mem_alloc(sizeof *n + (children + has_value) * sizeof(void *) + children + len);
     n->len = (uint32_t)len;
     n->children = (uint16_t)children;
@@ -45,6 +47,8 @@ static struct radix_node *node_alloc(struct radix_tree *tree, size_t len, size_t
     return n;
 }
 static void node_free(struct radix_tree *tree, struct radix_node *n) {
+    must(tree->nodes > 0);
+    must_within(mem_size(n), tree->bytes);
     tree->nodes--;
     tree->runs -= n->len > 0;
     tree->bytes -= mem_size(n);
@@ -103,6 +107,7 @@ static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *
     return n;
 }
 static struct radix_node *child_drop(struct radix_tree *tree, struct radix_node *old, int index) {
+    must_hold(index >= 0 && index < old->children, "child %d of %u", index, old->children);
     struct radix_node *n = node_alloc(tree, old->len, old->children - 1u, old->has_value);
     size_t at = (size_t)index, behind = old->children - at - 1;
     if (old->has_value) n->words[0] = old->words[0];
@@ -212,6 +217,7 @@ void radix_tree_prefixes(const struct radix_tree *tree, struct slice text,
 static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n, size_t same, struct slice key,
                                    void *value) {
     struct slice shared = prefix_of(n);
+    must_less(same, shared.len);
     bool ends = key.len == same;
     unsigned char first = (unsigned char)shared.data[same];
     struct radix_node *above = node_alloc(tree, same, ends ? 1 : 2, ends);
@@ -299,6 +305,7 @@ bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value) 
     struct radix_node *n = *link;
     if (!n || !n->has_value) return false;
     if (value) *value = n->words[0];
+    must(tree->keys > 0);
     tree->keys--;
     if (n->children) {
         *link = node_merge(tree, node_change(tree, n, prefix_of(n), false, NULL));
@@ -378,11 +385,14 @@ static void enter(struct radix_iterator *it, const struct radix_node *n) {
     it->steps[it->depth++] = (struct radix_step){n, -1, before};
 }
 static void enter_child(struct radix_iterator *it, int child) {
+    must(it->depth > 0);
     struct radix_step *top = &it->steps[it->depth - 1];
+    must_hold(child >= 0 && child < top->node->children, "child %d of %u", child, top->node->children);
     top->child = child;
     enter(it, children_of(top->node)[child]);
 }
 static inline const struct radix_node *top_node(const struct radix_iterator *it) {
+    must(it->depth > 0);
     return it->steps[it->depth - 1].node;
 }
 /* Positions the iterator at the top node if it is a key. */

@@ -5,6 +5,7 @@
  * so the member table can point to it, and an iteration over a range only follows pointers. */
 #include "lib/structures/skiplist.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 
 enum { HEIGHT_MAX = 32 };
@@ -117,6 +118,7 @@ static void link_node(struct skiplist *list, struct skiplist_node *node) {
             continue;
         }
         uint64_t distance = rank - path.ranks[level];
+        must_within(distance, span_of(before, level));
         node->levels[level].next = before->levels[level].next;
         before->levels[level].next = node;
         span_set(node, level, span_of(before, level) - distance);
@@ -132,6 +134,7 @@ static void link_node(struct skiplist *list, struct skiplist_node *node) {
 
 /* Unlinks the node after the path. */
 static void unlink_node(struct skiplist *list, struct skiplist_node *node, const struct path *path) {
+    must(path->nodes[0]->levels[0].next == node && list->len > 0);
     for (int level = 0; level < list->height; level++) {
         struct skiplist_node *before = path->nodes[level];
         if (before->levels[level].next == node) {
@@ -150,6 +153,7 @@ static void unlink_node(struct skiplist *list, struct skiplist_node *node, const
 }
 
 struct skiplist_node *skiplist_insert(struct skiplist *list, double score, struct slice text) {
+    must(score == score); /* not NaN, which has no place in an order */
     struct skiplist_node *node = node_new(score, text);
     link_node(list, node);
     return node;
@@ -162,13 +166,17 @@ void skiplist_take(struct skiplist *list, struct skiplist_node *node) {
 void skiplist_replace(struct skiplist *list, struct skiplist_node *node, struct skiplist_node *copy) {
     struct path path;
     find_path(list, node->score, skiplist_text(node), &path);
-    for (int level = node_height(node) - 1; level >= 0; level--) path.nodes[level]->levels[level].next = copy;
+    for (int level = node_height(node) - 1; level >= 0; level--) {
+        must(path.nodes[level]->levels[level].next == node);
+        path.nodes[level]->levels[level].next = copy;
+    }
     if (skiplist_next(copy))
         skiplist_next(copy)->prev = copy;
     else
         list->tail = copy;
 }
 void skiplist_rescore(struct skiplist *list, struct skiplist_node *node, double score) {
+    must(score == score);
     struct slice text = skiplist_text(node);
     const struct skiplist_node *next = skiplist_next(node);
     bool stays = (!node->prev || node_before(node->prev, score, text)) && (!next || !node_before(next, score, text));
@@ -218,6 +226,7 @@ size_t skiplist_rank(const struct skiplist *list, const struct skiplist_node *wa
         for (const struct skiplist_node *next;
              (next = node->levels[level].next) && node_before(next, wanted->score, text); node = next)
             rank += span_of(node, level);
+    must(node->levels[0].next == wanted);
     return rank;
 }
 size_t skiplist_count_before(const struct skiplist *list,

@@ -6,6 +6,7 @@
 #include "lib/system/background.h"
 #include "lib/structures/linked_list.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/thread.h"
 #include <errno.h>
 #include <pthread.h>
@@ -49,6 +50,7 @@ static void *work(void *arg) {
         job->run(job->arg);
         mem_free(job);
         pthread_mutex_lock(&w->lock);
+        must_less(w->queue.len, w->pending); /* it includes the job that has run */
         if (--w->pending == 0) pthread_cond_broadcast(&w->finished);
     }
     pthread_mutex_unlock(&w->lock);
@@ -82,6 +84,7 @@ static int worker_start(struct worker *w) {
 
 int background_start(void (*setup)(void)) {
     static bool fork_handled;
+    must_be_main_thread();
     if (started) return 0;
     if (!fork_handled) {
         int error = pthread_atfork(before_fork, NULL, in_child);
@@ -132,6 +135,7 @@ void background_drain(enum background_kind kind) {
 }
 
 void background_stop(void) {
+    must_be_main_thread();
     if (!started) return;
     for (int i = 0; i < BACKGROUND_KINDS; i++) {
         struct worker *w = &workers[i];
@@ -141,6 +145,7 @@ void background_stop(void) {
         pthread_cond_signal(&w->submitted);
         pthread_mutex_unlock(&w->lock);
         pthread_join(w->thread, NULL);
+        must_equal(w->pending, 0);
         w->running = false;
     }
     started = false;

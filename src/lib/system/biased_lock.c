@@ -1,5 +1,6 @@
 /* biased_lock.c: see biased_lock.h. */
 #include "lib/system/biased_lock.h"
+#include "lib/system/must.h"
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -32,6 +33,7 @@ void biased_lock_init(struct biased_lock *lock) {
 }
 
 void biased_lock_destroy(struct biased_lock *lock) {
+    must(!lock->held_by && !biased_lock_is_contended(lock));
     pthread_mutex_destroy(&lock->mutex);
 }
 

@@ -6,6 +6,7 @@
  * has seen a key must not see it expire. Each thread has its own cache. */
 #ifndef LIB_SYSTEM_CLOCK_H
 #define LIB_SYSTEM_CLOCK_H
+#include "lib/system/must.h"
 #include <stdint.h>
 
 int64_t clock_wall_us(void);       /* microseconds since the epoch, from the kernel */
@@ -56,6 +57,7 @@ static inline void clock_freeze(void) {
     clock_cache.frozen++;
 } /* nests */
 static inline void clock_thaw(void) {
+    must_in_tests(clock_cache.frozen > 0);
     clock_cache.frozen--;
 }
 #endif

@@ -1,6 +1,7 @@
 /* file_lock.c: see file_lock.h. */
 #include "lib/system/file_lock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -75,6 +76,7 @@ void file_lock_release(struct file_lock *lock) {
 
 int file_lock_rename(struct file_lock *lock, const char *temporary) {
     int result = 0;
+    must(lock->path); /* the caller holds it */
     pthread_mutex_lock(&mutex);
     /* Locks the file before the rename, so that no process finds it unlocked. A descriptor that was opened earlier
      * cannot be used: a child may have a copy. */

@@ -6,6 +6,7 @@
 #include "lib/system/file.h"
 #include "lib/system/file_lock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/thread.h"
 #include <dirent.h>
 #include <errno.h>
@@ -142,6 +143,7 @@ static void *run(void *argument) {
         job->written.ticket = job->ticket;
         pthread_mutex_lock(&writer->lock);
         list_append(&writer->done, &job->link);
+        must_less(writer->done_ticket, job->ticket);
         writer->done_ticket = job->ticket;
         pthread_cond_broadcast(&writer->finished);
         bool post = !writer->posted;
@@ -198,6 +200,7 @@ void file_writer_free(struct file_writer *writer) {
     pthread_cond_signal(&writer->submitted);
     pthread_mutex_unlock(&writer->lock);
     pthread_join(writer->thread, NULL);
+    must_equal(writer->queue.len, 0); /* the thread ends with the last job */
     deliver(writer);
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->submitted);
@@ -238,6 +241,7 @@ void file_writer_deliver(struct file_writer *writer) {
 }
 
 void file_writer_wait(struct file_writer *writer, uint64_t ticket) {
+    must_within(ticket, writer->last_ticket);
     pthread_mutex_lock(&writer->lock);
     while (writer->done_ticket < ticket) pthread_cond_wait(&writer->finished, &writer->lock);
     pthread_mutex_unlock(&writer->lock);

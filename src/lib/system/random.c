@@ -1,5 +1,6 @@
 /* random.c: xoshiro256** (Blackman, Vigna 2018) per thread, and the kernel's generator; see random.h. */
 #include "lib/system/random.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -40,6 +41,7 @@ uint64_t random_u64(void) {
 
 /* Lemire 2019: a multiplication instead of a division; biased values are rejected and drawn again. */
 uint64_t random_below(uint64_t bound) {
+    must(bound > 0);
     unsigned __int128 product = (unsigned __int128)random_u64() * bound;
     if ((uint64_t)product < bound) {
         uint64_t threshold = -bound % bound;

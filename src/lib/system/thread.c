@@ -31,8 +31,11 @@ static void *handler_stack(void) {
 }
 #endif
 
+_Thread_local bool thread_is_created;
+
 static void *thread_begin(void *memory) {
     struct thread_start start = *(struct thread_start *)memory;
+    thread_is_created = true;
     mem_free(memory);
     void *stack = handler_stack(), *result = start.run(start.argument);
     if (stack != MAP_FAILED) {

@@ -1,6 +1,7 @@
 /* blob.c: reference-counted byte strings; see blob.h. */
 #include "lib/text/blob.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/relocate.h"
 #include <stdatomic.h>
 
@@ -23,6 +24,7 @@ static inline bool is_foreign(const struct blob *blob) {
 }
 
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min) {
+    must(!large_allocator || large_allocator == allocator);
     large_allocator = allocator;
     atomic_store_explicit(&large_min, min, memory_order_release);
 }
@@ -71,7 +73,9 @@ struct blob *blob_copy(struct slice bytes) {
 }
 
 struct blob *blob_hold(struct blob *blob) {
-    if (!is_foreign(blob)) atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
+    if (is_foreign(blob)) return blob;
+    uint32_t before = atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
+    must_hold(before > 0 && before < UINT32_MAX, "%u references", before);
     return blob;
 }
 
@@ -87,6 +91,7 @@ bool blob_is_shared(const struct blob *blob) {
 }
 
 static void blob_free(struct blob *blob) {
+    atomic_store_explicit(&blob->references, 0, memory_order_relaxed); /* who still uses it, fails */
     if (blob->large)
         large_allocator->give(blob);
     else
@@ -96,8 +101,12 @@ static void blob_free(struct blob *blob) {
 /* If the caller holds the only reference, no other thread can add one, so no atomic read-modify-write is needed. */
 void blob_release(struct blob *blob) {
     if (is_foreign(blob)) return;
-    if (!has_other_holders(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
-        blob_free(blob);
+    if (has_other_holders(blob)) {
+        uint32_t before = atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel);
+        must(before > 0);
+        if (before > 1) return;
+    }
+    blob_free(blob);
 }
 
 size_t blob_memory(const struct blob *blob) {
@@ -105,12 +114,14 @@ size_t blob_memory(const struct blob *blob) {
 }
 
 static struct blob *blob_move(struct blob *from, struct blob *to) {
+    must_within(from->len, to->capacity);
     memcpy(to->data, from->data, from->len);
     blob_free(from);
     return to;
 }
 
 struct blob *blob_grow(struct blob *blob, size_t capacity) {
+    must(!has_other_holders(blob));
     if (capacity <= blob->capacity) return blob;
     size_t step = blob->capacity / 2 < GROW_STEP_MAX ? blob->capacity / 2 : GROW_STEP_MAX;
     size_t wanted = blob->capacity + step, bytes, usable;

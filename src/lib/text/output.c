@@ -1,12 +1,19 @@
 /* output.c: the slow paths of output.h, the memory output and the null output. */
 #include "lib/text/output.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
+
+void output_make_space(struct output *out, size_t len) {
+    must_within(len, (size_t)OUTPUT_RESERVE_MAX);
+    out->ops->make_space(out, len);
+    must_within(len, (size_t)(out->end - out->pos));
+}
 
 void output_write_slow(struct output *out, struct slice bytes) {
     while (bytes.len) {
         size_t space = (size_t)(out->end - out->pos);
         if (!space) {
-            out->ops->make_space(out, bytes.len < OUTPUT_RESERVE_MAX ? bytes.len : OUTPUT_RESERVE_MAX);
+            output_make_space(out, bytes.len < OUTPUT_RESERVE_MAX ? bytes.len : OUTPUT_RESERVE_MAX);
             space = (size_t)(out->end - out->pos);
         }
         if (space > bytes.len) space = bytes.len;
@@ -37,6 +44,7 @@ static size_t memory_wanted(const struct memory_output *m, size_t used, size_t l
 }
 
 static void memory_set(struct memory_output *m, size_t used) {
+    must_within(used, m->capacity);
     m->out.pos = m->data + used;
     m->out.end = m->data + m->capacity;
 }

@@ -11,6 +11,7 @@
  * Not thread-safe: an output belongs to the thread of its owner. */
 #ifndef LIB_TEXT_OUTPUT_H
 #define LIB_TEXT_OUTPUT_H
+#include "lib/system/must.h"
 #include "lib/text/blob.h"
 #include "lib/text/slice.h"
 #include <stdint.h>
@@ -39,11 +40,13 @@ enum {
 };
 
 /* Returns space for `len` <= OUTPUT_RESERVE_MAX bytes. Write there, then call output_commit() with the bytes used. */
+void output_make_space(struct output *out, size_t len);
 static inline char *output_reserve(struct output *out, size_t len) {
-    if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_space(out, len);
+    if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) output_make_space(out, len);
     return out->pos;
 }
 static inline void output_commit(struct output *out, size_t len) {
+    must_in_tests(len <= (size_t)(out->end - out->pos));
     out->pos += len;
 }
 void output_write_slow(struct output *out, struct slice bytes);
