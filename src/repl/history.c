@@ -152,7 +152,7 @@ bool repl_history_read_aux(struct slice name, struct slice value) {
         has_id = value.len == REPL_ID_LEN;
         if (has_id) set_id(loaded.id, value);
     } else if (slice_is(name, "repl-offset")) {
-        has_offset = parse_int64(value, &loaded.offset) && loaded.offset >= 0;
+        has_offset = parse_int64(value, &loaded.offset) && loaded.offset >= 0 && loaded.offset <= INT64_MAX / 2;
     }
     return has_id;
 }

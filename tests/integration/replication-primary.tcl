@@ -680,6 +680,24 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $c -close
         wait_replicas 0
     }
+
+    test "a position in an RDB file that leaves a stream no room is not taken" -needs {ours 1} {
+        set dir [file join $::unit_dir last-offset]
+        file mkdir $dir
+        set bytes "REDIS0011"
+        foreach {name value} [list repl-stream-db 0 repl-id [string repeat a 40] repl-offset 9223372036854775807] {
+            foreach text [list $name $value] {append bytes [expr {$text eq $name ? "\xfa" : ""}] \
+                [format %c [string length $text]] $text}
+        }
+        write_file $dir/dump.rdb "$bytes\xff[string repeat \0 8]"
+        start_server [list overrides [list dir $dir repl-diskless-sync-delay 0]] {
+            assert_equal [string repeat 0 40] [info_field replication master_replid2]
+            lassign [replica_full_sync] c id offset
+            r set k v
+            assert {$offset < [repl_offset] && [repl_offset] < 1000}
+            $c -close
+        }
+    }
 }
 
 start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync always} tags {replication}} {
