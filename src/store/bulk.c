@@ -48,6 +48,7 @@ static bool insert(struct bulk *bulk, struct bulk_item *item) {
 /* Puts the entry held back longest into its database. */
 static bool insert_first(struct bulk *bulk) {
     struct bulk_item *item = &bulk->items[bulk->first];
+    must_hold(bulk->count > 0 && bulk->count <= BULK_KEPT, "%u entries", bulk->count);
     bulk->first = (bulk->first + 1) % BULK_KEPT;
     bulk->count--;
     return insert(bulk, item);

@@ -2,6 +2,7 @@
 #include "store/entry.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
@@ -11,6 +12,7 @@ enum { LAZY_FREE_EFFORT = 64 };
 static const struct value_ops *value_ops[VALUE_TYPES];
 
 void value_ops_register(enum value_type type, const struct value_ops *ops) {
+    must(type > TYPE_STRING && type < VALUE_TYPES && ops);
     value_ops[type] = ops;
 }
 
@@ -47,6 +49,7 @@ static size_t shape_size(size_t key_len, struct entry_shape shape) {
 
 /* Writes the header fields of the shape, and the length of a long key. */
 static void shape_apply(struct entry *e, size_t key_len, struct entry_shape shape) {
+    must(!shape.embedded || shape.value_len <= ENTRY_EMBED_MAX);
     size_t words = shape_words(key_len, shape);
     e->flags = (uint8_t)(words | (shape.expires ? ENTRY_EXPIRES : 0) | (shape.embedded ? ENTRY_EMBEDDED : 0) |
                          (key_len > SHORT_KEY_MAX ? ENTRY_LONG_KEY : 0));
@@ -116,13 +119,15 @@ static void value_free_job(void *arg) {
     struct value_free *job = arg;
     value_free_now(job->type, job->encoding, job->value);
     mem_free(job);
-    atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    uint64_t before = atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    must(before > 0);
     atomic_fetch_add_explicit(&store_lazyfree.freed, 1, memory_order_relaxed);
 }
 
 static void memory_free_job(void *memory) {
     mem_free(memory);
-    atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    uint64_t before = atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    must(before > 0);
     atomic_fetch_add_explicit(&store_lazyfree.freed, 1, memory_order_relaxed);
 }
 
@@ -196,6 +201,7 @@ int64_t entry_expire_at(const struct entry *e) {
     return entry_expires(e) ? *entry_expiry_word(e) : -1;
 }
 void *entry_value(const struct entry *e) {
+    must(e->type != TYPE_STRING);
     return entry_pointer(e);
 }
 
@@ -212,6 +218,7 @@ bool entry_is_expired(const struct entry *e) {
 }
 
 struct slice entry_string(const struct entry *e, char text[static STRING_NUMBER_TEXT]) {
+    must_in_tests(e->type == TYPE_STRING);
     if (e->flags & ENTRY_EMBEDDED) return (struct slice){entry_embedded(e), e->value_len};
     if (e->encoding == ENCODING_INT) return (struct slice){text, format_int64(text, entry_number(e))};
     return blob_slice(entry_pointer(e));

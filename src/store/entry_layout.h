@@ -12,6 +12,7 @@
 #ifndef STORE_ENTRY_LAYOUT_H
 #define STORE_ENTRY_LAYOUT_H
 #include "lib/system/clock.h"
+#include "lib/system/must.h"
 #include "store/entry.h"
 
 enum entry_flags {
@@ -45,10 +46,12 @@ static inline struct slice entry_key_inline(const struct entry *e) {
     return (struct slice){key, e->key_len};
 }
 static inline int64_t *entry_expiry_word(const struct entry *e) {
+    must_in_tests(e->flags & ENTRY_EXPIRES);
     return (int64_t *)(void *)e->data;
 }
 /* Only for entries without an embedded string. */
 static inline void *entry_value_word(const struct entry *e) {
+    must_in_tests(!(e->flags & ENTRY_EMBEDDED));
     return (char *)e->data + (e->flags & ENTRY_EXPIRES ? 8 : 0);
 }
 static inline int64_t entry_number(const struct entry *e) {

@@ -7,6 +7,7 @@
  * since it was sampled may still be evicted: this is rare, and detecting it would need a second lookup. */
 #include "store/evict.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "store/keyspace_layout.h"
 
 enum { POOL_SIZE = 16, SAMPLES_MAX = 64, KEY_KEPT = 255, CHECK_EVERY = 16 };
@@ -75,6 +76,7 @@ static void pool_offer(int db, const struct entry *e, enum eviction_kind kind) {
     } else {
         slot = pool.order[pool.count];
     }
+    must_less(pool.count, POOL_SIZE);
     int i = pool.count++;
     for (; i > 0 && pool.at[pool.order[i - 1]].score > score; i--) pool.order[i] = pool.order[i - 1];
     pool.order[i] = slot;

@@ -1,6 +1,7 @@
 /* hash.c: see hash.h. */
 #include "store/hash.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "store/hash_field.h"
 #include "store/types_private.h"
@@ -85,7 +86,9 @@ static void convert(struct db *db, struct entry *e, size_t expected) {
     for (uint8_t *p = listpack_first(lp); p;) {
         struct slice name = listpack_text(p, name_text);
         p = listpack_next(lp, p);
-        hashtable_add(table, field_make(name, listpack_text(p, value_text), NULL, false));
+        must(p); /* pairs of field and value */
+        bool added = hashtable_add(table, field_make(name, listpack_text(p, value_text), NULL, false));
+        must(added);
         p = listpack_next(lp, p);
     }
     db_set_value(db, e, ENCODING_HASHTABLE, table);
@@ -103,7 +106,9 @@ size_t hash_len(const struct entry *e) {
     return packed(e) ? listpack_count(entry_value(e)) / 2 : hashtable_size(table_of(e));
 }
 size_t hash_len_now(const struct entry *e) {
-    return hash_len(e) - (entry_is_timed(e) ? expiring_hash_due(expiring_hash_of(e)) : 0);
+    size_t len = hash_len(e), due = entry_is_timed(e) ? expiring_hash_due(expiring_hash_of(e)) : 0;
+    must_within(due, len);
+    return len - due;
 }
 
 /* --- Reading --- */
@@ -232,6 +237,7 @@ void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t
         convert(db, e, 0);
     }
     void **slot = hashtable_find_slot(table_of(e), field);
+    must(slot);
     struct blob *blob = field_blob(*slot);
     table_retime(db, e, slot, field_value(*slot), blob ? blob_hold(blob) : NULL, at);
 }
@@ -301,6 +307,7 @@ uint64_t hash_scan(const struct entry *e, uint64_t cursor, void (*visit)(void *c
 static void table_random(const struct entry *e, struct hash_item *item) {
     for (int tries = 50; tries; tries--) {
         const struct hash_field *f = hashtable_random(table_of(e));
+        must(f);
         if (field_is_expired(f)) continue;
         item_of_field(f, item);
         return;
@@ -330,6 +337,7 @@ static const struct hash_field **live_fields(const struct entry *e, size_t live)
     while (count < live && (f = hashtable_iterator_next(&it)))
         if (!field_is_expired(f)) fields[count++] = f;
     hashtable_iterator_close(&it);
+    must_equal(count, live);
     return fields;
 }
 
@@ -409,7 +417,8 @@ static struct hashtable *table_copy(struct hashtable *table) {
         struct hash_field *new =
             field_make(field_name(f), field_value(f), blob ? blob_hold(blob) : NULL, field_expires(f));
         if (field_expires(f)) memcpy(new->data, f->data, 2 * WORD);
-        hashtable_add(copy, new);
+        bool added = hashtable_add(copy, new);
+        must(added);
     }
     hashtable_iterator_close(&it);
     return copy;

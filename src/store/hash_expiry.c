@@ -1,5 +1,6 @@
 /* hash_expiry.c: hashes with field expiration; see hash.h and hash_field.h. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "store/hash_field.h"
 
 static int64_t field_number(const void *field) {
@@ -19,12 +20,14 @@ static const struct heap_type fields_type = {field_number, field_set_index};
 
 static void expiring_hash_start(struct db *db, struct entry *e) {
     struct expiring_hash *hash = mem_alloc(sizeof *hash);
+    must_equal(entry_encoding(e), ENCODING_HASHTABLE);
     *hash = (struct expiring_hash){.expiring.next_at = INT64_MAX, .table = entry_value(e)};
     db_set_value(db, e, ENCODING_EXPIRING_HASHTABLE, hash);
     db_expiring_join(db, e);
 }
 static void expiring_hash_end(struct db *db, struct entry *e) {
     struct expiring_hash *hash = expiring_hash_of(e);
+    must_equal(hash->fields.len, 0);
     db_expiring_leave(db, e);
     db_set_value(db, e, ENCODING_HASHTABLE, hash->table);
     expiring_hash_free(hash);
@@ -39,12 +42,14 @@ static void expiring_hash_update(struct db *db, struct entry *e) {
 }
 
 void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *f, bool expired, int64_t at) {
+    must(field_expires(f));
     if (at >= 0) memcpy(f->data, &at, WORD);
     if (!entry_is_timed(e)) expiring_hash_start(db, e);
     struct heap *fields = &expiring_hash_of(e)->fields;
     if (!expired) {
         heap_add(fields, &fields_type, f);
     } else {
+        must_less(field_index(f), fields->len);
         fields->items[field_index(f)] = f;
         heap_renumbered(fields, &fields_type, field_index(f));
     }
@@ -52,10 +57,13 @@ void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *
 }
 
 void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *f) {
+    must_less(field_index(f), hash->fields.len);
     hash->fields.items[field_index(f)] = f;
 }
 
 void hash_field_expiry_removed(struct db *db, struct entry *e, struct hash_field *f) {
+    const struct heap *fields = &expiring_hash_of(e)->fields;
+    must(field_index(f) < fields->len && fields->items[field_index(f)] == f);
     heap_remove(&expiring_hash_of(e)->fields, &fields_type, field_index(f));
     expiring_hash_update(db, e);
 }
@@ -97,6 +105,7 @@ enum { BATCH = 64 };
 /* Deletes fields. True: no field was left, and the key is deleted as well. */
 static bool expire_fields(struct db *db, struct entry *e, const struct slice *names, size_t count) {
     bool last = count == hash_len(e);
+    must_within(count, hash_len(e));
     store_stats.expired_fields += count;
     db->keyspace->hooks.fields_expired(db, entry_key_inline(e), names, count, last);
     for (size_t i = 0; i < count; i++) hash_delete(db, e, names[i]);

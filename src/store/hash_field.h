@@ -9,6 +9,7 @@
 #ifndef STORE_HASH_FIELD_H
 #define STORE_HASH_FIELD_H
 #include "lib/structures/heap.h"
+#include "lib/system/must.h"
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
 
@@ -51,6 +52,7 @@ static inline bool field_expires(const struct hash_field *f) {
 /* The field must have an expiry. */
 static inline int64_t field_time(const struct hash_field *f) {
     int64_t at;
+    must_in_tests(f->flags & FIELD_EXPIRES);
     memcpy(&at, f->data, WORD);
     return at;
 }

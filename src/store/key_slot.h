@@ -10,6 +10,7 @@
 #ifndef STORE_KEY_SLOT_H
 #define STORE_KEY_SLOT_H
 #include "lib/hash/hash_slot.h"
+#include "lib/system/must.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +29,7 @@ static inline void key_slot_withdraw(void) {
     key_slot_of_call.data = NULL;
 }
 static inline unsigned key_slot(struct slice key) {
+    must_in_tests(!known_slot_is(&key_slot_of_call, key) || key_slot_of_call.slot == hash_slot(key));
     return known_slot_is(&key_slot_of_call, key) ? key_slot_of_call.slot : hash_slot(key);
 }
 

@@ -4,6 +4,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/likely.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 
 enum { WORD_BITS = 64 };
@@ -14,6 +15,7 @@ unsigned key_slot_search(struct slice key) {
     struct known_slots *ahead = &key_slots_ahead;
     for (size_t i = 0; i < ahead->count; i++) {
         if (!known_slot_is(&ahead->keys[i], key)) continue;
+        must_in_tests(ahead->keys[i].slot == hash_slot(key));
         ahead->found = i;
         ahead->next = i + 1;
         return ahead->keys[i].slot;
@@ -56,6 +58,7 @@ static inline void sum_add(struct slot_tables *slots, unsigned slot, size_t keys
 
 void key_tables_slot_visible(struct key_tables *tables, unsigned slot, bool visible) {
     size_t keys = key_tables_slot_size(tables, slot);
+    must(visible || keys <= (tables->slots ? slot_tables_size(tables->slots) : 0));
     if (keys) fenwick_add(tables->slots->sums, HASH_SLOTS, slot, visible ? keys : 0 - keys);
 }
 
@@ -67,12 +70,14 @@ static unsigned slot_with_keys(const struct slot_tables *slots, unsigned slot) {
 
 /* The slot of a random key. There must be one. */
 static unsigned slot_of_random_key(const struct slot_tables *slots) {
+    must(slot_tables_size(slots) > 0);
     return (unsigned)fenwick_find(slots->sums, HASH_SLOTS, random_below(slot_tables_size(slots)));
 }
 
 /* Called after a change of a table, which had `before` bytes of buckets. */
 static void slot_changed(struct slot_tables *slots, unsigned slot, size_t before) {
     const struct hashtable *table = slots->tables[slot];
+    must_within(before, slots->memory);
     slots->memory += hashtable_buckets_memory(table) - before;
     slots->heads[slot] = hashtable_head(table);
     uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
@@ -80,6 +85,7 @@ static void slot_changed(struct slot_tables *slots, unsigned slot, size_t before
     if (likely(rehashing == ((*word & bit) != 0))) return;
     *word ^= bit;
     slots->rehashing_count += rehashing ? 1 : -1;
+    must_within(0, slots->rehashing_count);
 }
 
 static struct hashtable *slot_table_make(struct key_tables *tables, unsigned slot) {
@@ -94,6 +100,7 @@ static struct hashtable *slot_table_make(struct key_tables *tables, unsigned slo
 
 /* Frees the table of a slot without keys. */
 static void slot_table_free(struct slot_tables *slots, unsigned slot) {
+    must_equal(hashtable_size(slots->tables[slot]), 0);
     size_t before = hashtable_buckets_memory(slots->tables[slot]);
     hashtable_clear(slots->tables[slot]);
     slot_changed(slots, slot, before);
@@ -107,10 +114,13 @@ struct hashtable *key_tables_take_slot(struct key_tables *tables, unsigned slot)
     struct slot_tables *slots = tables->slots;
     struct hashtable *table = slots ? slots->tables[slot] : NULL;
     if (!table) return NULL;
+    must(slot_is_hidden(slot) || hashtable_size(table) <= slot_tables_size(slots));
+    must_within(hashtable_memory(table), slots->memory);
     sum_add(slots, slot, 0 - hashtable_size(table));
     slots->memory -= hashtable_memory(table);
     uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
     if (*word & bit) *word ^= bit, slots->rehashing_count--;
+    must_within(0, slots->rehashing_count);
     slots->tables[slot] = NULL;
     slots->heads[slot] = (struct hashtable_head){0};
     return table;
@@ -171,6 +181,7 @@ void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t key
 /* The first table that is being resized, from this slot on, wrapping around to slot 0. There must be one. */
 static unsigned slot_rehashing(const struct slot_tables *slots, unsigned slot) {
     enum { WORDS = HASH_SLOTS / WORD_BITS };
+    must(slots->rehashing_count > 0);
     unsigned at = slot / WORD_BITS;
     uint64_t word = slots->rehashing[at] & ~(uint64_t)0 << slot % WORD_BITS;
     while (!word) at = (at + 1) % WORDS, word = slots->rehashing[at];
@@ -232,9 +243,11 @@ static inline struct key_position locate(const struct key_tables *tables, struct
     struct key_position position = {.slot = 0};
     struct known_slot *known = &key_slot_of_call;
     if (tables->per_slot && likely(known_slot_is(known, key))) {
+        must_in_tests(known->slot == hash_slot(key)); /* the bytes are still the key's */
         position.slot = known->slot;
         position.hash.hash = known->hash;
         if (likely(known->hashed)) return position;
+        must_less(known->slot, (unsigned)HASH_SLOTS);
         hashtable_locate(tables->type, key, &position.hash);
         known->hash = position.hash.hash;
         known->hashed = true;
@@ -272,6 +285,7 @@ void key_tables_slow_add_at(struct key_tables *tables, struct key_position *posi
         hashtable_add_at(single_table(tables), &position->hash, entry);
         return;
     }
+    must_less(position->slot, (unsigned)HASH_SLOTS);
     struct hashtable *table = slot_table_make(tables, position->slot);
     size_t before = hashtable_buckets_memory(table);
     hashtable_add_at(table, &position->hash, entry);
@@ -287,6 +301,7 @@ void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
     size_t before = hashtable_buckets_memory(table);
     void *entry = hashtable_pop(table, key);
     if (!entry) return NULL;
+    must(slot_is_hidden(slot) || slot_tables_size(slots) > 0);
     sum_add(slots, slot, SIZE_MAX);
     slot_changed(slots, slot, before);
     if (!hashtable_size(table)) slot_table_free(slots, slot);

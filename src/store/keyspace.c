@@ -9,6 +9,7 @@
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
 #include "lib/system/must.h"
+#include "lib/system/thread.h"
 #include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
@@ -45,6 +46,7 @@ static void ignore_slot(struct db *db, unsigned slot) {}
 static void ignore_swap(struct db *a, struct db *b) {}
 
 static struct keyspace *keyspace_make(int databases, const struct store_hooks *hooks, bool per_slot) {
+    must(databases > 0);
     struct keyspace *k = mem_calloc(1, sizeof(*k) + (size_t)databases * sizeof(struct db));
     if (hooks) k->hooks = *hooks;
     if (!k->hooks.changed) k->hooks.changed = ignore_key;
@@ -124,13 +126,23 @@ void db_expires_stats(const struct db *db, struct hashtable_stats stats[2]) {
 
 /* --- Entries and tables --- */
 
+/* Removes an entry from one of the tables, which has it. */
+static void table_drop(struct key_tables *tables, const struct entry *e) {
+    const struct entry *dropped = key_tables_pop(tables, entry_key_inline(e));
+    must(dropped == e);
+}
+
 struct entry *db_reshape(struct db *db, struct entry *e, void **ref, struct entry_shape shape) {
     bool expired_before = entry_expires(e), moves = !entry_fits(e, shape);
-    if (expired_before && !shape.expires) key_tables_pop(&db->expires, entry_key_inline(e));
+    if (expired_before && !shape.expires) table_drop(&db->expires, e);
     void **in_expires = NULL;
     if (moves) {
         if (!ref) ref = key_tables_find_ref(&db->keys, entry_key_inline(e));
-        if (expired_before && shape.expires) in_expires = key_tables_find_ref(&db->expires, entry_key_inline(e));
+        must(ref && *ref == e);
+        if (expired_before && shape.expires) {
+            in_expires = key_tables_find_ref(&db->expires, entry_key_inline(e));
+            must(in_expires && *in_expires == e);
+        }
     }
     e = entry_reshape(e, shape);
     if (moves) {
@@ -138,7 +150,8 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **ref, struct entr
         if (in_expires) *in_expires = e;
         if (__builtin_expect(entry_is_timed(e), 0)) entry_expiring_value(e)->entry = e;
     }
-    if (shape.expires && !expired_before) key_tables_add(&db->expires, e);
+    bool added = !shape.expires || expired_before || key_tables_add(&db->expires, e);
+    must(added);
     return e;
 }
 
@@ -160,11 +173,16 @@ void db_expiring_join(struct db *db, struct entry *e) {
     }
     heap_add(&db->expiring_values, &expiring_type, value);
 }
+static bool in_heap(const struct db *db, const struct expiring_value *value) {
+    const struct heap *heap = &db->expiring_values;
+    return value->heap_index < heap->len && heap->items[value->heap_index] == value;
+}
 void db_expiring_leave(struct db *db, struct entry *e) {
     if (__builtin_expect(entry_expiring_value(e)->heap_index == HEAP_INDEX_HIDDEN, 0)) {
         hidden_expiring_values--;
         return;
     }
+    must(in_heap(db, entry_expiring_value(e)));
     heap_remove(&db->expiring_values, &expiring_type, entry_expiring_value(e)->heap_index);
 }
 void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
@@ -172,16 +190,19 @@ void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
     if (value->next_at == next_at) return;
     value->next_at = next_at;
     if (__builtin_expect(value->heap_index == HEAP_INDEX_HIDDEN, 0)) return;
+    must(in_heap(db, value));
     heap_renumbered(&db->expiring_values, &expiring_type, value->heap_index);
 }
 
 void db_unlink(struct db *db, struct entry *e) {
+    must_be_main_thread();
     db_value_leaves(db, e);
-    if (entry_expires(e)) key_tables_pop(&db->expires, entry_key_inline(e));
-    key_tables_pop(&db->keys, entry_key_inline(e));
+    if (entry_expires(e)) table_drop(&db->expires, e);
+    table_drop(&db->keys, e);
 }
 
 void db_link(struct db *db, struct key_position *position, struct entry *e) {
+    must_be_main_thread();
     key_tables_add_at(&db->keys, position, e);
     if (entry_expires(e)) key_tables_add_at(&db->expires, position, e);
     if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
@@ -249,6 +270,7 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
 }
 
 void db_set_value(struct db *db, struct entry *e, enum value_encoding encoding, void *value) {
+    must(e->type != TYPE_STRING && value);
     e->encoding = encoding;
     *(void **)entry_value_word(e) = value;
 }
@@ -261,7 +283,7 @@ bool db_delete(struct db *db, struct slice key, bool lazy) {
     struct entry *e = key_tables_pop(&db->keys, key);
     if (!e) return false;
     db_value_leaves(db, e);
-    if (entry_expires(e)) key_tables_pop(&db->expires, entry_key_inline(e));
+    if (entry_expires(e)) table_drop(&db->expires, e);
     hook_changed(db, e);
     entry_dispose(e, lazy);
     return true;
@@ -269,6 +291,7 @@ bool db_delete(struct db *db, struct slice key, bool lazy) {
 
 struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
     struct entry_shape shape = entry_shape_of(e);
+    must_in_tests(key_tables_find(&db->keys, entry_key_inline(e)) == e);
     if (shape.expires != (at_ms >= 0)) {
         shape.expires = at_ms >= 0;
         e = db_reshape(db, e, NULL, shape);
@@ -308,7 +331,8 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     db_unlink(from_db, old);
     if (replaced) db_unlink(to_db, replaced);
     struct key_position position;
-    key_tables_find_or_prepare(&to_db->keys, entry_key_inline(e), &position);
+    void **ref = key_tables_find_or_prepare(&to_db->keys, entry_key_inline(e), &position);
+    must(!ref);
     db_link(to_db, &position, e);
     hook_changed(from_db, old);
     hook_changed(to_db, e);
@@ -358,7 +382,8 @@ static void free_waiting(void *arg) {
     for (struct disposed *tables = atomic_exchange(&waiting, NULL), *next; tables; tables = next) {
         next = tables->next;
         free_tables(tables);
-        atomic_fetch_sub_explicit(&store_lazyfree.pending, tables->count, memory_order_relaxed);
+        uint64_t before = atomic_fetch_sub_explicit(&store_lazyfree.pending, tables->count, memory_order_relaxed);
+        must_within(tables->count, before);
         atomic_fetch_add_explicit(&store_lazyfree.freed, tables->count, memory_order_relaxed);
         mem_free(tables);
     }
@@ -386,6 +411,7 @@ void key_tables_dispose(struct key_tables keys, struct key_tables expires, bool 
 }
 
 size_t db_flush(struct db *db, bool lazy) {
+    must_be_main_thread();
     struct key_tables keys = db->keys, expires = db->expires;
     size_t count = db_size(db);
     db->keyspace->hooks.flushed(db, count);
@@ -408,11 +434,13 @@ static void swap_contents(struct db *a, struct db *b) {
 
 void db_swap(struct db *a, struct db *b) {
     if (a == b) return;
+    must(a->keyspace == b->keyspace);
     a->keyspace->hooks.swapped(a, b);
     swap_contents(a, b);
 }
 
 void keyspace_replace(struct keyspace *k, struct keyspace *with) {
+    must(!with || (with->databases == k->databases && with->db[0].keys.per_slot == k->db[0].keys.per_slot));
     for (int i = 0; i < k->databases; i++) {
         struct db *db = &k->db[i];
         if (with) {

@@ -1,5 +1,6 @@
 /* keyspace_slots.c: lists, counts and removes the keys of a hash slot, or moves them to another keyspace. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "store/keyspace_layout.h"
 
 bool db_is_per_slot(const struct db *db) {
@@ -120,6 +121,7 @@ void keyspace_show_slot(struct keyspace *k, unsigned slot) {
     bool timed = hidden_expiring_values != 0;
     for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_leave);
     slot_bitmap_clear(&hidden_slots.slots, slot);
+    must(hidden_slots.count > 0);
     if (--hidden_slots.count == 0) hidden_expiring_values = 0; /* a flush does not count */
     set_visible(k, slot, true);
     for (int i = 0; i < k->databases && timed; i++) slot_each_expiring(&k->db[i], slot, db_expiring_join);

@@ -53,6 +53,7 @@ void member_table_free(struct member_table *table) {
 
 static void slot_put(struct member_table *table, size_t index) {
     size_t at = table->members[index].hash & table->mask;
+    must_less(index, table->mask); /* a slot is free: otherwise the search would never end */
     while (table->slots[at]) at = (at + 1) & table->mask;
     table->slots[at] = (uint32_t)index + 1;
 }

@@ -8,6 +8,7 @@
  * merged: most elements are removed at the ends, where an empty node is freed. */
 #include "store/quicklist.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/lzf.h"
 #include "store/types.h"
 
@@ -94,7 +95,8 @@ static void node_free(struct list_node *node) {
 
 static uint8_t *unpack(const struct list_node *node) {
     uint8_t *lp = mem_alloc(node->bytes);
-    if (!lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes)) __builtin_trap();
+    bool unpacked = lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes);
+    must_hold(unpacked, "%u bytes of %u", node->packed_len, node->bytes); /* node_pack() made them */
     return lp;
 }
 /* Call before a change. */
@@ -120,6 +122,7 @@ static void node_pack(struct list_node *node) {
 }
 /* Call after a change of its listpack. */
 static void node_set(struct list_node *node, uint8_t *lp, uint32_t count) {
+    must_in_tests(listpack_count(lp) == count);
     node->lp = lp;
     node->count = count;
     node->bytes = (uint32_t)listpack_bytes(lp);
@@ -136,6 +139,8 @@ static void link_node(struct quicklist *quicklist, struct list_node *node, struc
     quicklist->count += node->count;
 }
 static void drop_node(struct quicklist *quicklist, struct list_node *node) {
+    must(quicklist->nodes > 0);
+    must_within(node->count, quicklist->count);
     *(node->prev ? &node->prev->next : &quicklist->head) = node->next;
     *(node->next ? &node->next->prev : &quicklist->tail) = node->prev;
     quicklist->nodes--;
@@ -227,6 +232,7 @@ void quicklist_each_node(const struct quicklist *quicklist,
 }
 void quicklist_append_node(struct quicklist *quicklist, uint8_t *lp) {
     struct list_node *node = node_of_listpack(lp);
+    must(node->count > 0);
     link_node(quicklist, node, quicklist->tail, NULL);
     quicklist_settle(quicklist, node);
 }
@@ -264,6 +270,8 @@ static struct list_node *seek(const struct quicklist *quicklist, int64_t index, 
 
 /* Inserts into an open node, before the element at `offset`. */
 static void node_insert(struct quicklist *quicklist, struct list_node *node, size_t offset, struct slice text) {
+    must(node->kind != NODE_LARGE);
+    must_within(offset, node->count);
     node_open(node);
     uint8_t *lp = node->lp;
     if (offset == 0) {
@@ -295,6 +303,7 @@ void quicklist_push(struct quicklist *quicklist, bool head, struct slice text, s
 
 /* Deletes elements of a node, or the whole node. */
 static void node_delete(struct quicklist *quicklist, struct list_node *node, size_t offset, size_t count) {
+    must_within(offset + count, node->count);
     if (offset == 0 && count == node->count) {
         drop_node(quicklist, node);
         return;
@@ -321,6 +330,7 @@ void quicklist_delete(struct quicklist *quicklist, int64_t index, size_t count) 
 
 /* Splits a node before an element in its middle; returns the second node. */
 static struct list_node *node_split(struct quicklist *quicklist, struct list_node *node, size_t offset) {
+    must_hold(offset > 0 && offset < node->count, "at %zu of %u", offset, node->count);
     node_open(node);
     uint8_t *behind = listpack_delete_range(listpack_copy(node->lp), 0, offset);
     size_t moved = node->count - offset;
@@ -442,6 +452,7 @@ static size_t node_remove(struct quicklist *quicklist, struct list_node *node, s
     node_open(node);
     uint8_t *lp = node->lp;
     size_t removed = quicklist_remove_packed(&lp, text, most, backward);
+    must_within(removed, node->count);
     node_set(node, lp, node->count - (uint32_t)removed);
     quicklist->count -= removed;
     if (node->count == 0)

@@ -1,6 +1,7 @@
 /* set.c: see set.h. */
 #include "store/set.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "store/types_private.h"
@@ -81,17 +82,19 @@ static void convert(struct set *set, enum value_encoding encoding, size_t expect
     struct set_iterator it;
     struct listpack_value member;
     char text[LISTPACK_TEXT];
-    bool added;
+    bool added = true;
     set_iterate(&it, set);
     while (set_next(&it, &member)) {
         if (encoding == ENCODING_HASHTABLE)
-            hashtable_add(to.value, member_make(listpack_value_text(&member, text)));
+            added = hashtable_add(to.value, member_make(listpack_value_text(&member, text)));
         else if (encoding == ENCODING_LISTPACK)
             to.value = listpack_append_many(to.value, &member, 1);
         else if (!member.data || is_number((struct slice){member.data, member.len}, &member.number))
             to.value = intset_add(to.value, member.number, &added);
+        must(added); /* members differ */
     }
     set_iterate_end(&it);
+    must_equal(set_len(&to), len);
     set_free(set);
     *set = to;
 }
@@ -278,6 +281,7 @@ uint64_t set_scan(const struct set *set, uint64_t cursor, set_visitor *visit, vo
 /* --- Random members --- */
 
 void set_random(const struct set *set, struct listpack_value *member) {
+    must(set_len(set) > 0);
     if (set->encoding == ENCODING_INTSET)
         *member = listpack_number_value(intset_random(set->value));
     else if (set->encoding == ENCODING_LISTPACK)
@@ -333,6 +337,7 @@ void set_pop(struct set *set, size_t count, set_visitor *visit, void *context) {
             bool removed;
             visit(context, &member);
             set->value = intset_remove(set->value, member.number, &removed);
+            must(removed);
         }
     }
 }

@@ -1,6 +1,7 @@
 /* stream.c: see stream.h. */
 #include "store/stream.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "store/stream_group.h"
 #include "store/types_private.h"
 
@@ -33,6 +34,7 @@ static void node_remove(struct stream *stream, const struct stream_node *node) {
     void *lp = NULL;
     stream_id_encode(key, node->master);
     radix_tree_remove(stream->nodes, slice_make(key, sizeof key), &lp);
+    must(lp && lp == node->lp);
     if (stream->tail == lp) stream->tail = NULL;
     listpack_free(lp);
 }
@@ -90,6 +92,7 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
     size_t bytes = texts_bytes(texts, pairs), most = node_bytes_max();
     size_t expected = most < EXPECTED_BYTES_MAX ? most : EXPECTED_BYTES_MAX;
     if (bytes > STREAM_NODE_BYTES_MAX) return false;
+    must(stream_id_compare(id, stream->last_id) > 0);
     find_tail(stream);
     struct stream_node tail = {.lp = stream->tail, .master = stream->tail_id};
     if (stream->tail && tail_has_space(stream, bytes)) {
@@ -276,6 +279,7 @@ bool stream_delete(struct stream *stream, struct stream_id id) {
         uint8_t *lp = stream_node_mark(it.at.value, &it.entry.flags);
         node_keep(stream, &it.node, stream_node_count_deleted(lp, 1));
     }
+    must(stream->length > 0);
     stream->length--;
     if (stream_id_compare(id, stream->max_deleted_id) > 0) stream->max_deleted_id = id;
     if (stream_id_equal(id, stream->first_id)) find_first(stream);
@@ -339,6 +343,7 @@ uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
         } else if (!trim->approximate) {
             first_known = trim_within(stream, trim, &node, it.value, &gone);
         }
+        must_within(gone, stream->length);
         stream->length -= gone;
         removed += gone;
     }
@@ -363,6 +368,7 @@ void stream_free(struct stream *stream) {
     mem_free(stream);
 }
 void stream_add_node(struct stream *stream, struct stream_id master, uint8_t *lp, uint64_t count) {
+    must(!stream->tail || stream_id_compare(master, stream->tail_id) > 0);
     node_add(stream, master, lp);
     stream->length += count;
     if (stream_id_is_zero(stream->first_id)) find_first(stream);

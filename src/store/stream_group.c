@@ -1,6 +1,7 @@
 /* stream_group.c: see stream_group.h. */
 #include "store/stream_group.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 
 /* The bytes of an id: its key in radix trees. */
 struct id_key {
@@ -116,11 +117,13 @@ uint64_t stream_consumer_delete(struct stream_group *group, struct stream_consum
     struct id_key key;
     stream_pending_iterate(&it, consumer->pending, STREAM_ID_MIN);
     for (struct stream_pending *pending; (pending = stream_pending_next(&it));) {
-        radix_tree_remove(group->pending, id_key(&key, it.id), NULL);
+        bool removed = radix_tree_remove(group->pending, id_key(&key, it.id), NULL);
+        must(removed && pending->consumer == consumer);
         mem_free(pending);
     }
     stream_pending_iterate_end(&it);
-    radix_tree_remove(group->consumers, stream_consumer_name(consumer), NULL);
+    bool known = radix_tree_remove(group->consumers, stream_consumer_name(consumer), NULL);
+    must(known);
     consumer_free(consumer);
     return count;
 }
@@ -136,9 +139,11 @@ struct stream_pending *stream_pending_find(const struct stream_group *group, str
 void stream_pending_give(struct stream_pending *pending, struct stream_id id, struct stream_consumer *consumer) {
     struct id_key key;
     if (pending->consumer == consumer) return;
-    if (pending->consumer) radix_tree_remove(pending->consumer->pending, id_key(&key, id), NULL);
+    bool moved = !pending->consumer || radix_tree_remove(pending->consumer->pending, id_key(&key, id), NULL);
+    must(moved);
     pending->consumer = consumer;
-    radix_tree_set(consumer->pending, id_key(&key, id), pending, NULL);
+    bool added = radix_tree_set(consumer->pending, id_key(&key, id), pending, NULL);
+    must(added);
 }
 struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms,
                                               uint64_t deliveries) {
@@ -155,6 +160,7 @@ struct stream_pending *stream_deliver(struct stream_group *group, struct stream_
                                       int64_t now_ms) {
     struct stream_pending *pending = stream_pending_restore(group, id, now_ms, 1);
     if (!pending) pending = stream_pending_find(group, id); /* rare: the group was set back */
+    must(pending);
     stream_pending_give(pending, id, consumer);
     pending->delivered_ms = now_ms;
     pending->deliveries = 1;
@@ -165,7 +171,9 @@ bool stream_acknowledge(struct stream_group *group, struct stream_id id) {
     void *value;
     if (!radix_tree_remove(group->pending, id_key(&key, id), &value)) return false;
     struct stream_pending *pending = value;
-    radix_tree_remove(pending->consumer->pending, id_key(&key, id), NULL);
+    must(pending->consumer);
+    bool removed = radix_tree_remove(pending->consumer->pending, id_key(&key, id), NULL);
+    must(removed);
     mem_free(pending);
     return true;
 }

@@ -1,6 +1,7 @@
 /* stream_node.c: see stream_node.h. */
 #include "store/stream_node.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 
 enum { FLAG_DELETED = 1, FLAG_SAME_FIELDS = 2, FLAGS_ALL = FLAG_DELETED | FLAG_SAME_FIELDS };
 enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, CAPACITY_FIRST = 128 };
@@ -9,7 +10,8 @@ enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, CAPACITY_FIR
 
 static int64_t number_at(const uint8_t *element) {
     int64_t number = 0;
-    listpack_number(element, &number);
+    bool valid = listpack_number(element, &number);
+    must(valid); /* of a valid node (stream_node_validate()) */
     return number;
 }
 static const uint8_t *pass(const uint8_t *lp, const uint8_t *element, size_t count) {
@@ -72,9 +74,10 @@ const uint8_t *stream_entry_after(const struct stream_node *node, const struct s
 /* Collects elements to append them with one change. */
 struct batch {
     struct listpack_value *values, at_hand[VALUES_AT_HAND];
-    size_t count;
+    size_t count, most;
 };
 static void batch_begin(struct batch *batch, size_t most) {
+    batch->most = most;
     batch->values = most <= VALUES_AT_HAND ? batch->at_hand : mem_alloc(most * sizeof *batch->values);
     batch->count = 0;
 }
@@ -99,6 +102,7 @@ static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const stru
 /* Memory grows by doubling, because entries are appended one at a time until the node is full. */
 static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) {
     size_t bytes = listpack_bytes(lp), more = 0, capacity = mem_size(lp);
+    must_within(batch->count, batch->most);
     for (size_t i = 0; i < batch->count; i++) { /* an upper bound */
         const struct listpack_value *value = &batch->values[i];
         bool small = value->data ? value->len < 64 : value->number >= 0 && value->number <= 127;

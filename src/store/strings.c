@@ -3,6 +3,7 @@
  * A value is stored as a number if its text is a canonical integer, inside the entry up to ENTRY_EMBED_MAX bytes,
  * otherwise in a blob. Setting an existing key reuses its entry if the new value fits into the block. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "store/bulk.h"
 #include "store/keyspace_layout.h"
@@ -182,12 +183,14 @@ static struct entry *edit_embedded(struct db *db, struct entry *e, size_t len) {
 
 struct entry *db_edit_string_silently(struct db *db, struct entry *e, size_t len, char **bytes) {
     size_t before = entry_string_len(e);
+    must(e->type == TYPE_STRING);
     if (len <= ENTRY_EMBED_MAX && !entry_has_blob(e)) {
         e = edit_embedded(db, e, len);
         *bytes = entry_embedded(e);
     } else {
         e = edit_in_blob(db, e, len);
         struct blob *blob = entry_pointer(e);
+        must(len <= blob->capacity && !blob_is_shared(blob));
         blob->len = len;
         *bytes = blob->data;
     }

@@ -1,5 +1,6 @@
 /* types.c: see types.h and types_private.h. */
 #include "store/types.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "store/types_private.h"
 
@@ -28,6 +29,7 @@ void table_sample(struct hashtable *table, const struct hashtable_type *plain, s
                   void (*visit)(void *context, void *entry), void *context) {
     enum { WALK_ABOVE = 3 }; /* iterate if more than one entry in 3 is wanted */
     size_t left = hashtable_size(table);
+    must_within(count, left); /* otherwise the draw would never end */
     if (count > left / WALK_ABOVE) {
         struct hashtable_iterator it;
         hashtable_iterator_open(&it, table);

@@ -1,6 +1,7 @@
 /* zset.c: see zset.h. */
 #include "store/zset.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "lib/text/number.h"
 #include "store/types_private.h"
@@ -40,7 +41,8 @@ static double score_at(const uint8_t *element) {
     if (listpack_number(element, &number)) return (double)number;
     char text[LISTPACK_TEXT];
     double score = 0;
-    parse_double(listpack_text(element, text), &score);
+    bool valid = parse_double(listpack_text(element, text), &score);
+    must(valid); /* score_value() wrote it, or formats/ has checked it */
     return score;
 }
 static inline int compare_at(const uint8_t *element, struct slice text) {
@@ -104,8 +106,13 @@ void zset_keep(struct db *db, struct entry *entry, const struct zset *z) {
         db_set_value(db, entry, z->encoding, z->value);
 }
 
+static void indexed_check(const struct indexed *i) {
+    must_equal(hashtable_size(i->members), skiplist_len(i->list));
+}
 static void indexed_add(const struct indexed *i, double score, struct slice member) {
-    hashtable_add(i->members, skiplist_insert(i->list, score, member));
+    bool added = hashtable_add(i->members, skiplist_insert(i->list, score, member));
+    must(added);
+    indexed_check(i);
 }
 static void convert_to_skiplist(struct zset *z, size_t expected) {
     size_t len = zset_len(z);
@@ -209,6 +216,7 @@ static enum zset_result indexed_put(struct zset *z, double score, struct slice m
         if (conditions & ZSET_XX) return ZSET_NOTHING;
         *now = score;
         hashtable_add_at(i->members, &spot, skiplist_insert(i->list, score, member));
+        indexed_check(i);
         return ZSET_ADDED;
     }
     struct skiplist_node *node = *slot;
@@ -252,11 +260,13 @@ bool zset_remove(struct zset *z, struct slice member) {
     if (!node) return false;
     skiplist_take(indexed(z)->list, node);
     skiplist_node_free(node);
+    indexed_check(indexed(z));
     return true;
 }
 
 static void forget_node(void *members, struct skiplist_node *node) {
-    hashtable_pop(members, skiplist_text(node));
+    const struct skiplist_node *forgotten = hashtable_pop(members, skiplist_text(node));
+    must(forgotten == node);
 }
 void zset_delete(struct zset *z, size_t first, size_t count) {
     if (packed(z))
@@ -404,6 +414,7 @@ uint64_t zset_scan(const struct zset *z, uint64_t cursor, zset_visitor *visit, v
 }
 
 void zset_random(const struct zset *z, struct zset_item *item) {
+    must(zset_len(z) > 0);
     if (packed(z)) {
         struct zset_iterator it;
         zset_iterate(&it, z, random_below(zset_len(z)), false);
