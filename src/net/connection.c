@@ -2,6 +2,7 @@
 #include "net/connection.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/remote.h"
 #include "net/socket.h"
 #include <arpa/inet.h>
@@ -92,6 +93,7 @@ void conn_give_output(struct connection *real) {
 }
 
 ssize_t conn_child_send(struct connection *real, const void *data, size_t len) {
+    must(real->transport->io);
     struct socket_connection *s = container_of(real, struct socket_connection, conn);
     set_given(s, false);
     const struct iovec part = {(void *)(uintptr_t)data, len};

@@ -48,6 +48,7 @@
  *   loop; remote.h describes how its user works with it from its own thread. */
 #ifndef NET_CONNECTION_H
 #define NET_CONNECTION_H
+#include "lib/system/must.h"
 #include "lib/text/output.h"
 #include "net/event_loop.h"
 #include <sys/types.h>
@@ -215,6 +216,7 @@ static inline struct slice conn_peek(const struct connection *conn) {
     return (struct slice){conn->in, conn->in_len};
 }
 static inline void conn_consume(struct connection *conn, size_t len) {
+    must_within(len, conn->in_len);
     conn->transport->consume(conn, len);
 }
 /* Stores the next `len` bytes of the stream in `memory`, starting with those in conn_peek(), instead of exposing them.

@@ -40,7 +40,9 @@
 #include "lib/structures/heap.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
+#include "lib/system/thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -81,7 +83,8 @@ struct event_loop {
     int epoll_fd, wake_fd;
     bool stopped, no_pwait2, descriptors_busy;
     atomic_bool woken;
-    int depth; /* iterations on the stack */
+    int depth;          /* iterations on the stack */
+    const void *thread; /* that runs them; NULL: there are none */
     struct dispatch *dispatch;
     struct heap timers;
     struct list pollers, deferred, attachments;
@@ -105,6 +108,11 @@ struct event_loop {
     _Atomic(struct event_post *) posts; /* published, the newest first */
     atomic_bool asleep;
 };
+
+/* While a thread runs an iteration, no other thread may touch the loop. */
+static inline void check_thread(const struct event_loop *loop) {
+    must(!loop->thread || loop->thread == thread_here());
+}
 
 struct event_loop *event_loop_try_new(void) {
     struct event_loop *loop = mem_calloc(1, sizeof *loop);
@@ -164,7 +172,7 @@ void event_loop_wake(struct event_loop *loop) {
 /* --- Posts --- */
 
 void event_loop_take_posts(struct event_loop *loop) {
-    loop->takes_posts = true;
+    if (!loop->takes_posts) loop->takes_posts = true; /* other threads may read it from the first post on */
 }
 
 bool event_loop_takes_posts(const struct event_loop *loop) {
@@ -173,6 +181,7 @@ bool event_loop_takes_posts(const struct event_loop *loop) {
 
 /* A chain of posts, linked from the newest to the oldest. */
 static void publish(struct event_loop *to, struct event_post *newest, struct event_post *oldest) {
+    must(to->takes_posts);
     oldest->next = atomic_load_explicit(&to->posts, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(&to->posts, &oldest->next, newest)) {
     }
@@ -196,6 +205,7 @@ void event_outbox_publish(struct event_outbox *outbox) {
 }
 
 void event_outbox_add(struct event_outbox *outbox, struct event_post *post) {
+    check_thread(outbox->from);
     post->next = outbox->newest;
     outbox->newest = post;
     if (!outbox->count++) {
@@ -262,6 +272,7 @@ static bool fall_asleep(struct event_loop *loop) {
 }
 
 void event_loop_free(struct event_loop *loop) {
+    must_equal(loop->depth, 0);
     drop_outboxes(loop);
     event_loop_drop_posts(loop);
     while (loop->deferred.len) run_deferred(loop);
@@ -288,6 +299,7 @@ static uint32_t epoll_mask(int mask) {
 
 int event_io_set(struct event_loop *loop, struct event_io *io, int fd, int mask,
                  void (*ready)(struct event_io *, int)) {
+    check_thread(loop);
     if (io->mask && (io->fd != fd || !mask)) event_io_remove(loop, io);
     io->ready = ready;
     if (!mask) return 0;
@@ -338,14 +350,22 @@ static uint64_t time_after(uint64_t now, uint64_t us) {
     return us > INT64_MAX - now ? INT64_MAX : now + us;
 }
 
+/* The timer is this loop's, at its index. */
+static inline void check_timer(const struct event_loop *loop, const struct event_timer *timer) {
+    must(timer->heap_index <= loop->timers.len && loop->timers.items[timer->heap_index - 1] == timer);
+}
+
 void event_timer_cancel(struct event_loop *loop, struct event_timer *timer) {
     if (!timer->heap_index) return;
+    check_thread(loop);
+    check_timer(loop, timer);
     heap_remove(&loop->timers, &timers_type, timer->heap_index - 1);
     timer->heap_index = 0;
 }
 
 void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
                      uint64_t (*fire)(struct event_timer *)) {
+    check_thread(loop);
     event_timer_cancel(loop, timer);
     /* A timer without delay fires at the end of this turn, which compares with the cached clock; one that is set by a
      * timer fires in the next turn, after the events that are pending. */
@@ -433,6 +453,7 @@ static bool sources_let_sleep(struct event_loop *loop) {
 }
 
 void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, void (*run)(struct event_deferred *)) {
+    check_thread(loop);
     if (list_is_linked(&deferred->link)) return;
     deferred->run = run;
     list_append(&loop->deferred, &deferred->link);
@@ -652,6 +673,8 @@ bool event_loop_is_turning(const struct event_loop *loop) {
 int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     struct epoll_event events[EVENTS_A_TURN];
     bool outermost = ++loop->depth == 1;
+    check_thread(loop);
+    loop->thread = thread_here();
     if (outermost && loop->hooks.before_wait) loop->hooks.before_wait(loop->hooks.context);
     struct dispatch dispatch = {.outer = loop->dispatch, .events = events};
     dispatch.count = wait_turn(loop, events, timeout_us);
@@ -667,6 +690,8 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     loop->dispatch = dispatch.outer;
     if (loop->timers.len) done += fire_timers(loop);
     if (outermost && loop->deferred.len) run_deferred(loop);
+    must_equal(outermost, loop->depth == 1); /* nested iterations have ended */
     loop->depth--;
+    if (outermost) loop->thread = NULL;
     return done;
 }

@@ -1,6 +1,7 @@
 /* input_buffer.c: see input_buffer.h. */
 #include "net/input_buffer.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <string.h>
 
 enum {
@@ -47,11 +48,13 @@ struct input_space input_buffer_space(struct input_buffer *b, struct connection 
 
 void input_buffer_take(struct input_buffer *b, struct connection *conn, struct input_shared *shared,
                        struct input_space *space, size_t len) {
+    must_within(len, space->size);
     if (len == 0) {
         space->shared = false;
         return;
     }
     if (space->shared) {
+        must(!shared->lent); /* another connection's bytes are not overwritten */
         if (conn->in_len) memcpy(shared->data, conn->in, conn->in_len);
         conn->in = shared->data;
         shared->lent = true;

@@ -2,6 +2,7 @@
 #include "net/remote.h"
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/remote_private.h"
 #include <errno.h>
 #include <pthread.h>
@@ -190,6 +191,7 @@ static size_t remote_pending(const struct connection *conn) {
     const struct remote *r = remote_of(conn);
     if (!remote_takes_output(r)) return 0;
     uint64_t all = produced(r);
+    must_within(conn->bytes_out, all); /* the end has sent what it got at most */
     if (all - conn->bytes_out > TRUST_PENDING) ask_sent(r);
     return (size_t)(all - conn->bytes_out);
 }
@@ -207,6 +209,7 @@ static void retire(struct remote *r) {
         write_to(r, NULL);
     } else if (r->filling)
         filling_end(r, 0);
+    must_within(message->size, r->arrived_size);
     r->shown = NULL;
     r->conn.in = NULL;
     r->conn.in_len = 0;
@@ -277,6 +280,8 @@ static void show_input(struct remote *r, struct message *message) {
     conn->in = message->bytes;
     conn->in_len = message->len;
     conn->bytes_in += message->stream_len;
+    must(!r->showing);
+    must_within(message->stream_len, r->arrived_len);
     r->arrived_len -= message->stream_len;
     r->showing = true;
     conn->events->readable(conn);
@@ -548,10 +553,11 @@ void remote_at_home(struct event_post *post) {
         if (r->end && r->conn.events->grown) r->conn.events->grown(&r->conn);
         break;
     case MESSAGE_GONE:
+        must(!r->end && r->worker->count > 0);
         r->worker->count--;
         event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
         break;
-    default: break;
+    default: must_hold(false, "message %d is for the end", message->kind);
     }
     remote_message_drop(message);
 }

@@ -1,4 +1,5 @@
 /* remote_move.c: moves connections between workers, and between a worker and home. See remote.h. */
+#include "lib/system/must.h"
 #include "net/remote_private.h"
 #include <stdatomic.h>
 
@@ -32,6 +33,7 @@ static void resume_end(struct event_deferred *deferred) {
     struct remote_worker *to = r->end ? r->worker->ops->left(&r->conn) : r->worker; /* closed meanwhile: goes back */
     if (!to) return;
     struct remote_end *end = r->left;
+    must(end && r->leaving);
     r->left = NULL;
     enter(r, end, to);
     end_continue(r, end, to);
@@ -64,6 +66,7 @@ bool remote_leave(struct connection *conn) {
     if (!remote_takes_output(r) || conn->state != CONN_OPEN || r->leaving || busy || !remote_can_leave(conn))
         return false;
     remote_send_command(r, MESSAGE_LEAVE, 0);
+    must(r->worker->count > 0);
     r->leaving = true;
     r->worker->count--;
     return true;
@@ -72,6 +75,7 @@ bool remote_leave(struct connection *conn) {
 struct connection *remote_take(struct connection *conn) {
     struct remote *r = remote_of(conn);
     struct remote_end *end = r->left;
+    must(end); /* within left() */
     struct connection *real = end->conn;
     bool busy = r->kept || r->filling || r->sealed || conn->reading_paused || r->resume.heap_index;
     if (busy || end->full || end->paused || real->in_len || real->sink || !r->worker->ops->idle(end)) return NULL;

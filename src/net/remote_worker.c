@@ -1,5 +1,6 @@
 /* remote_worker.c: the end of a remote connection, on the worker's thread, and workers. See remote.h. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/remote_private.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -272,6 +273,7 @@ static void take_output(struct remote_end *end, struct message *message) {
 }
 
 static void take_back(struct remote_end *end, struct message *message) {
+    must_within(message->size, end->at_home);
     end->at_home -= message->size;
     conn_set_trusted(end->conn, message->trusted);
     bound_reading(end);
@@ -301,7 +303,7 @@ void remote_at_end(struct event_post *post) {
     case MESSAGE_LEAVE: end_leave(end, message); return;
     case MESSAGE_ENTER: end_enter(end); break;
     case MESSAGE_CLOSE: end_close(end, message); return;
-    default: break;
+    default: must_hold(false, "message %d is for home", message->kind);
     }
     remote_message_drop(message);
 }

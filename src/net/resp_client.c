@@ -4,6 +4,7 @@
  * it. `conn` is NULL from the end on. */
 #include "net/resp_client.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include <errno.h>
 #include <stdio.h>
@@ -79,6 +80,7 @@ static void client_free(struct event_deferred *deferred) {
 }
 
 static struct pending take_pending(struct resp_client *client) {
+    must(client->count > 0 && client->first < client->capacity);
     struct pending pending = client->queue[client->first];
     client->first = (client->first + 1) % client->capacity;
     client->count--;

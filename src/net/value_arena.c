@@ -36,6 +36,7 @@
 #include "lib/structures/linked_list.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/blob.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -376,6 +377,7 @@ void value_arena_hold(const struct value_region *region) {
 
 void value_arena_release(const struct value_region *region) {
     pthread_mutex_lock(&arena.lock);
+    must(((struct region *)region)->shown.holders > 0);
     ((struct region *)region)->shown.holders--;
     region_may_go((struct region *)region);
     pthread_mutex_unlock(&arena.lock);
@@ -416,14 +418,17 @@ static struct region *take_units(size_t count, uint32_t *first) {
         arena.empty_bytes -= found->shown.size;
         note_peak();
     }
+    must_within(count, found->free_units);
     set_bits(found->bits, *first, (uint32_t)count, true);
     found->free_units -= (uint32_t)count;
     return found;
 }
 
 static void give_units(struct region *region, uint32_t first, uint32_t count) {
+    must_hold(next_bit(region->bits, first, first + count, false) == first + count, "%u units at %u", count, first);
     set_bits(region->bits, first, count, false);
     region->free_units += count;
+    must_within(region->free_units, region->units);
     region->longest = region->free_units;
     if (region->free_units < region->units) return;
     arena.empty_bytes += region->shown.size;
@@ -474,6 +479,7 @@ static void run_free(struct run *run) {
 
 static void run_give(struct run *run, void *block) {
     uint32_t number = (uint32_t)((char *)block - run_base(run)) / run->block_size;
+    must_less(run->free_count, run->capacity);
     run->free[run->free_count++] = (uint8_t)number;
     run->fresh[number / 64] &= ~(UINT64_C(1) << number % 64);
     if (run->free_count == 1) list_prepend(&arena.runs[run->class], &run->link);
@@ -501,6 +507,7 @@ static void *take_small(uint32_t class) {
     struct run *run = runs->len ? container_of(list_first(runs), struct run, link) : run_new(class);
     if (!run) return NULL;
     if (run == arena.spare) arena.spare = NULL;
+    must(run->free_count > 0);
     void *block = run_base(run) + (size_t)run->free[--run->free_count] * run->block_size;
     if (run->free_count == 0) list_remove(runs, &run->link);
     if (atomic_load_explicit(&deferring, memory_order_relaxed)) mark_fresh(run, block);
@@ -542,6 +549,7 @@ static void give_block(void *block) {
     struct region *region;
     uint32_t unit;
     uint64_t owner = owner_of(block, &region, &unit);
+    must_within(size_of_owner(owner), arena.stats.used);
     arena.stats.used -= size_of_owner(owner);
     arena.stats.blocks--;
     if (owner & 1)

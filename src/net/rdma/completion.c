@@ -2,6 +2,7 @@
 #include "net/rdma/completion.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "lib/system/must.h"
 #include "net/rdma/buffer.h"
 #include "net/rdma/control.h"
 #include "net/rdma/lifetime.h"
@@ -23,6 +24,7 @@ static inline struct rdma_connection *connection_of(struct rdma_queue_pair *qp) 
 /* A completion of a send: all requests up to `seq` are done. */
 static void sent(struct rdma_connection *c, uint32_t seq) {
     if (rdma_seq_reached(seq, c->send.retired)) return;
+    must_hold(rdma_seq_reached(seq, c->send.posted), "%u of %u", seq, c->send.posted);
     c->send.retired = seq;
     if (__builtin_expect(c->reads != NULL, 0)) rdma_reads_completed(c);
     rdma_send_continue(c);
@@ -39,6 +41,7 @@ static void handle_completion(struct rdma_device *device, const struct ibv_wc *w
             rdma_control_received(connection_of(qp), wc, &slot->message);
         else if (qp)
             rdma_connection_broken(connection_of(qp), wc);
+        must_less(device->repost_count, RDMA_BATCH);
         if (shared || (qp && good))
             device->reposts[device->repost_count++] = (struct rdma_repost){slot, shared ? NULL : qp, shared};
     } else if (qp) {

@@ -7,6 +7,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/random.h"
 #include "net/pin.h"
 #include "net/rdma/srq.h"
@@ -41,6 +42,7 @@ static void leave_if_unused(struct rdma_device *device) {
 }
 
 void rdma_device_left(struct rdma_device *device) {
+    must(device->users > 0);
     device->users--;
     leave_if_unused(device);
 }

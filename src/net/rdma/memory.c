@@ -6,6 +6,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/connection.h"
 #include <errno.h>
 #include <linux/mman.h>
@@ -69,6 +70,11 @@ static bool charge(size_t size) {
     return false;
 }
 
+static void uncharge(size_t size) {
+    uint64_t before = atomic_fetch_sub(&registered, size);
+    must_within(size, before);
+}
+
 static bool unregister_ready(struct rdma_memory *memory, size_t size);
 
 static struct ibv_mr *try_register(struct rdma_memory *memory, void *base, size_t size, int access) {
@@ -76,7 +82,7 @@ static struct ibv_mr *try_register(struct rdma_memory *memory, void *base, size_
     struct ibv_mr *mr = ibv_reg_mr(memory->pd, base, size, access);
     if (mr) return mr;
     int error = errno;
-    atomic_fetch_sub(&registered, size);
+    uncharge(size);
     errno = error;
     return NULL;
 }
@@ -108,7 +114,7 @@ bool rdma_register_claim(struct rdma_memory *memory, size_t size) {
 }
 
 void rdma_register_unclaim(size_t size) {
-    atomic_fetch_sub(&registered, size);
+    uncharge(size);
 }
 
 void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, int error) {
@@ -129,6 +135,7 @@ bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_me
     if (!mr) return true;
     size_t size = mr->length;
     bool done = rdma_unregister_claimed(memory, mr);
+    must_within(size, memory->stats->registered[kind]);
     memory->stats->registered_bytes -= size;
     memory->stats->registered[kind] -= size;
     rdma_register_unclaim(size);
@@ -307,6 +314,7 @@ void rdma_chunk_give(struct rdma_memory *memory, struct rdma_chunk *chunk) {
         mem_free(chunk);
         return;
     }
+    must(memory->stats->send_chunks_used > 0 && chunk->queued.segments == 0);
     memory->stats->send_chunks_used--;
     chunk->next = memory->free_chunks;
     memory->free_chunks = chunk;
@@ -400,6 +408,7 @@ static bool rx_unregister(struct rdma_memory *memory, struct rdma_rx *rx) {
  * cold. */
 static void rx_to_cold(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
     struct rdma_slab *slab = rx->slab;
+    must_less(slab->cold_count, slab->buffer_count);
     if (++slab->cold_count == slab->buffer_count) {
         for (size_t i = 0; i < slab->buffer_count; i++)
             if (list_is_linked(&slab->buffers[i].link)) list_remove(&class->cold, &slab->buffers[i].link);
@@ -427,6 +436,7 @@ static struct rdma_rx *pop(struct list *list) {
 static struct rdma_rx *pop_ready(struct rdma_memory *memory, struct rdma_rx_class *class) {
     struct rdma_rx *rx = pop(&class->ready);
     if (!rx) return NULL;
+    must_within(rx->capacity, memory->rx_kept_bytes);
     memory->rx_kept_bytes -= rx->capacity;
     memory->stats->receive_ready--;
     if (class->ready.len < class->ready_low) class->ready_low = class->ready.len;
@@ -458,6 +468,7 @@ static struct rdma_rx *make_ready(struct rdma_memory *memory, struct rdma_rx_cla
      * slabs, but this one is in no list then. */
     rx = container_of(class->cold.head.prev, struct rdma_rx, link);
     list_remove(&class->cold, &rx->link);
+    must(rx->slab->cold_count > 0 && !rx->mr);
     rx->slab->cold_count--;
     if (rx_register(memory, rx)) return rx;
     int error = errno;
@@ -513,6 +524,7 @@ bool rdma_rx_available(struct rdma_memory *memory, uint32_t size) {
 
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx) {
     struct rdma_rx_class *class = class_of(memory, rx->capacity);
+    must(memory->stats->receive_buffers > 0 && rx->mr);
     memory->stats->receive_buffers--;
     if (rx->announced)
         list_append(&class->stale, &rx->link);

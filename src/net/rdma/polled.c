@@ -1,5 +1,6 @@
 /* polled.c: see polled.h. */
 #include "net/rdma/polled.h"
+#include "lib/system/must.h"
 #include "net/rdma/announce.h"
 #include "net/rdma/receive.h"
 #include "net/rdma/send.h"
@@ -104,6 +105,7 @@ void rdma_polled_tick(struct rdma_connection *c) {
 static void entry_begin(struct rdma_connection *c) {
     struct rdma_polls *polls = &c->qp.device->polls;
     struct rdma_polled *polled = &c->polled;
+    must_hold(polls->count < RDMA_POLLED_MAX && polled->slot, "%d are polled", polls->count);
     polled->entry = polls->count++;
     polls->entries[polled->entry] =
         (struct rdma_poll_entry){polled->slot->word, rdma_word_make(polled->count_in, polled->crc_in), c};
@@ -115,6 +117,8 @@ static void entry_begin(struct rdma_connection *c) {
 static void entry_end(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     struct rdma_polls *polls = &c->qp.device->polls;
+    must_less(polled->entry, polls->count);
+    must(polls->entries[polled->entry].conn == c);
     struct rdma_poll_entry *last = &polls->entries[--polls->count];
     polls->entries[polled->entry] = *last;
     last->conn->polled.entry = polled->entry;
@@ -270,6 +274,7 @@ void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_cred
 void rdma_polled_release(struct rdma_connection *c) {
     if (c->polled.state == RDMA_POLLED_ON) entry_end(c);
     slot_give(c);
+    must(!c->polled.agreed || c->qp.device->polls.users > 0);
     if (c->polled.agreed) c->qp.device->polls.users--;
     c->polled.agreed = false;
 }

@@ -9,6 +9,7 @@
  * (rdma_control_pump()), so sending does not check for them. */
 #include "net/rdma/read.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/rdma/connection.h"
 #include "net/rdma/reads.h"
 #include "net/rdma/send.h"
@@ -112,6 +113,7 @@ void rdma_window_close(struct rdma_window *window) {
         return;
     }
     struct rdma_connection *c = rdma_of(window->conn);
+    must(c->reads);
     list_remove(&c->reads->windows, &window->link);
     window->conn = NULL;
     if (!rdma_usable()) return; /* it belongs to the parent */
@@ -139,6 +141,7 @@ int rdma_read_start(struct connection *conn, const struct rdma_window *target, s
     if (offset > target->length || length > target->length - offset) return -EINVAL;
     struct rdma_reads *reads = c->reads;
     if (reads->started - reads->reported >= c->read_depth) return -EAGAIN;
+    must_less(reads->started - reads->reported, (uint32_t)RDMA_READS_MAX);
     *read_at(reads, reads->started++) = (struct read){.address = address,
                                                       .to = (char *)target->base + offset,
                                                       .rkey = rkey,
@@ -189,6 +192,7 @@ bool rdma_reads_holds(const struct rdma_connection *c, uint32_t seq) {
 
 /* Calls the oldest read back. The callback may close the connection, which frees c->reads. */
 static void report(struct rdma_connection *c, int error) {
+    must(c->reads->reported != c->reads->started);
     struct read read = *read_at(c->reads, c->reads->reported++);
     read.done(&c->conn, read.context, error ? error : (int64_t)read.length);
 }

@@ -2,6 +2,7 @@
  */
 #include "net/rdma/receive.h"
 #include "lib/system/clock.h"
+#include "lib/system/must.h"
 #include "net/rdma/buffer.h"
 #include "net/rdma/ring.h"
 #include "net/rdma/size.h"
@@ -99,6 +100,8 @@ void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
 
 void rdma_receive_settle(struct rdma_connection *c) {
     if (!c->receive.rx || c->receive.showing) return;
+    must_within(c->receive.taken, c->receive.received);
+    must_within(c->receive.received, c->receive.rx->size);
     if (c->receive.is_ring) {
         bool maybe_credit = c->receive.writable <= c->receive.rx->size - c->receive.rx->size / 4;
         if (maybe_credit || c->receive.taken == c->receive.rx->size || c->receive.next) rdma_ring_settle(c);
@@ -120,6 +123,7 @@ void rdma_receive_settle(struct rdma_connection *c) {
 void rdma_receive_consume(struct rdma_connection *c, size_t len) {
     struct connection *conn = &c->conn;
     bool was_full = conn->in_len >= conn->in_limit;
+    must_within(len, conn->in_len);
     conn->in += len;
     conn->in_len -= len;
     if (c->receive.showing) return;
@@ -165,8 +169,11 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
             c->receive.received += len;
         else if (c->receive.is_ring)
             rdma_ring_arrived(c, len);
-        else
+        else {
+            must(c->receive.next); /* the buffer before has no space for what was writable */
             c->receive.next_received += len;
+            must_within(c->receive.next_received, c->receive.next->size);
+        }
         c->conn.bytes_in += len;
         c->owner->stats.bytes_in += len;
         c->owner->stats.messages_in++;

@@ -1,6 +1,7 @@
 /* ring.c: see ring.h. */
 #include "net/rdma/ring.h"
 #include "lib/system/clock.h"
+#include "lib/system/must.h"
 #include "net/rdma/announce.h"
 #include "net/rdma/buffer.h"
 #include "net/rdma/send.h"
@@ -19,6 +20,7 @@ static inline uint32_t quarter(const struct rdma_connection *c) {
 }
 
 void rdma_ring_begin_in(struct rdma_connection *c) {
+    must(!c->receive.is_ring && c->receive.registered);
     c->receive.is_ring = true;
     rdma_receive_drop_spare(c);
     rdma_connection_ready(c);
@@ -32,11 +34,13 @@ static inline bool next_in_use(const struct rdma_connection *c) {
 void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
     if (next_in_use(c)) {
         c->receive.next_received += len;
+        must_within(c->receive.next_received, c->receive.next->size);
         return;
     }
     uint32_t lap = c->receive.rx->size - c->receive.received;
     if (len > lap) {
         c->receive.wrapped += len - lap;
+        must_within(c->receive.wrapped, c->receive.taken); /* it does not overwrite what was not taken */
         len = lap;
     }
     c->receive.received += len;
@@ -45,6 +49,8 @@ void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
 /* Free bytes that are not credited to the peer yet. */
 static uint32_t creditable(const struct rdma_connection *c) {
     uint32_t occupied = c->receive.received - c->receive.taken + c->receive.wrapped;
+    must_within(occupied, c->receive.rx->size);
+    must_within(c->receive.writable, c->receive.rx->size - occupied);
     return c->receive.rx->size - c->receive.writable - occupied;
 }
 
@@ -113,6 +119,7 @@ void rdma_ring_settle(struct rdma_connection *c) {
 }
 
 void rdma_ring_moved(struct rdma_connection *c) {
+    must(c->ring.moving && c->receive.next);
     c->ring.moving = false;
     c->receive.writable = c->receive.next->size;
     rdma_connection_ready(c);

@@ -7,6 +7,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "net/rdma/announce.h"
 #include <endian.h>
 #include <errno.h>
@@ -39,6 +40,7 @@ static struct rdma_chunk *take_plain_chunk(struct rdma_connection *c) {
 }
 
 static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
+    must(c->send.chunks > 0);
     c->send.chunks--;
     rdma_chunk_give(c->qp.device ? &c->qp.device->memory : NULL, chunk);
 }
@@ -214,12 +216,14 @@ size_t rdma_send_pending(const struct rdma_connection *c) {
 /* --- Posting --- */
 
 static inline uint32_t send_space(const struct rdma_connection *c) {
+    must_within(c->send.posted - c->send.retired, c->qp.send_depth);
     return c->qp.send_depth - (c->send.posted - c->send.retired);
 }
 
 /* Posts a chain of `count` requests that end a message or are a control message. */
 static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t count, bool must_signal) {
     struct ibv_send_wr *last = &wrs[count - 1], *bad;
+    must_within(count, send_space(c));
     c->send.posted += count;
     if (must_signal || c->send.posted - c->send.last_signalled >= c->send.signal_every ||
         c->send.unsignalled_bytes >= SIGNAL_BYTES) {
@@ -376,9 +380,11 @@ static void drop_posted(struct rdma_connection *c) {
 }
 
 static inline void use_window(struct rdma_connection *c, uint32_t len) {
+    must_within(len, c->send.window);
     c->send.window -= len;
     c->send.peer_used += len;
     if (c->send.peer_used >= c->send.peer_size) c->send.peer_used -= c->send.peer_size;
+    must_within(c->send.peer_used, c->send.peer_size);
 }
 
 /* Sends one message of at most `limit` bytes. False: nothing could be sent. */
@@ -395,6 +401,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
                     c->send.peer_used; /* a request ends at the end of a ring; a plain buffer takes no more than that */
     bool inlined = limit <= c->qp.max_inline, starved = false;
     if (inlined && limit > edge) limit = edge;
+    must(most && most <= c->qp.send_depth); /* the caller has found space */
     if (most > RDMA_MESSAGE_REQUESTS) most = RDMA_MESSAGE_REQUESTS;
     if (inlined) most = 1;
     while (total < limit && requests < most && !starved) {
@@ -419,6 +426,8 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         if (c->qp.device->starved.len == 1) rdma_send_relieve(c->qp.device);
     }
     if (total == 0) return false;
+    must_within(requests, (uint32_t)RDMA_MESSAGE_REQUESTS);
+    must_less(elements, (uint32_t)(sizeof sges / sizeof *sges));
     if (inlined)
         wrs[requests - 1].send_flags = IBV_SEND_INLINE;
     else

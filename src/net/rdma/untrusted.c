@@ -10,6 +10,7 @@
 #include "net/rdma/untrusted.h"
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
+#include "lib/system/must.h"
 #include "net/rdma/lifetime.h"
 #include "net/rdma/size.h"
 #include <stdatomic.h>
@@ -62,7 +63,8 @@ bool rdma_untrusted_claim(struct rdma_loop *owner, uint32_t size) {
 }
 
 static void rdma_untrusted_unclaim(uint32_t size) {
-    atomic_fetch_sub(&untrusted, size);
+    uint64_t before = atomic_fetch_sub(&untrusted, size);
+    must_within(size, before);
 }
 
 void rdma_untrusted_enter(struct rdma_connection *c, uint32_t claimed) {
