@@ -19,6 +19,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "persistence/aof.h"
 #include "persistence/snapshot.h"
@@ -112,6 +113,7 @@ static void kept_pass_on(void) {
     size_t done = 0;
     for (size_t i = 0; i < apply.blob_count; i++) {
         const struct kept_blob *kept = &apply.blobs[i];
+        must_hold(kept->at >= done && kept->at <= bytes.len, "%zu after %zu of %zu", kept->at, done, bytes.len);
         if (kept->at > done) repl_stream_write((struct slice){bytes.data + done, kept->at - done});
         done = kept->at;
         repl_stream_write_blob(kept->blob);
@@ -330,6 +332,7 @@ static void apply_input(void) {
     bool is_partial = false;
     for (;;) {
         struct connection *conn = client->conn;
+        must_within(apply.used, conn->in_len);
         struct slice input = {conn->in + apply.used, conn->in_len - apply.used};
         if (!input.len) break;
         enum request_status status = read_request(input);
@@ -420,6 +423,7 @@ void apply_start(struct connection *conn) {
         client_listen(&client_listener);
         memory_output_init(&apply.kept);
     }
+    must(!apply.client);
     apply.client = client;
     apply.used = 0;
     apply.waits = apply.held = false;

@@ -9,6 +9,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "repl/repl_feed.h"
 #include "repl/sync/sync.h"
 #include "server/command/dispatch.h"
@@ -55,6 +56,7 @@ struct replica *replica_get(struct client *client) {
 }
 
 static void replica_free(struct replica *replica) {
+    must(!list_is_linked(&replica->link) && !replica->reader.block);
     client_set_state(replica->client, &client_listener, NULL);
     mem_free(replica->address);
     sync_replica_freed(replica);

@@ -2,6 +2,7 @@
 #include "repl/pull_arena.h"
 #include "lib/hash/crc32c.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -168,6 +169,7 @@ static char *text_at(const struct pull_arena *arena) {
 }
 
 static int publish(struct pull_arena *arena) {
+    must(slot_is_free(arena) && arena->used && arena->used <= chunk_capacity(arena));
     char *chunk = chunk_at(arena, arena->number);
     if (arena->seal) {
         if (!pull_seal_close(arena->seal, arena->number, arena->text, arena->used, chunk)) return -EIO;

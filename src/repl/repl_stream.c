@@ -13,6 +13,7 @@
  * Without a backlog and without readers the list is empty. */
 #include "repl/repl_stream.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "repl/repl_feed.h"
 #include "repl/repl_settings.h"
 #include "server/role.h"
@@ -105,6 +106,7 @@ static void finish_last(void) {
 }
 
 static void append_block(struct repl_stream_block *block) {
+    must_equal(block->offset, stream_end());
     finish_last();
     list_append(&stream.blocks, &block->link);
     if (!block->blob) output_attach(block);
@@ -115,6 +117,7 @@ static void free_unread_blocks(void) {
     bool keep_last = stream.readers.len || stream.backlog.block;
     while ((block = first_block()) && !block->pins && block != stream.mark && !(keep_last && block == last_block())) {
         list_remove(&stream.blocks, &block->link);
+        must_within(block->memory, stream.memory);
         stream.memory -= block->memory;
         if (block->blob) blob_release(block->blob);
         mem_free(block);
@@ -126,6 +129,7 @@ static void free_unread_blocks(void) {
 
 static void enter(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
     if (block) block->pins++;
+    must(!reader->block || reader->block->pins > 0);
     if (reader->block) reader->block->pins--;
     reader->block = block;
     reader->used = used;
@@ -207,12 +211,14 @@ void repl_stream_write_blob(struct blob *blob) {
 }
 
 void repl_stream_written(void) {
+    must_be_main_thread();
     if (stream.blocks.len) role_set_offset(stream_end());
 }
 
 /* --- The mark --- */
 
 void repl_stream_mark(void) {
+    must(repl_stream_active());
     if (!last_block() || last_block()->blob) make_space(repl_stream_output(), 1);
     stream.mark = last_block();
     stream.mark_used = block_len(stream.mark);
@@ -243,6 +249,8 @@ static void insert_block_at_mark(struct slice bytes) {
 
 void repl_stream_insert_at_mark(struct slice bytes) {
     struct repl_stream_block *mark = stream.mark;
+    must(mark);
+    must_within(stream.mark_used, block_len(mark));
     if (mark == last_block() && (size_t)(stream.out.end - stream.out.pos) >= bytes.len) {
         char *at = mark->data + stream.mark_used;
         memmove(at + bytes.len, at, (size_t)(stream.out.pos - at));
@@ -299,6 +307,7 @@ int64_t repl_stream_backlog_len(void) {
 /* --- Readers --- */
 
 static void attach(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
+    must_within(used, block_len(block));
     enter(reader, block, used);
     list_append(&stream.readers, &reader->link);
     if (stream.readers.len == 1) repl_feed_update();
@@ -342,6 +351,7 @@ int64_t repl_stream_reader_offset(const struct repl_stream_reader *reader) {
 }
 
 uint64_t repl_stream_reader_lag(const struct repl_stream_reader *reader) {
+    must_within(repl_stream_reader_offset(reader), stream_end());
     return (uint64_t)(stream_end() - repl_stream_reader_offset(reader));
 }
 
@@ -351,7 +361,9 @@ size_t repl_stream_read(struct repl_stream_reader *reader, struct output *out, s
     while (reader->block) {
         struct repl_stream_block *block = reader->block, *next = next_block(block);
         bool to_mark = block == stream.mark;
-        size_t left = (to_mark ? stream.mark_used : block_len(block)) - reader->used;
+        size_t end = to_mark ? stream.mark_used : block_len(block);
+        must_within(reader->used, end);
+        size_t left = end - reader->used;
         if (!left) {
             if (!next || to_mark) break;
             enter(reader, next, 0);

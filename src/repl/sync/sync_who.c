@@ -1,5 +1,6 @@
 /* sync_who.c: see sync_who.h. */
 #include "repl/sync/sync_who.h"
+#include "lib/system/must.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ void sync_who_acknowledges(struct sync_who *who, int64_t now_ms) {
 /* --- Promises --- */
 
 static void promise(struct sync_who *who, const struct sync_term *term) {
+    must(sync_term_compare(term, &who->state.promised) > 0);
     who->state.promised = *term;
     who->promise_ticket = save(who);
 }
@@ -117,6 +119,7 @@ void sync_who_got_set(struct sync_who *who, const struct sync_set *set, int64_t 
 }
 
 static void stand_down(struct sync_who *who, int64_t now_ms) {
+    must_equal(who->status, SYNC_LEADING);
     who->status = SYNC_DEPOSED;
     who->probing = true;
     who->vote_count = 0;
@@ -273,6 +276,7 @@ static void lead(struct sync_who *who, int64_t now_ms) {
 }
 
 static void won(struct sync_who *who, int64_t now_ms) {
+    must(is_candidate(who) && !who->probing);
     if (!who->settings.waits) {
         lead(who, now_ms);
         return;
@@ -545,11 +549,13 @@ static void recompute(struct sync_who *who) {
         if (before < at) at = before;
     }
     if (at <= who->committed) return;
+    must(who->saved >= who->promise_ticket || who->state.set.now.count == 1);
     who->committed = at;
     who->effects->committed(who->context, at);
 }
 
 static void propose(struct sync_who *who, int64_t now_ms) {
+    must_equal(who->status, SYNC_LEADING);
     who->state.set.version++;
     who->set_ticket = save(who);
     who->effects->send_set(who->context, &who->state.set);
