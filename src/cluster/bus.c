@@ -3,6 +3,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +38,7 @@ void bus_link_close(struct bus_link *link) {
     if (link->closed) return;
     link->closed = true;
     list_remove(&bus->links, &link->link);
+    must(bus->inbound > 0 || !link->inbound);
     bus->inbound -= link->inbound;
     if (conn_is_open(link->conn) && link->unflushed) conn_flush(link->conn);
     link->conn->owner = NULL;

@@ -6,6 +6,7 @@
  * Strangers are limited: they cost a node each until the handshake times out. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <stdio.h>
 
 int64_t handshake_timeout(const struct cluster *cluster) {
@@ -241,6 +242,7 @@ bool handshake_check_identity(struct cluster *cluster, struct cluster_link *link
         node->flags |= node_id_is_zero(&header->primary) ? NODE_PRIMARY : NODE_REPLICA;
         node_update(node);
         node->news_ms = cluster->news_ms = cluster->now_ms;
+        must(cluster->handshakes > 0);
         cluster->handshakes--;
         say_debug(cluster, "Handshake with node " NODE_FORMAT " completed.", NODE_TEXT(node));
         if (met) say_met(cluster, node);

@@ -1,6 +1,7 @@
 /* machine.c: the parts of the state machine that all others stand on, and its main inputs. See cluster.h. */
 #include "cluster/protocol/machine.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -46,6 +47,7 @@ void random_id(struct cluster *cluster, struct node_id *id) {
 
 /* Removes a node with all that refers to it. */
 void node_delete(struct cluster *cluster, struct cluster_node *node) {
+    must(node != cluster->myself);
     node_drop_slots(cluster, node);
     struct slot_table *slots = &cluster->slots;
     for (unsigned slot = 0; slot < HASH_SLOTS && node->migrating_count + node->importing_count > 0; slot++) {
@@ -56,7 +58,9 @@ void node_delete(struct cluster *cluster, struct cluster_node *node) {
     if (node->inbound) link_close(cluster, node->inbound);
     if (cluster->manual.replica == node) manual_reset(cluster);
     failure_forget(cluster, node);
+    must_equal(node->slot_count + node->migrating_count + node->importing_count, 0u);
     if (node_in_handshake(node)) {
+        must(cluster->handshakes > 0);
         cluster->handshakes--;
         changed_view(cluster);
     } else {

@@ -1,6 +1,7 @@
 /* node.c: see node.h */
 #include "cluster/protocol/node.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <endian.h>
 #include <stdio.h>
 
@@ -119,6 +120,8 @@ void nodes_add(struct node_table *nodes, struct cluster_node *node) {
 }
 
 void nodes_remove(struct node_table *nodes, struct cluster_node *node) {
+    must_less(node->index, nodes->count);
+    must(nodes->list[node->index] == node);
     node_set_primary(node, NULL);
     while (node->replica_count) node_set_primary(node->replicas[node->replica_count - 1], NULL);
     for (size_t i = 0; i < nodes->count; i++) node_remove_report(nodes->list[i], node);
@@ -171,7 +174,8 @@ void node_set_primary(struct cluster_node *node, struct cluster_node *primary) {
     if (old == primary) return;
     if (old) {
         size_t i = 0;
-        while (old->replicas[i] != node) i++;
+        while (i < old->replica_count && old->replicas[i] != node) i++;
+        must_less(i, old->replica_count);
         memmove(&old->replicas[i], &old->replicas[i + 1], (--old->replica_count - i) * sizeof *old->replicas);
     }
     node->primary = primary;

@@ -4,6 +4,7 @@
  * answered. The Sentinel with the votes of a majority of all known Sentinels, and of at least `quorum`, leads the
  * failover of this epoch. So there are never two leaders of a group in one epoch. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "sentinel/protocol/machine.h"
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,7 @@ void take_epoch(struct sentinel *s, uint64_t epoch) {
 static void cast_vote(struct sentinel *s, struct instance *group, uint64_t epoch, const char *id) {
     take_epoch(s, epoch);
     if (group->leader_epoch >= epoch || s->current_epoch > epoch) return;
+    must_equal(s->current_epoch, epoch);
     snprintf(group->leader, sizeof group->leader, "%s", id);
     group->leader_epoch = s->current_epoch;
     machine_save(s, true);
@@ -122,6 +124,7 @@ const char *elected_leader(struct sentinel *s, struct instance *group, uint64_t 
     if (s->current_epoch == epoch) cast_vote(s, group, epoch, winner);
     if (*group->leader && group->leader_epoch == epoch) count_vote(tally, &count, group->leader);
     most = most_votes(tally, count);
+    must(!most || most->votes <= voters); /* each votes once */
     bool wins = most && most->votes >= voters / 2 + 1 && most->votes >= group->quorum;
     snprintf(winner, sizeof winner, "%s", wins ? most->id : "");
     mem_free(tally);

@@ -8,6 +8,7 @@
  *     update_config        the group has a new primary
  *
  * Between selection and promotion nothing waits for a tick: each reply moves the failover on. */
+#include "lib/system/must.h"
 #include "sentinel/protocol/machine.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,7 +40,10 @@ void failover_stuck(struct sentinel *s, struct instance *group, const char *form
     machine_log(s, EVENT_NOTICE, "No failover of '%s' now: %s", group->name, text);
 }
 
+/* No step is left out; each may be given up. */
 static void enter(struct sentinel *s, struct instance *group, enum failover_state state) {
+    must_hold(state == FAILOVER_NONE || state == group->failover + 1, "from %s to %s",
+              failover_state_name(group->failover), failover_state_name(state));
     group->failover = state;
     group->failover_state_ms = s->now_ms;
     group->offsets_asked_tick = 0;
@@ -181,6 +185,7 @@ static void wait_promotion(struct sentinel *s, struct instance *group) {
 void failover_promoted(struct sentinel *s, struct instance *chosen) {
     struct instance *group = chosen->primary;
     bool coordinated = group->flags & INSTANCE_COORD_FAILOVER;
+    must(group->promoted == chosen);
     /* The others take the address from hello messages, because this epoch is greater. */
     group->config_epoch = group->failover_epoch;
     enter(s, group, FAILOVER_RECONFIGURE);

@@ -2,6 +2,7 @@
  *
  * The groups that a Sentinel watches share one link to each other Sentinel, found by its id. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "sentinel/protocol/machine.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -102,6 +103,7 @@ static void list_drop(struct instance_list *list, struct instance *instance) {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++)
         if (list->items[i] != instance) list->items[kept++] = list->items[i];
+    must_equal(kept + 1, list->count);
     list->count = kept;
 }
 
@@ -163,6 +165,7 @@ static struct instance *other_user(struct sentinel *s, const struct sentinel_lin
 static void link_release(struct sentinel *s, struct instance *instance) {
     struct sentinel_link *link = instance->link;
     instance->link = NULL;
+    must(link->refs > 0);
     if (--link->refs) {
         if (link->instance == instance) link->instance = other_user(s, link, instance);
         if (link->instance) return;
@@ -315,7 +318,8 @@ static void index_add(struct sentinel *s, struct instance *group) {
 }
 static void index_drop(struct sentinel *s, struct instance *group) {
     struct instance **at = &s->by_name[name_hash(slice_of(group->name)) % s->by_name_size];
-    while (*at != group) at = &(*at)->next_by_name;
+    while (*at && *at != group) at = &(*at)->next_by_name;
+    must(*at);
     *at = group->next_by_name;
 }
 static void index_grow(struct sentinel *s) {
