@@ -12,6 +12,7 @@
 #include "lib/hash/crc64.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static void wait_for_all(struct read_helper *helper) {
     read_all(helper);
     background_drain(BACKGROUND_READ);
     leave_done(helper);
+    must_equal(helper->left, atomic_load_explicit(&helper->added, memory_order_relaxed));
 }
 
 void read_helper_add(struct read_helper *helper, struct blob *blob, char *to, size_t len, off_t offset, uint64_t gap,
@@ -134,6 +136,7 @@ void read_helper_add(struct read_helper *helper, struct blob *blob, char *to, si
         while (number - helper->left == PIECES && read_next(helper));
         if (number - helper->left == PIECES) wait_for_all(helper);
     }
+    must_less(number - helper->left, (unsigned)PIECES);
     helper->pieces[number % PIECES] =
         (struct piece){.blob = blob_hold(blob), .to = to, .len = len, .offset = offset, .gap = gap, .gap_len = gap_len};
     atomic_store_explicit(&helper->added, number + 1, memory_order_release);

@@ -5,11 +5,13 @@
 #include "formats/sink.h"
 #include "lib/hash/crc64.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 static void sum(struct sink *sink) {
+    must(sink->summed <= sink->out.pos && sink->out.pos <= sink->out.end);
     if (sink->checksum) sink->crc = crc64(sink->crc, sink->summed, (size_t)(sink->out.pos - sink->summed));
     sink->summed = sink->out.pos;
 }
@@ -39,6 +41,7 @@ static void empty_buffer(struct sink *sink) {
 }
 
 static void sink_make_space(struct output *out, size_t len) {
+    must_within(len, (size_t)OUTPUT_RESERVE_MAX);
     empty_buffer((struct sink *)out);
 }
 static void sink_share(struct output *out, struct blob *blob) {

@@ -4,6 +4,7 @@
  * reference until it is written. */
 #include "lib/system/clock.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "persistence/aof_private.h"
 #include "resp/request.h"
@@ -34,6 +35,7 @@ static void reference_add(struct aof_buffer *buffer, struct blob *blob, size_t a
         buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
         buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
     }
+    must(!buffer->count || buffer->references[buffer->count - 1].at <= at);
     buffer->references[buffer->count++] = (struct aof_reference){at, blob};
     buffer->blob_bytes += blob->len;
 }
@@ -101,6 +103,7 @@ static int pieces(const struct aof_buffer *buffer, size_t done, struct iovec iov
     int count = 0;
     for (size_t i = 0; i <= buffer->count && count + 2 <= IOVECS; i++) {
         const struct aof_reference *reference = i < buffer->count ? &buffer->references[i] : NULL;
+        must_within(at, reference ? reference->at : bytes.len);
         size_t plain = (reference ? reference->at : bytes.len) - at;
         if (position + plain > done) {
             size_t skip = done > position ? done - position : 0;
@@ -162,6 +165,7 @@ static void mark(struct propagation_writer *writer) {
 }
 
 static void insert(struct propagation_writer *writer, struct slice bytes) {
+    must_within(append.group_start, position());
     size_t len = position() - append.group_start;
     output_reserve(out(), bytes.len);
     char *from = append.buffer.bytes.data + append.group_start;
@@ -173,6 +177,7 @@ static void insert(struct propagation_writer *writer, struct slice bytes) {
 }
 
 static void on_command(struct propagation_listener *self, const struct propagation *p) {
+    must(append.listening);
     bool first = !append.writer.in_group || append.writer.commands == 0;
     if (first && aof_settings.timestamps) write_timestamp();
     propagation_writer_command(&append.writer, p);
@@ -244,10 +249,12 @@ static void swap(struct aof_buffer *with) {
 }
 
 void aof_append_take(struct aof_buffer *to) {
+    must_equal(aof_buffer_len(to), 0);
     swap(to);
     if (!group_is_open()) return;
     struct slice bytes = memory_output_slice(&to->bytes);
     size_t start = append.group_start, complete = to->count;
+    must_within(start, bytes.len);
     while (complete && to->references[complete - 1].at >= start) complete--;
     for (size_t i = complete; i < to->count; i++) {
         reference_add(&append.buffer, to->references[i].blob, to->references[i].at - start);

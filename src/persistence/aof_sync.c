@@ -29,6 +29,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "persistence/aof_private.h"
 #include "server/clients/reply_barrier.h"
 #include "server/command/propagate.h"
@@ -179,6 +180,7 @@ static void job_init(struct sync_job *job, bool sync) {
 
 /* Initializes a job that writes the complete commands of the buffer. */
 static void write_prepare(struct sync_job *job, bool sync) {
+    must(!sync_state.writing && aof.fd >= 0);
     sync_state.writing = job;
     job_init(job, sync);
     aof_buffer_free(&job->buffer);
@@ -199,6 +201,7 @@ static void write_start(bool sync) {
 /* Syncs the file in a background thread. `releases`: everything appended is written, and the sync releases the replies.
  * */
 static void sync_start(bool releases) {
+    must(!sync_state.syncing && aof.fd >= 0);
     sync_state.unsynced = false;
     sync_state.syncing = mem_alloc(sizeof *sync_state.syncing);
     job_init(sync_state.syncing, true);
@@ -215,6 +218,7 @@ static void sync_finish(struct sync_job *job) {
     else
         sync_succeeded(job->directory);
     if (!job->error) {
+        must_within(job->covers, sync_state.written_sequence);
         sync_state.synced_sequence = job->covers;
         reply_barrier_release(&aof_barrier, job->sequence);
     }
@@ -255,6 +259,8 @@ static void write_finish(struct sync_job *job) {
 static void job_finish(struct sync_job *job) {
     if (job->handled) return;
     job->handled = true;
+    must(job == sync_state.writing || job == sync_state.syncing);
+    must_be_main_thread();
     if (job == sync_state.writing)
         write_finish(job);
     else

@@ -7,6 +7,7 @@
 #include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "script/script_shebang.h"
 #include "server/clients/reply_barrier.h"
@@ -188,6 +189,7 @@ static void library_detach(struct functions *set, struct library *library) {
     list_each(&library->functions, link)
         hashtable_pop(set->functions, function_name(container_of(link, struct function, link)));
     hashtable_pop(set->by_name, library->name);
+    must_within(library->bytes, set->bytes);
     list_remove(&set->libraries, &library->link);
     set->bytes -= library->bytes;
 }

@@ -10,6 +10,7 @@
 #include "lib/structures/hashtable.h"
 #include "lib/system/background.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
 #include "script/script_debug.h"
@@ -73,6 +74,8 @@ static void script_remove(struct script *script) {
     hashtable_pop(by_text, script_text(script));
     if (!script->loaded) list_remove(&evictable, &script->used);
     lua_vm_release(vm, script->reference);
+    must(stats.count > 0);
+    must_within(mem_size(script), stats.bytes);
     stats.count--;
     stats.bytes -= mem_size(script);
     mem_free(script);

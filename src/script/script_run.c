@@ -2,6 +2,7 @@
 #include "script/script_run.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "script/script_debug.h"
 #include "server/clients/client.h"
@@ -109,6 +110,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
         reply_error(call->reply, refused);
         return false;
     }
+    must(!script_running);
     caller_prepare(call->client);
     script_running = run;
     if (script_session && script_session_blocks_server()) session_begin(run);
@@ -209,6 +211,7 @@ void script_kill(struct call *call, bool function) {
 }
 
 void script_end(struct script_run *run) {
+    must(script_running == run);
     if (run->busy) busy_end(run);
     if (run->redirected) propagation_set_targets(run->targets);
     if (__builtin_expect(replies.capacity > REPLY_KEPT_MAX, 0)) memory_output_free(&replies);

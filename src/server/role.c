@@ -4,6 +4,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
@@ -137,6 +138,7 @@ void role_set_position(const struct stream_position *position) {
 }
 
 void role_set_offset(int64_t offset) {
+    must_within(current.position.offset, offset); /* a stream only grows */
     current.position.offset = offset;
 }
 

@@ -14,6 +14,7 @@
 #include "tracking/broadcast.h"
 #include "lib/structures/radix_tree.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
 #include "server/stats/stats.h"
 #include "tracking/invalidation.h"
@@ -144,6 +145,7 @@ static void set_add(struct prefix_set *set, struct prefix *prefix) {
     } else if (block->count == block->capacity) {
         block = set->block[at] = block_resize(block, block->capacity * 2);
     }
+    must_less(block->count, block->capacity);
     memmove(&block->items[index + 1], &block->items[index], (block->count - index) * sizeof(struct prefix *));
     block->items[index] = prefix;
     block->count++;
@@ -205,13 +207,16 @@ static void close_gaps(struct prefix *prefix) {
     uint32_t kept = 0;
     for (uint32_t i = 0; prefix->subscribers < prefix->count && i < prefix->count; i++)
         if (list[i]) list[kept++] = list[i];
+    must(kept == prefix->subscribers || prefix->count == prefix->subscribers);
     prefix->count = prefix->subscribers;
 }
 
 static void unsubscribe(struct prefix *prefix, const struct tracker *tracker) {
     struct tracker **list = subscribers_of(prefix);
     uint32_t at = 0;
-    while (list[at] != tracker) at++;
+    while (at < prefix->count && list[at] != tracker) at++;
+    must_less(at, prefix->count);
+    must_within(1, prefix->subscribers);
     prefix->subscribers--;
     list[at] = NULL;
     if (prefix->sending) return; /* prefix_send() goes through the list */

@@ -11,6 +11,7 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
 #include "server/stats/stats.h"
 #include "store/keyspace.h"
@@ -55,6 +56,7 @@ static struct tracker **slot_find(struct tracker **table, uint32_t slots, const 
 }
 
 static void reader_drop(struct tracker *tracker) {
+    must(tracking_stats.items > 0 && tracker->items > 0);
     tracking_stats.items--;
     tracker_unref(tracker);
 }
@@ -75,6 +77,7 @@ static void readers_grow(struct tracked_key *key) {
     }
     if (key->slots) mem_free(old);
     key->table = table;
+    must_less(live, slots); /* a slot is free: otherwise a search would never end */
     key->slots = slots;
     key->count = live;
 }

@@ -9,6 +9,7 @@
  * observed. Instead a filter on the following request checks which command the client ran before. */
 #include "tracking/tracker.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
@@ -215,6 +216,7 @@ static struct command_filter caching_filter = {.order = FILTER_FIRST, .ask = cac
 static void caching_end(struct tracker *tracker) {
     if (!tracker->caching) return;
     tracker->caching = false;
+    must(caching_count > 0);
     if (--caching_count == 0) dispatch_remove_filter(&caching_filter);
 }
 
@@ -247,6 +249,7 @@ struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t op
 
 /* Separates the tracker from its client; frees it if no tracked key refers to it. */
 static void tracker_detach(struct tracker *tracker) {
+    must(!tracker->on);
     client_set_state(tracker->client, &client_listener, NULL);
     tracker->client = NULL;
     list_remove(&trackers, &tracker->link);
@@ -267,6 +270,7 @@ void tracker_off(struct client *client) {
 }
 
 void tracker_unref(struct tracker *tracker) {
+    must(tracker->items > 0);
     if (--tracker->items || tracker->on) return;
     if (tracker->client)
         tracker_detach(tracker);

@@ -196,7 +196,7 @@ static void session_done(struct child_job *job, int status, int signal) {
 
 static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
     enum { COUNT = 3 };
-    struct child_process processes[COUNT];
+    struct child_process processes[COUNT] = {0};
     struct child_job jobs[COUNT], snapshot;
     ended_sessions = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -223,7 +223,7 @@ static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
 
 static void children_of_slots_run_side_by_side_and_no_other(void **state) {
     enum { COUNT = 2 };
-    struct child_process processes[COUNT];
+    struct child_process processes[COUNT] = {0};
     struct child_job jobs[COUNT], snapshot = job_of(run_returns);
     ended_sessions = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -261,7 +261,7 @@ static int run_looks_for_other_children(struct child_job *job) {
 static void a_session_does_not_know_the_servers_children(void **state) {
     struct child_job snapshot = job_of(run_forever);
     assert_true(child_start(&snapshot) > 0);
-    struct child_process process;
+    struct child_process process = {0};
     struct child_job job = session_of(run_looks_for_other_children);
     job.done = session_status;
     session_exit = -1;

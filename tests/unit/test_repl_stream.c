@@ -122,9 +122,15 @@ static void check_backlog(void) {
     assert_int_equal(memory.blocks, memory.backlog + memory.replicas);
 }
 
+static void begin_at(int64_t offset) {
+    struct stream_position position = role->position;
+    position.offset = offset;
+    role_set_position(&position);
+}
+
 static void readers_and_backlog_see_what_was_written(void **state) {
     repl_settings.backlog_size = BACKLOG;
-    role_set_offset(START);
+    begin_at(START);
     memory_output_init(&model.all);
     assert_false(repl_stream_active());
     size_t before = mem_used();
@@ -155,7 +161,7 @@ static void nobody_reads_beyond_the_mark(void **state) {
     struct memory_output out;
     memory_output_init(&out);
     repl_settings.backlog_size = BACKLOG;
-    role_set_offset(0);
+    begin_at(0);
     repl_stream_create_backlog();
     repl_stream_attach_end(&reader);
     repl_stream_write(SLICE("before "));
@@ -175,7 +181,7 @@ static void nobody_reads_beyond_the_mark(void **state) {
 }
 
 static void without_readers_only_the_offset_advances(void **state) {
-    role_set_offset(7);
+    begin_at(7);
     repl_stream_write(SLICE("abc"));
     assert_int_equal(role->position.offset, 10);
     assert_int_equal(repl_stream_memory().blocks, 0);
@@ -185,7 +191,7 @@ static void the_backlog_keeps_what_a_slow_reader_needs(void **state) {
     struct repl_stream_reader reader = {.block = NULL};
     char piece[1000];
     repl_settings.backlog_size = BACKLOG;
-    role_set_offset(0);
+    begin_at(0);
     repl_stream_create_backlog();
     repl_stream_attach_end(&reader);
     for (int i = 0; i < 1000; i++) {
@@ -209,7 +215,7 @@ static void the_backlog_keeps_what_a_slow_reader_needs(void **state) {
 }
 
 static void a_blob_is_shared_not_copied(void **state) {
-    role_set_offset(0);
+    begin_at(0);
     repl_stream_create_backlog();
     struct blob *blob = blob_new(100000, 100000);
     repl_stream_write_blob(blob);

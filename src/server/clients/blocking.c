@@ -7,6 +7,7 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/clock.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "server/clients/client_private.h"
@@ -158,11 +159,13 @@ static struct blocked_key *key_of(struct db *db, struct slice name) {
 
 static void wait_end(struct wait *wait) {
     struct blocked_key *key = wait->key;
+    must(!wait->blocked->unless_present || key->unless_present > 0);
     list_remove(&key->waits, &wait->of_key);
     if (wait->blocked->unless_present && --key->unless_present == 0) unless_present_keys--;
     if (key->waits.len) return;
     if (list_is_linked(&key->ready_link)) list_remove(&ready, &key->ready_link);
-    hashtable_pop(keys, key_name(key));
+    const struct blocked_key *known = hashtable_pop(keys, key_name(key));
+    must(known == key);
     mem_free(key);
     if (hashtable_size(keys) == 0) store_events_unlisten(&listener);
 }
@@ -188,6 +191,7 @@ static void blocked_free(struct blocked *blocked) {
 static void blocked_end(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
+    must(blocked_count > 0 && blocked_of[blocked->type] > 0);
     blocked_of[blocked->type]--;
     client_set_state(blocked->client, &client_listener, NULL);
     blocked_count--;
@@ -315,6 +319,7 @@ void call_block(struct call *call, const struct blocking *how) {
         if (how->ended) how->ended(how->state);
         return;
     }
+    must(!client_state(client, &client_listener)); /* a client executes nothing while it waits */
     struct blocked *blocked = blocked_new(call, how);
     if (!keys) keys = hashtable_new(&key_type);
     for (int i = 0; i < how->key_count; i++) {

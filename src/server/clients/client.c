@@ -7,6 +7,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "net/remote.h"
 #include "server/clients/auth.h"
 #include "server/clients/client_private.h"
@@ -42,6 +43,7 @@ size_t clients_count(void) {
 /* --- Life --- */
 
 struct client *client_new(struct connection *conn) {
+    must_be_main_thread();
     struct client *client = mem_calloc(1, sizeof *client);
     if (!nowhere.out.ops) null_output_init(&nowhere);
     client->conn = conn;
@@ -62,13 +64,16 @@ struct client *client_new(struct connection *conn) {
     client->authenticated = !auth_required();
     conn_set_trusted(conn, client->authenticated);
     if (!by_id) by_id = hashtable_new(&id_type);
-    hashtable_add(by_id, client);
+    bool added = hashtable_add(by_id, client);
+    must(added); /* ids are not used again */
     list_append(&clients, &client->link);
     return client;
 }
 
 static void client_memory_free(struct event_deferred *deferred) {
     struct client *client = container_of(deferred, struct client, deferred);
+    must(client->flags & CLIENT_CLOSING && !client->conn);
+    must_in_tests(!client->states); /* `freed` was called: no feature may keep state of it */
     request_reader_free(&client->reader);
     mem_free(client->name);
     mem_free(client->lib_name);
@@ -95,7 +100,8 @@ void client_free(struct client *client) {
         client_cron_forget(client);
         client_memory_forget(client);
         list_remove(&clients, &client->link);
-        hashtable_pop(by_id, id_key(client));
+        const struct client *known = hashtable_pop(by_id, id_key(client));
+        must(known == client);
         conn_close(client->conn);
         client_count_bytes(client); /* the bytes counted since the last time */
         client->conn = NULL;

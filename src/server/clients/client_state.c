@@ -3,6 +3,7 @@
  *
  * A feature has a slot in the table of each client that it keeps state for. */
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client_private.h"
 #include <string.h>
 
@@ -30,6 +31,7 @@ void client_set_state(struct client *client, struct client_listener *listener, v
     states->used += !!state;
     states->used -= !!states->slots[listener->slot];
     states->slots[listener->slot] = state;
+    must_within(states->used, states->size);
     if (states->used) return;
     mem_free(states);
     client->states = NULL;

@@ -7,6 +7,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "lib/system/ticks.h"
 #include "net/remote.h"
 #include "resp/request_ahead.h"
@@ -57,10 +58,12 @@ void client_turns_detach(void) {
 }
 
 void client_hold(struct client *client) {
+    must_less(client->holds, UINT8_MAX);
     client->holds++;
 }
 
 void client_release(struct client *client) {
+    must(client->holds > 0);
     if (--client->holds == 0 && !(client->flags & CLIENT_CLOSING) && client->conn) turn_queue(client);
 }
 
@@ -445,6 +448,7 @@ void client_turn(struct client *client) {
     }
     if (__builtin_expect(client_memory_bounded, 0) && memory_limit(client)) return;
     if (__builtin_expect(client->reader.large != NULL, 0) && large_limit_passed(client)) return;
+    must_be_main_thread();
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_mono_ms();

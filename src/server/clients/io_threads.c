@@ -14,6 +14,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/thread.h"
 #include "net/remote.h"
 #include "net/socket.h"
@@ -540,6 +541,7 @@ static int thread_start(int number) {
         mem_free(thread);
         return -error;
     }
+    must_less(threads_started, THREADS_MAX);
     threads[threads_started++] = thread;
     return 0;
 }

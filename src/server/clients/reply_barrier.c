@@ -12,6 +12,7 @@
  * sequence number (as many pieces as writes). */
 #include "server/clients/reply_barrier.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 
@@ -147,6 +148,7 @@ static struct held_replies *held_new(struct client *client) {
 /* Sends the first piece to the connection, or frees it if there is no connection. */
 static void piece_leave(struct held_replies *held, struct output *to) {
     struct piece *piece = held->first;
+    must_within(piece->len, held->size);
     held->first = piece->next;
     if (!held->first) held->last = NULL;
     held->size -= piece->len;
@@ -348,9 +350,11 @@ static void batch_leave(struct held_replies *held) {
     struct client *client = held->client;
     struct output *out = &client->conn->out;
     bool last, goes_on = false;
+    must_within(held->sequence, released);
     list_remove(&waiting, &held->link);
     piece_end(held);
     do {
+        must(held->first); /* the batch ends with a piece that is held */
         last = held->first == held->batch_end;
         if (held->first == held->requests_end) goes_on = true;
         piece_leave(held, out);
@@ -427,6 +431,7 @@ static void released_update(void) {
         struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
         if (barrier->released < barrier->issued && barrier->released < lowest) lowest = barrier->released;
     }
+    must_within(released, lowest); /* what was released stays so */
     released = lowest;
     if (dispatch_running())
         reply_barrier_pending = true;
@@ -449,11 +454,14 @@ void reply_barrier_disarm(struct reply_barrier *barrier) {
 }
 
 uint64_t reply_barrier_issue(struct reply_barrier *barrier) {
+    must_within(barrier->released, barrier->issued);
+    must_within(barrier->issued, issued);
     if (barrier->released == barrier->issued) barrier->released = issued;
     return barrier->issued = ++issued;
 }
 
 void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence) {
+    must_be_main_thread();
     if (sequence > barrier->issued) sequence = barrier->issued;
     if (sequence <= barrier->released) return;
     barrier->released = sequence;

@@ -1,6 +1,7 @@
 /* subscribers.c: see subscribers.h. */
 #include "server/clients/subscribers.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 
 enum { CAPACITY_STEP = 16 };
 
@@ -14,6 +15,7 @@ bool subscribers_has(const struct subscribers *set, const struct client *client)
 }
 
 void subscribers_join(struct subscribers *set, const struct client *client) {
+    must_in_tests(!subscribers_has(set, client));
     if (set->count == set->capacity)
         set->ids = mem_realloc(set->ids, (set->capacity += CAPACITY_STEP) * sizeof *set->ids);
     set->ids[set->count++] = client->id;

@@ -1,6 +1,7 @@
 /* transactions.c: MULTI, EXEC, DISCARD, WATCH, UNWATCH. See transactions.h; the watched keys are in watch.c. */
 #include "server/clients/transactions.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/blob.h"
 #include "lib/text/number.h"
 #include "server/clients/client_private.h"
@@ -186,6 +187,7 @@ static struct command_filter refuse_filter = {
 static struct command_filter queue_filter = {.order = FILTER_QUEUE, .asks_obeyed = true, .ask = queue_ask};
 
 static void transaction_open(struct client *client) {
+    must(!transaction_of(client));
     struct transaction *t = mem_calloc(1, sizeof *t);
     t->last = &t->first;
     t->slot = -1;
@@ -201,6 +203,7 @@ static void transaction_open(struct client *client) {
 /* Closes the client's transaction; the caller frees the queued commands. */
 static struct transaction *transaction_close(struct client *client) {
     struct transaction *t = transaction_of(client);
+    must(t && !t->running && open_count > 0);
     client_set_state(client, &client_listener, NULL);
     client->flags &= ~(uint32_t)CLIENT_DIRTY_QUEUE;
     if (--open_count == 0) {

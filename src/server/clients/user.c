@@ -1,6 +1,7 @@
 /* user.c: see user.h. Users are an array sorted by name: there are few, and they change rarely. */
 #include "server/clients/user.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include <stdio.h>
@@ -79,6 +80,7 @@ void user_remove(struct user *user) {
         user_close_client(client);
     }
     size_t at = position_of(slice_of(user->name));
+    must(at < users.count && users.items[at] == user && user != &user_default);
     users.count--;
     memmove(users.items + at, users.items + at + 1, (users.count - at) * sizeof *users.items);
     user_clear_passwords(user);
@@ -90,6 +92,7 @@ size_t users_count(void) {
     return users.count;
 }
 struct user *user_at(size_t index) {
+    must_less(index, users.count);
     return users.items[index];
 }
 

@@ -7,6 +7,7 @@
 #include "lib/hash/hash_slot.h"
 #include "lib/structures/hashtable.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
 #include "server/db_key.h"
@@ -72,6 +73,7 @@ static void key_changed(struct db *db, struct slice name) {
         struct watch *watch = container_of(link, struct watch, of_key);
         if (!watch->expired || entry_at(db, name)) {
             struct watch_list *own = watches_of(watch->client);
+            must(own && own->client == watch->client);
             mark_dirty(watch->client);
             if (!list_is_linked(&own->dirty_link)) list_append(&dirty_lists, &own->dirty_link);
         }
@@ -200,7 +202,8 @@ static void watches_drop(struct watch_list *own) {
         list_remove(&own->watches, &watch->of_client);
         list_remove(&key->watches, &watch->of_key);
         if (key->watches.len == 0) {
-            hashtable_pop(watched, watched_name(key));
+            const struct watched_key *known = hashtable_pop(watched, watched_name(key));
+            must(known == key);
             mem_free(key);
         }
         mem_free(watch);

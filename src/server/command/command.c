@@ -11,8 +11,8 @@
 #include "server/command/command.h"
 #include "lib/structures/hashtable.h"
 #include "lib/structures/histogram.h"
-#include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "lib/text/number.h"
 #include "server/command/command_syntax.h"
@@ -135,10 +135,8 @@ struct command *command_find_original(struct slice full_name) {
 
 /* --- Registration --- */
 
-static __attribute__((noreturn)) void malformed(const char *name, const char *what) {
-    log_warning("The command table is malformed: %s: %s", name ? name : "?", what);
-    abort();
-}
+/* What is wrong with a command table is a defect of this program. */
+#define must_describe(name, condition, what) must_hold(condition, "the command %s: %s", name, what)
 
 static struct slice subcommand_key(const void *entry) {
     return slice_of(((const struct command *)entry)->spec->name);
@@ -159,35 +157,35 @@ static void key_specs_check(const struct command_spec *spec, const char *name) {
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
         const struct key_spec *keys = &spec->keys[i];
         if (keys->begin == BEGIN_NONE) continue;
-        if (keys->begin == BEGIN_INDEX && keys->index < 1)
-            malformed(name, "a key spec begins before the first argument");
-        if (keys->begin == BEGIN_KEYWORD && !keys->keyword) malformed(name, "a key spec lacks its keyword");
-        if (keys->find == FIND_NONE) malformed(name, "a key spec tells where keys begin but not how they are found");
-        if (keys->find == FIND_RANGE && keys->b < 1) malformed(name, "the step of a key range is not positive");
-        if (keys->find == FIND_KEYNUM && keys->c < 1) malformed(name, "the step of counted keys is not positive");
-        if (!(keys->flags & (KEY_RO | KEY_RW | KEY_OW | KEY_RM | KEY_NOT_KEY)))
-            malformed(name, "a key spec does not say what is done to its keys");
+        must_describe(name, keys->begin != BEGIN_INDEX || keys->index >= 1,
+                      "a key spec begins before the first argument");
+        must_describe(name, keys->begin != BEGIN_KEYWORD || keys->keyword, "a key spec lacks its keyword");
+        must_describe(name, keys->find != FIND_NONE, "a key spec tells where keys begin but not how they are found");
+        must_describe(name, keys->find != FIND_RANGE || keys->b >= 1, "the step of a key range is not positive");
+        must_describe(name, keys->find != FIND_KEYNUM || keys->c >= 1, "the step of counted keys is not positive");
+        must_describe(name, keys->flags & (KEY_RO | KEY_RW | KEY_OW | KEY_RM | KEY_NOT_KEY),
+                      "a key spec does not say what is done to its keys");
     }
 }
 
 static void spec_check(const struct command_spec *spec, const struct command *parent) {
     const char *name = spec->name;
-    if (!name[0]) malformed(name, "an empty name");
+    must_describe(name, name[0], "an empty name");
     for (const char *p = name; *p; p++)
-        if (isupper((unsigned char)*p) || isspace((unsigned char)*p) || *p == '|')
-            malformed(name, "a name that is not lower case");
-    if (spec->arity == 0) malformed(name, "no arity");
-    if (!spec->run && !spec->subcommands) malformed(name, "neither a handler nor subcommands");
-    if (parent && spec->arity > 0 && spec->arity < 2) malformed(name, "the arity of a subcommand counts both words");
-    if ((spec->flags & CMD_WRITE) && (spec->flags & CMD_READONLY)) malformed(name, "it both writes and only reads");
+        must_describe(name, !isupper((unsigned char)*p) && !isspace((unsigned char)*p) && *p != '|',
+                      "a name that is not lower case");
+    must_describe(name, spec->arity != 0, "no arity");
+    must_describe(name, spec->run || spec->subcommands, "neither a handler nor subcommands");
+    must_describe(name, !parent || spec->arity != 1, "the arity of a subcommand counts both words");
+    must_describe(name, !(spec->flags & CMD_WRITE) || !(spec->flags & CMD_READONLY), "it both writes and only reads");
     bool on_data = spec->flags & (CMD_WRITE | CMD_READONLY | CMD_RUNS_SCRIPT | CMD_SHOWS_DATA);
-    if (spec->run && on_data == !!(spec->flags & CMD_NO_DATA))
-        malformed(name, "it does not declare what its reply says of data (command.h: CMD_SHOWS_DATA)");
-    if (!spec->since || !spec->summary) malformed(name, "no version or no summary");
+    must_describe(name, !spec->run || on_data != !!(spec->flags & CMD_NO_DATA),
+                  "it does not declare what its reply says of data (command.h: CMD_SHOWS_DATA)");
+    must_describe(name, spec->since && spec->summary, "no version or no summary");
     key_specs_check(spec, name);
     char why[128] = "";
     if (spec->syntax) syntax_free(syntax_parse(spec->syntax, why));
-    if (why[0]) malformed(name, why);
+    must_describe(name, !why[0], why);
 }
 
 static bool only_letters(const char *name) {
@@ -246,7 +244,8 @@ static void subcommands_add(struct command *command, const struct command_spec *
     for (const struct command_spec *spec = specs; spec->name; spec++) {
         if (!is_offered(command->spec->name, spec->name)) continue;
         struct command *sub = command_add(spec, command);
-        if (!hashtable_add(command->subcommands, sub)) malformed(spec->name, "a subcommand twice");
+        bool added = hashtable_add(command->subcommands, sub);
+        must_describe(spec->name, added, "a subcommand twice");
         *last = sub;
         last = &sub->next_sub;
     }
@@ -255,7 +254,7 @@ static void subcommands_add(struct command *command, const struct command_spec *
 void commands_register(const struct command_spec *specs) {
     for (const struct command_spec *spec = specs; spec->name; spec++) {
         if (!is_offered(NULL, spec->name)) continue;
-        if (table_find(slice_of(spec->name))) malformed(spec->name, "registered twice");
+        must_describe(spec->name, !table_find(slice_of(spec->name)), "registered twice");
         struct command *command = command_add(spec, NULL);
         registry.top_level++;
         if (spec->subcommands) command->subcommands = hashtable_new(&subcommand_type);
@@ -267,7 +266,7 @@ void commands_register(const struct command_spec *specs) {
 void commands_register_subcommands(const char *container, const struct command_spec *specs) {
     struct command *command = table_find(slice_of(container));
     if (!command && !is_offered(NULL, container)) return;
-    if (!command || !command->subcommands) malformed(container, "subcommands of something else than a container");
+    must_describe(container, command && command->subcommands, "subcommands of something else than a container");
     subcommands_add(command, specs);
 }
 

@@ -9,6 +9,7 @@
 #include "lib/system/likely.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/system/ticks.h"
 #include "lib/text/blob.h"
 #include "server/clients/auth.h"
@@ -270,6 +271,7 @@ static __attribute__((noinline)) void run_with_expired(struct call *call) {
 
 /* A call whose slot is known: nested calls have their own. */
 static inline void slot_begin(const struct call *call) {
+    must_in_tests(call->slot < HASH_SLOTS);
     propagation_slot = call->slot;
     if (likely(call->command->only_key)) key_slot_announce(call->argv[call->command->only_key], (unsigned)call->slot);
 }
@@ -307,6 +309,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     else
         command->spec->run(&self.call);
 
+    must(running == &self); /* the calls that it made have ended */
     clock_thaw();
     uint64_t now = ticks_now(), ticks = now - start;
     dispatch_ticks = now;

@@ -3,6 +3,7 @@
  * Commands between begin and end form a group; begin and end nest (a transaction of calls, each of which may propagate
  * several commands). A listener sees only the outermost pair, and no pair around an empty group. */
 #include "server/command/propagate.h"
+#include "lib/system/thread.h"
 
 static struct list listeners = LIST_INIT(listeners);
 static int depth;
@@ -38,6 +39,7 @@ int propagation_set_targets(int now) {
 
 static void hand_out(struct propagation *propagation) {
     if (!propagate_wanted()) return;
+    must_be_main_thread();
     propagation->origin = origin;
     propagation->offset = ++offset;
     propagation->slot = propagation_slot;
@@ -66,6 +68,7 @@ void propagate_begin(void) {
 }
 
 void propagate_end(void) {
+    must(depth > 0);
     if (--depth) return;
     list_each(&listeners, link) {
         struct propagation_listener *listener = container_of(link, struct propagation_listener, link);

@@ -9,6 +9,7 @@
 #include "lib/structures/hashtable.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/must.h"
 #include "lib/text/number.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"
@@ -40,10 +41,8 @@ const char *config_reason(const char *format, ...) {
     return text;
 }
 
-static _Noreturn void table_is_wrong(const char *name, const char *why) {
-    fprintf(stderr, "option '%s': %s\n", name, why);
-    abort();
-}
+/* What is wrong with an option table is a defect of this program. */
+#define must_describe(name, condition, what) must_hold(condition, "option '%s' %s", name, what)
 
 /* --- values --- */
 
@@ -164,7 +163,7 @@ static int64_t number_of(const struct config_state *state) {
     case CONFIG_OCTAL:
     case CONFIG_ENUM:
     case CONFIG_FLAGS: return *(int *)state->value;
-    default: table_is_wrong(state->option->name, "is not a number");
+    default: must_fail(__FILE__, __LINE__, __func__, "the option is a number", "%s", state->option->name);
     }
 }
 static void store_number(struct config_state *state, int64_t number) {
@@ -392,7 +391,8 @@ void config_state_lines(const struct config_state *state, const char *name, stru
 static void add_name(const char *name, struct config_state *state) {
     struct config_name_entry *entry = mem_calloc(1, sizeof *entry);
     entry->name = name, entry->state = state;
-    if (!hashtable_add(names_table, entry)) table_is_wrong(name, "is in two tables");
+    bool added = hashtable_add(names_table, entry);
+    must_describe(name, added, "is in two tables");
     if (names_count == names_capacity) {
         names_capacity = names_capacity ? names_capacity * 2 : 128;
         names_sorted = mem_realloc(names_sorted, names_capacity * sizeof *names_sorted);
@@ -405,9 +405,9 @@ void config_register(const struct config_option *options) {
     for (const struct config_option *option = options; option->name; option++) {
         bool custom = option->type == CONFIG_CUSTOM,
              named = option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS;
-        if (custom ? !option->set || !option->get : !option->initial)
-            table_is_wrong(option->name, "has no default or functions");
-        if (named && !option->names) table_is_wrong(option->name, "has no names");
+        must_describe(option->name, custom ? option->set && option->get : option->initial != NULL,
+                      "has no default or functions");
+        must_describe(option->name, !named || option->names, "has no names");
         struct config_state *state = mem_calloc(1, sizeof *state);
         state->option = option;
         state->value = option->value || custom ? option->value : mem_calloc(1, sizeof(struct config_strings));
@@ -418,7 +418,7 @@ void config_register(const struct config_option *options) {
         else if (option->type == CONFIG_STRINGS)
             *(struct config_strings *)state->value = (struct config_strings){0};
         const char *reason = option->initial ? config_state_set_text(state, slice_of(option->initial), true) : NULL;
-        if (reason) table_is_wrong(option->name, reason);
+        must_describe(option->name, !reason, reason);
         state->initial = config_state_text_copy(state);
         add_name(option->name, state);
         if (option->alias) add_name(option->alias, state);
@@ -427,7 +427,8 @@ void config_register(const struct config_option *options) {
 static void remove_name(struct slice name) {
     struct config_name_entry *entry = hashtable_pop(names_table, name);
     size_t at = 0;
-    while (names_sorted[at] != entry) at++;
+    while (at < names_count && names_sorted[at] != entry) at++;
+    must_less(at, names_count);
     memmove(names_sorted + at, names_sorted + at + 1, (--names_count - at) * sizeof *names_sorted);
     mem_free(entry);
 }
@@ -494,7 +495,7 @@ const struct config_option *config_find(struct slice name) {
 }
 static struct config_state *state_of(const char *name) {
     struct config_name_entry *entry = config_name_find(slice_of(name));
-    if (!entry) table_is_wrong(name, "is asked for and in no table");
+    must_describe(name, entry, "is asked for and in no table");
     return entry->state;
 }
 int64_t config_number(const char *name) {

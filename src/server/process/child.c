@@ -4,6 +4,7 @@
 #include "lib/system/clock.h"
 #include "lib/system/log.h"
 #include "lib/system/memory.h"
+#include "lib/system/thread.h"
 #include "net/pin.h"
 #include "net/value_arena.h"
 #include "server/clients/client.h"
@@ -135,7 +136,8 @@ static void close_range_of(unsigned from, unsigned to) {
 /* While the child holds the descriptor of a connection that the server closed, the peer does not see it close. */
 static void close_descriptors(const struct child_job *job) {
     int kept[CHILD_KEEP_MAX + 1], count = 0;
-    for (int i = 0; i < job->keep_count && i < CHILD_KEEP_MAX; i++) kept[count++] = job->keep[i];
+    must_within(job->keep_count, CHILD_KEEP_MAX);
+    for (int i = 0; i < job->keep_count; i++) kept[count++] = job->keep[i];
     kept[count++] = self.pipe_fd;
     qsort(kept, (size_t)count, sizeof *kept, compare_ints);
     unsigned from = STDERR_FILENO + 1;
@@ -241,6 +243,7 @@ static bool read_reports(struct child_process *process) {
 static bool reap(struct child_process *process, int options) {
     int state;
     pid_t pid;
+    must(process->job && process->pid > 0);
     do pid = waitpid(process->pid, &state, options);
     while (pid < 0 && errno == EINTR);
     if (pid == 0) return false;
@@ -250,6 +253,7 @@ static bool reap(struct child_process *process, int options) {
     }
     read_reports(process);
     struct child_job *job = process->job;
+    must(job->kind != CHILD_SESSION || sessions > 0);
     if (job->kind == CHILD_SESSION)
         sessions--;
     else
@@ -297,6 +301,8 @@ void child_pause_after_fork(void) {
 
 static pid_t start(struct child_process *process, struct child_job *job) {
     int ends[2];
+    must_be_main_thread(); /* and so is the child's only thread */
+    must(!process->job);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
     job->keys_total = count_keys();
     value_arena_defer_free(true);

@@ -66,7 +66,8 @@ void child_kill_wait(void);
 struct child_report_data {
     uint64_t keys, cow;
 };
-/* The process of a session or of slots. It belongs to its owner and must stay valid until job->done() returns. */
+/* The process of a session or of slots; zero before the first child. It belongs to its owner and must stay valid until
+ * job->done() returns. */
 struct child_process {     /* private */
     struct child_job *job; /* NULL: none runs */
     pid_t pid;
