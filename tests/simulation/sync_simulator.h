@@ -114,7 +114,7 @@ struct message {
     struct sync_term term;
     uint64_t version;
     struct sync_ask ask;
-    struct sync_vote vote;
+    struct sync_vote *vote; /* of VOTE: allocated, because it is large */
 };
 static struct world {
     unsigned count, replicas;
@@ -556,22 +556,23 @@ static void deliver(struct message *msg) {
         if (current) sync_who_peer_stored(&to->who, to->peers[msg->from].id, &msg->term, msg->version);
         break;
     case ASK: {
-        struct message *reply = message(VOTE, msg->to, msg->from);
-        sync_who_asked(&to->who, &msg->ask, world.now, &reply->vote);
+        struct sync_vote *vote = mem_alloc(sizeof *vote);
+        message(VOTE, msg->to, msg->from)->vote = vote;
+        sync_who_asked(&to->who, &msg->ask, world.now, vote);
         break;
     }
-    case VOTE: sync_who_voted(&to->who, &msg->vote, world.now); break;
+    case VOTE: sync_who_voted(&to->who, msg->vote, world.now); break;
     }
 }
 
 /* Those to a server that is down are lost. */
 static void sockets(const struct node *node) {
     for (unsigned i = 0; i < world.message_count;) {
-        struct message msg = world.messages[i];
-        if (msg.to != (int)node->index || msg.due > world.now) {
+        if (world.messages[i].to != (int)node->index || world.messages[i].due > world.now) {
             i++;
             continue;
         }
+        struct message msg = world.messages[i];
         bool current = node->up && node->life == msg.life_to && is_current(&msg);
         if (current && !reachable(msg.from, msg.to)) { /* a link repeats what is lost, until it breaks */
             i++;
@@ -579,9 +580,10 @@ static void sockets(const struct node *node) {
         }
         memmove(world.messages + i, world.messages + i + 1, (world.message_count - i - 1) * sizeof msg);
         world.message_count--;
-        if (!node->up || node->life != msg.life_to || !reachable(msg.from, msg.to)) continue;
-        deliver(&msg);
-        i = 0;
+        bool arrives = node->up && node->life == msg.life_to && reachable(msg.from, msg.to);
+        if (arrives) deliver(&msg);
+        mem_free(msg.vote);
+        if (arrives) i = 0;
     }
 }
 
@@ -784,6 +786,7 @@ static void world_clear(uint64_t seed, unsigned count, unsigned replicas) {
     bool verbose = world.verbose;
     unsigned trial = world.trial;
     for (unsigned i = 0; i < NODES_MAX; i++) sync_lease_free(&world.nodes[i].lease);
+    for (unsigned i = 0; i < world.message_count; i++) mem_free(messages[i].vote);
     memset(&world, 0, sizeof world);
     world.trial = trial;
     world.group = count;
