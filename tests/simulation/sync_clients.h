@@ -3,8 +3,9 @@
  *     at a primary    writes, reads, transactions that read and write, blocking reads with a timeout, messages: whoever
  *                     subscribes sees the value that was written
  *     at a replica    reads, which may be old
- *     moves           keys move one by one from the first shard to the second (MIGRATE): the client of a key that is
- * gone gets ASK, and goes there
+ *     moves           keys move one by one from the first shard to the second (MIGRATE … REPLACE), and new ones are
+ *                     written: the client of a key that is gone gets ASK, and goes there. A new primary of the first
+ *                     shard moves whatever it still has
  *
  * A key is a register. Values are numbers, and of two values that are ever seen the larger one is the newer. Checked: a
  * primary answers with no value that is older than one that was seen, or acknowledged, before the request was sent; a
@@ -227,8 +228,14 @@ static struct node *primary_of_shard(unsigned shard) {
     }
     return found;
 }
+/* The keys in use: those that moved last, and some that may not exist yet. */
+enum { KEYS_IN_USE = 24, KEYS_AHEAD = 8 };
+static unsigned first_moving_key(void) {
+    unsigned end = world.moves + KEYS_AHEAD < MOVING_KEYS ? world.moves + KEYS_AHEAD : MOVING_KEYS;
+    return SHARDS_MAX * SHARD_KEYS + (end > KEYS_IN_USE ? end - KEYS_IN_USE : 0);
+}
 static unsigned some_moving_key(void) {
-    return (unsigned)(SHARDS_MAX * SHARD_KEYS + below(MOVING_KEYS));
+    return first_moving_key() + (unsigned)below(KEYS_IN_USE);
 }
 
 /* The second shard: the key is here, or on its way to here. */
@@ -264,10 +271,11 @@ static void request_for_moving_key(struct node *node) {
 }
 
 static void migrate_begins(struct node *node) {
-    unsigned key = some_moving_key();
+    unsigned key = first_moving_key(), end = key + KEYS_IN_USE;
+    while (key < end && !value_of(node, key)) key++;
+    if (key == end || node->migrating || !may_write(node)) return;
     struct op op = request(OP_MIGRATE, key);
     op.value = value_of(node, key);
-    if (!op.value || node->migrating || !may_write(node)) return;
     node->migrating = key;
     node->migrating_value = op.value;
     node->migrating_at = -1;

@@ -6,7 +6,9 @@
  *
  * A server works in turns: it takes requests of its clients (sync_clients.h), reads its sockets, and at the end of the
  * turn sends what it has written to its stream. It may freeze between any two of these steps, while acknowledgements
- * wait in its sockets, and bytes that it has sent arrive. Cuts may be one-way, and links slow.
+ * wait in its sockets, and bytes that it has sent arrive. Cuts may be one-way, and links slow. What one server sends to
+ * another may be late for seconds while the other direction works: it then arrives in order, the end of the connection
+ * last. In a manual failover the primary's stream stops growing until a replica that has all of it stands.
  *
  * Checked: a primary that begins to lead has all writes of its shard that were acknowledged before; no two primaries
  * lead in one term; and what the clients see. A violation ends the program. */
@@ -30,7 +32,7 @@ enum {
     NO_SHARD = 255,
     SHARDS_MAX = 4,
     SHARD_KEYS = 4,
-    MOVING_KEYS = 24,
+    MOVING_KEYS = 512,
     KEYS_MAX = SHARDS_MAX * SHARD_KEYS + MOVING_KEYS,
     HELD_MAX = 64,
     BLOCKED_MAX = 16
@@ -123,6 +125,11 @@ static struct world {
     bool verbose;
     struct node nodes[NODES_MAX];
     bool cut[NODES_MAX][NODES_MAX];
+    int64_t late_until[NODES_MAX][NODES_MAX]; /* what the first sends to the second waits */
+    struct {
+        unsigned primary, replica; /* of a manual failover */
+        int64_t until;             /* 0: there is none */
+    } manual;
     struct message *messages;
     unsigned message_count;
     struct sync_set *sets;
@@ -173,10 +180,13 @@ static void violated(const char *what, int node) {
 }
 
 static bool reachable(int a, int b) {
-    return !world.cut[a][b];
+    return !world.cut[a][b] && world.now >= world.late_until[a][b];
 }
 static bool reaches_both(int a, int b) {
     return reachable(a, b) && reachable(b, a);
+}
+static inline bool is_cut_off(unsigned a, unsigned b) {
+    return world.cut[a][b] || world.cut[b][a];
 }
 static bool runs(const struct node *node) {
     return node->up && world.now >= node->frozen_until;
@@ -256,8 +266,11 @@ static void link_down(struct node *node) {
     node->psync_at = node->copy_until = 0;
     sync_who_link_lost(&node->who);
     struct node *primary = &world.nodes[node->follows];
-    if (primary->peers[node->index].up)
-        primary->peers[node->index].lost_at = world.now + 1 + (int64_t)below(below(3) ? 20 : 3000);
+    if (!primary->peers[node->index].up) return;
+    int64_t lost_at = world.now + 1 + (int64_t)below(below(3) ? 20 : 3000);
+    for (unsigned i = 0; i < world.message_count; i++) /* behind what it has sent before */
+        if (world.messages[i].link == node->link_of && world.messages[i].due > lost_at) lost_at = world.messages[i].due;
+    primary->peers[node->index].lost_at = lost_at;
 }
 static void does_unfollow(void *context) {
     link_down(context);
@@ -605,7 +618,10 @@ static void end_of_turn(struct node *node) {
 
 static void losses(struct node *node) {
     for (unsigned j = 0; j < world.count; j++) {
-        if (!node->peers[j].up || !node->peers[j].lost_at || world.now < node->peers[j].lost_at) continue;
+        int64_t lost_at = node->peers[j].lost_at;
+        if (!node->peers[j].up || !lost_at || world.now < lost_at) continue;
+        /* The end of the connection is as late as what was sent before it, or repl-timeout passes. */
+        if (!reachable((int)j, (int)node->index) && world.now < lost_at + ABSENT) continue;
         node->peers[j].up = false;
         node->peers[j].lost_at = 0;
         sync_who_peer_unlinked(&node->who, node->peers[j].id, world.now);
@@ -656,8 +672,23 @@ static void step(void) {
     }
 }
 
+static void promote(struct node *node);
+
+/* A replica that has all of the paused stream stands. */
+static void manual_failover_step(void) {
+    const struct node *primary = &world.nodes[world.manual.primary];
+    struct node *replica = &world.nodes[world.manual.replica];
+    if (!world.manual.until || !runs(replica)) return;
+    if (world.now < world.manual.until && !(replica->link && replica->len == primary->len)) return;
+    if (world.now < world.manual.until) promote(replica);
+    world.manual.until = 0;
+}
+
 static void run(int64_t ms) {
-    for (int64_t end = world.now + ms; world.now < end;) step();
+    for (int64_t end = world.now + ms; world.now < end;) {
+        step();
+        manual_failover_step();
+    }
 }
 
 /* --- The outsider --- */
@@ -730,9 +761,33 @@ static inline void be_busy(struct node *node) {
     if (other != node->index && below(3)) promote(&world.nodes[other]);
 }
 
+static inline void delay(unsigned from, unsigned to) {
+    if (from != to) world.late_until[from][to] = world.now + 200 + (int64_t)below(5000);
+}
+/* From the others of its group to one server, or back. */
+static inline void delay_some(unsigned index) {
+    unsigned first = first_of_group(index), inwards = (unsigned)below(2);
+    note((int)index, "what it %s is late", inwards ? "gets" : "sends");
+    for (unsigned i = first; i < first + world.group; i++)
+        if (below(4)) delay(inwards ? i : index, inwards ? index : i);
+}
+
+static inline void manual_failover(struct node *primary) {
+    unsigned first = first_of_group(primary->index), other = first + (unsigned)below(world.group);
+    const struct node *replica = &world.nodes[other];
+    if (other == primary->index || !replica->link || replica->follows != (int)primary->index) return;
+    note((int)other, "is told to replace %u", primary->index);
+    primary->final_until = world.now + 1000 + (int64_t)below(5000);
+    world.manual.primary = primary->index;
+    world.manual.replica = other;
+    world.manual.until = primary->final_until;
+    for (unsigned i = first, late = (unsigned)below(2); late && i < first + world.group; i++) delay(i, primary->index);
+}
+
 static inline void fault(void) {
     struct node *node = &world.nodes[below(world.count)];
-    switch (below(10)) {
+    int leader = newest_leader_near(node->index);
+    switch (below(12)) {
     case 0:
     case 1:
         if (node->up && may_crash(node)) node_crash(node, below(8) != 0);
@@ -757,23 +812,19 @@ static inline void fault(void) {
         break;
     }
     case 7: promote(node); break;
-    case 8:
-        if (below(2) && node->who.status == SYNC_LEADING) {
-            node->final_until = world.now + (int64_t)below(3000);
-            break;
-        }
-        /* fallthrough */
-    default: {
-        int leader = newest_leader_near(node->index);
+    case 8: delay_some(leader >= 0 && below(2) ? (unsigned)leader : node->index); break;
+    case 9:
+        if (leader >= 0) manual_failover(&world.nodes[leader]);
+        break;
+    default:
         if (leader >= 0)
             follow(node, leader);
         else if (below(2))
             promote(node);
     }
-    }
     /* Connections over a cut end after a while. */
     for (unsigned i = 0; i < world.count; i++)
-        if (world.nodes[i].link && !reaches_both((int)i, world.nodes[i].follows) && below(3))
+        if (world.nodes[i].link && is_cut_off(i, (unsigned)world.nodes[i].follows) && below(3))
             link_down(&world.nodes[i]);
 }
 

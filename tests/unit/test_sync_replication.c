@@ -9,6 +9,8 @@
  *     … --trial read                         with a broken rule, which the simulation must find (sync_clients.h) */
 #include "../simulation/sync_simulator.h"
 #include <setjmp.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 /* --- Tests --- */
@@ -302,7 +304,7 @@ static void a_candidate_waits_for_a_voter_that_gives_no_copy_but_is_needed(void 
     assert_int_equal(world.nodes[1].who.status, SYNC_LEADING);
 }
 
-enum { SEEDS = 40, SEEDS_OF_MOVES = 15 }; /* by default */
+enum { SEEDS = 150, SEEDS_OF_MOVES = 60 }; /* by default */
 static uint64_t first_seed = 1, last_seed = SEEDS;
 static unsigned total_leads, total_reads, total_replica_reads, total_moves, recovered, total_acknowledged;
 
@@ -310,9 +312,10 @@ static void faults(unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         if (below(3)) fault();
         run((int64_t)below(below(4) ? 300 : 3000));
-        /* Sentinel makes the others follow. */
+        /* Sentinel promotes one of a group without a primary, and makes the others follow. */
         unsigned index = (unsigned)below(world.count), first = first_of_group(index);
         int leader = newest_leader_near(index);
+        if (leader < 0 && below(2)) promote(&world.nodes[first + (unsigned)below(world.group)]);
         for (unsigned n = first; leader >= 0 && below(2) && n < first + world.group; n++)
             if (world.nodes[n].who.status != SYNC_LEADING && world.nodes[n].follows != leader)
                 follow(&world.nodes[n], leader);
@@ -322,7 +325,9 @@ static void faults(unsigned count) {
 static void end_of_faults(void) {
     note(-1, "no more faults");
     memset(world.cut, 0, sizeof world.cut);
+    memset(world.late_until, 0, sizeof world.late_until);
     world.slow = 0;
+    world.manual.until = 0;
     for (unsigned i = 0; i < world.count; i++) {
         world.nodes[i].frozen_until = world.nodes[i].freeze_ms = world.nodes[i].final_until = 0;
         world.nodes[i].busy_until = 0;
@@ -343,8 +348,9 @@ static bool all_are_in_sync(int leader) {
 /* Servers that were promoted in vain come back, too, without another election by the outsider. */
 static void everybody_comes_back(void) {
     int leader = newest_leader();
-    for (int waited = 0; leader >= 0 && waited < 30 && !all_are_in_sync(leader); waited++) {
-        for (unsigned i = 0; i < world.count; i++) /* as Sentinel does */
+    /* A primary may just have stood down, for a term above those that others have promised. */
+    for (int waited = 0; waited < 30 && (leader < 0 || !all_are_in_sync(leader)); waited++) {
+        for (unsigned i = 0; leader >= 0 && i < world.count; i++) /* as Sentinel does */
             if (world.nodes[i].follows != leader || world.nodes[i].who.status != SYNC_FOLLOWING)
                 follow(&world.nodes[i], leader);
         run(1000);
@@ -401,6 +407,7 @@ static void run_moves(uint64_t seed) {
     world_clear(seed, 6, 1);
     world.group = 3;
     world.moves_on = true;
+    world.slow = below(2) ? 0 : 10 + (unsigned)below(100);
     for (unsigned i = 0; i < 6; i++) {
         struct node *node = &world.nodes[i];
         node->replica = i % 3 != 0;
@@ -422,6 +429,53 @@ static void keys_that_move_one_by_one_are_not_lost(void **state) {
     unsigned seeds = (unsigned)(last - first_seed + 1);
     printf("%u seeds: %u keys moved, %u reads checked\n", seeds, total_moves, total_reads);
     if (seeds >= 10) assert_true(total_moves > 5 * seeds);
+}
+
+/* Runs a seed in a process of its own, because a violation ends it. Returns whether one was found, and what it says. */
+static bool finds(unsigned trial, bool moves, uint64_t seed, char *said, size_t size) {
+    int ends[2], status = -1;
+    size_t len = 0;
+    assert_int_equal(pipe(ends), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        world.trial = trial;
+        (moves ? run_moves : run_seed)(seed);
+        _exit(0);
+    }
+    close(ends[1]);
+    for (ssize_t got; len + 1 < size && (got = read(ends[0], said + len, size - 1 - len)) > 0;) len += (size_t)got;
+    said[len] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+    return WEXITSTATUS(status) == 1;
+}
+
+/* The rules of sync_clients.h that were defects once, each with the first seed that shows what it breaks. Without the
+ * rule the same seed shows nothing. A change of the simulator changes the seeds: `--trial RULE --seeds 1-10000` finds
+ * the new one. */
+static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
+    static const struct {
+        enum trial rule;
+        bool moves;
+        uint64_t seed;
+        const char *what;
+    } trials[] = {
+        {TRIAL_MARK, false, 22, "a primary answers a stale read"},
+        {TRIAL_TIMEOUT, false, 22, "a blocking read times out although there was a value"},
+        {TRIAL_ASK, true, 287, "a primary answers a stale read"},
+        {TRIAL_MESSAGE, false, 5, "a primary answers a stale read"},
+        {TRIAL_MIGRATE, true, 11, "a new primary lacks an acknowledged write"},
+        {TRIAL_REPLICA, false, 46, "a replica no longer shows what it has shown"},
+    };
+    char said[500];
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        assert_true(finds(trials[i].rule, trials[i].moves, trials[i].seed, said, sizeof said));
+        if (!strstr(said, trials[i].what)) fail_msg("%s", said);
+        assert_false(finds(0, trials[i].moves, trials[i].seed, said, sizeof said));
+    }
 }
 
 static void damaged_texts_are_refused(void **state) {
@@ -517,6 +571,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(seeds_of_faults_lose_no_acknowledged_write),
         cmocka_unit_test(keys_that_move_one_by_one_are_not_lost),
+        cmocka_unit_test(the_simulation_finds_what_each_broken_rule_breaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
