@@ -8,6 +8,9 @@
  *                                                 the bus, or all links but the bus, may be cut alone, and be slow
  *     … --members                                 with servers that are reset, and join again:
  *                                                 membership_simulator.h
+ *     … --mixed                                   with one or two shards without synchronous replication, which have
+ *                                                 data, too; not with --members: asynchronous_shards.h
+ *     … --mixed --migrations --trial              with a broken rule there, which the simulation must find
  *
  * Machines crash and lose what was not on disk, freeze, and are cut off; links lose messages; replicas are told to take
  * over. In nine of ten seeds no shard has more than one machine at a time that may have lost acknowledged writes.
@@ -24,6 +27,10 @@ static struct node *server_of(void *context) {
     return &world.nodes[((struct sim_machine *)context)->index];
 }
 
+static struct sim_machine *machine_of(const struct node *node) {
+    return &cluster_sim.machines[node->index];
+}
+
 /* --- The machine's effects on its server: src/cluster/effects.c does the same --- */
 
 static bool has_keys(const struct node *node) {
@@ -32,12 +39,14 @@ static bool has_keys(const struct node *node) {
     return found;
 }
 
+#include "asynchronous_shards.h"
+
 static void server_facts(void *context, struct cluster_facts *facts) {
     struct node *node = server_of(context);
     effect_facts(context, facts);
     facts->offset = (uint64_t)node->len + 1;
     facts->primary_link_up = node->link;
-    facts->bound = !sync_who_may_leave(&node->who);
+    facts->bound = !node->asynchronous && !sync_who_may_leave(&node->who);
     facts->has_keys = has_keys(node);
 }
 
@@ -78,14 +87,17 @@ static void server_follow(void *context, const struct cluster_node *primary, boo
     struct node *node = server_of(context);
     effect_follow(context, primary, same_shard);
     if (index < 0) return;
-    if (!same_shard && node->up) leave(node);
+    if (node->asynchronous) disconnect_replicas(node);
+    if (!same_shard && node->up && !node->asynchronous) leave(node);
     server_goes_to(node, index);
 }
 
 static void server_lead(void *context, bool same_shard) {
     struct node *node = server_of(context);
     effect_lead(context, same_shard);
-    if (!same_shard)
+    if (node->asynchronous)
+        asynchronous_leads(node);
+    else if (!same_shard)
         leave_and_found(node);
     else if (node->who.status == SYNC_ELECTED)
         sync_who_lead(&node->who, world.now);
@@ -94,6 +106,7 @@ static void server_lead(void *context, bool same_shard) {
 }
 
 static enum cluster_mandate server_mandate(void *context) {
+    if (server_of(context)->asynchronous) return MANDATE_NOT_NEEDED;
     switch (server_of(context)->who.status) {
     case SYNC_FOLLOWING: return MANDATE_NONE;
     case SYNC_ELECTED:
@@ -122,9 +135,6 @@ static void server_resume_writes(void *context) {
     server_of(context)->final_until = 0;
 }
 
-static struct sim_machine *machine_of(const struct node *node) {
-    return &cluster_sim.machines[node->index];
-}
 static void server_elected(struct node *node) {
     struct sim_machine *machine = machine_of(node);
     if (node_is_primary(machine->cluster->myself))
@@ -162,10 +172,14 @@ static void start(unsigned index) {
     sim_start(&cluster_sim.machines[index]);
     node_start(node);
     hear_owners_of_file(node);
-    if (!node->replica && !node->who.state.group[0]) found(node);
+    if (!node->asynchronous && !node->replica && !node->who.state.group[0]) found(node);
+    if (!node->asynchronous || !moving.on) return;
+    follow_log(node);
+    cluster_check_data(cluster_of(node), sim_time(machine_of(node)));
 }
 
 static void crash(struct node *node) {
+    if (node->asynchronous && !node->replica) asynchronous_loses(node->shard);
     node_crash(node, true);
     migration_crashed(node);
     sim_crash(machine_of(node));
@@ -252,6 +266,9 @@ static void begin(uint64_t seed, int64_t timeout) {
     world.began = migrations_lead;
     world.copied = migrations_copied;
     world.loads = migrations_load;
+    world.asynchronous_turn = asynchronous_turn;
+    asynchronous.quiet = false;
+    memset(asynchronous.leaders, 0, sizeof asynchronous.leaders);
     moving.may_crash = may_lose_data;
     moving.crash = crash;
     if (moving.on) migrations_begin();
@@ -262,10 +279,12 @@ static void begin(uint64_t seed, int64_t timeout) {
         machine->settings.fast_failover = seed & 1;
         machine->settings.allow_replica_migration = false;
         cluster_configure(machine->cluster, &machine->settings, sim_time(machine));
+        world.nodes[i].shard = i % SHARDS;
+        world.nodes[i].asynchronous = is_asynchronous(i % SHARDS);
         node_start(&world.nodes[i]);
         char group[SYNC_ID_LEN + 1];
         snprintf(group, sizeof group, "%040u", i); /* shard_of() */
-        if (i < SHARDS) sync_who_found(&world.nodes[i].who, group, world.now);
+        if (i < SHARDS && !world.nodes[i].asynchronous) sync_who_found(&world.nodes[i].who, group, world.now);
     }
     sim_build(&cluster_sim, SHARDS, 60000 + 4 * timeout);
     run_both(4000);
@@ -283,7 +302,7 @@ static unsigned reads, writes, elections, seeds;
 static struct { unsigned shards, recovered; } able, unable;
 
 static bool can_elect(unsigned shard) {
-    return elects_without(shard, NULL);
+    return is_asynchronous(shard) || elects_without(shard, NULL);
 }
 
 static bool all_can_elect(void) {
@@ -304,6 +323,11 @@ static void say_unrecovered(const unsigned *before) {
                node->who.obstacle ? node->who.obstacle : "no obstacle", (unsigned)node->who.state.set.now.count,
                node->follows, node->link ? "" : " without a link");
     }
+}
+
+static const char *difference(void) {
+    const char *why = asynchronous_difference();
+    return !why && moving.on ? keys_left_behind() : why;
 }
 
 static void run_one(uint64_t seed) {
@@ -363,6 +387,11 @@ static void run_one(uint64_t seed) {
         if (why) violated(why, -1);
     }
     say_unrecovered(before);
+    asynchronous.quiet = true;
+    for (int64_t waited = 0; asynchronous.on && difference(); waited += 100) {
+        if (waited > 10 * timeout + 30000) violated(difference(), -1);
+        run_both(100);
+    }
     reads += world.reads;
     writes += world.acknowledged_count;
     elections += cluster_sim.elections;
@@ -373,7 +402,8 @@ static void run_one(uint64_t seed) {
 int main(int argc, char **argv) {
     static struct cluster_effects effects;
     unsigned long long first = 1, last = 100;
-    moving.on = membership.on = false;
+    moving.on = membership.on = asynchronous.on = asynchronous.trial = false;
+    asynchronous.losses = asynchronous.reads = 0;
     for (int i = 1; i < argc; i++) {
         if (i + 1 < argc && (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0)) {
             world.verbose = strcmp(argv[i], "--seed") == 0;
@@ -382,10 +412,18 @@ int main(int argc, char **argv) {
             moving.on = true;
         } else if (strcmp(argv[i], "--members") == 0) {
             membership.on = true;
+        } else if (strcmp(argv[i], "--mixed") == 0) {
+            asynchronous.on = true;
+        } else if (strcmp(argv[i], "--trial") == 0) {
+            asynchronous.trial = true;
         } else {
             fprintf(stderr, "unknown argument %s\n", argv[i]);
             return 2;
         }
+    }
+    if (membership.on && asynchronous.on) {
+        fprintf(stderr, "--members and --mixed exclude each other\n");
+        return 2;
     }
     log_level = LOG_LEVEL_NOTICE;
     effects = sim_effects;
@@ -410,6 +448,10 @@ int main(int argc, char **argv) {
     printf("%u seeds: %u failovers, %u acknowledged writes, %u reads checked; in the end %u of %u shards acknowledge "
            "writes; in %u others too many servers may have lost data\n",
            seeds, elections, writes, reads, able.recovered, able.shards, unable.shards);
+    if (asynchronous.on)
+        printf("Shards without synchronous replication: %u reads checked, %u failovers or crashes of a primary, equal "
+               "data in the end\n",
+               asynchronous.reads, asynchronous.losses);
     if (membership.on) printf("%u resets, %u times a server joined a shard\n", membership.resets, membership.joins);
     if (moving.on)
         printf("%u slot migrations: %u imports succeeded, %u failed, %u grants were taken back\n", moving.names,

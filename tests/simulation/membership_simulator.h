@@ -60,7 +60,7 @@ static bool has_settled(unsigned shard) {
 
 static bool may_lose_data(const struct node *node) {
     unsigned shard = shard_of(node);
-    if (world.seed % 10 == 0 || shard == NO_SHARD) return true;
+    if (world.seed % 10 == 0 || shard == NO_SHARD || node->asynchronous) return true;
     if (membership.on) return has_settled(shard) && elects_without(shard, node);
     for (unsigned i = node->index % SHARDS; i < MACHINES; i += SHARDS)
         if (i != node->index && !(world.nodes[i].up && world.nodes[i].who.sure)) return false;

@@ -6,6 +6,9 @@
  * state follows from its log, so it survives crashes, copies and changes of the leader like other data. A server has
  * the jobs of import.c and granted.c, and does what they do; what is decided, outcome.c decides.
  *
+ * A shard without synchronous replication (asynchronous_shards.h) grants without a record in its stream, and its writes
+ * go on after a while if the target does not claim the slot.
+ *
  * Checked: a server that serves a slot for certain has the last acknowledged value. At the end each slot is served, and
  * no job is in progress on any server. */
 #ifndef TESTS_SIMULATION_MIGRATION_SIMULATOR_H
@@ -13,7 +16,7 @@
 #include "cluster/migration/outcome.h"
 
 enum { MOBILE = 6, JOBS_MAX = 64, COMMANDS_MAX = 1 << 18, SENT_MAX = 1024, ASK_MS = 200, ANSWER_MS = 2000 };
-enum { HOLD_MS = 10000, LINK_SILENCE = 2000, PAUSE_MS = 10000 };
+enum { HOLD_MS = 10000, LINK_SILENCE = 2000, PAUSE_MS = 10000, GRANTED_PAUSE_MS = 2000 };
 
 enum command_kind { COMMAND_WRITE, COMMAND_ESTABLISH, COMMAND_GRANT, COMMAND_TAKE, COMMAND_FINISH, COMMAND_DROP };
 struct command {
@@ -22,6 +25,7 @@ struct command {
     uint64_t value, epoch;
     struct node_id target, target_shard;
     bool success;
+    struct sync_term term; /* in which it was written */
 };
 struct migration {
     unsigned name, slot; /* name 0: none */
@@ -95,16 +99,18 @@ static struct cluster *cluster_of(const struct node *node) {
     return machine_of(node)->cluster;
 }
 static bool leads_shard(const struct node *node) {
+    if (node->asynchronous) return !node->replica;
     return node->who.status == SYNC_LEADING;
 }
 static bool stands(const struct node *node) {
-    return node->who.status != SYNC_LEADING && node->who.status != SYNC_FOLLOWING;
+    return !node->asynchronous && node->who.status != SYNC_LEADING && node->who.status != SYNC_FOLLOWING;
 }
 static bool leads_for_certain(const struct node *node) {
-    return leads_shard(node) && sync_who_writable(&node->who) && sync_lease_holds(&node->lease, world_us());
+    return node->asynchronous ||
+           (leads_shard(node) && sync_who_writable(&node->who) && sync_lease_holds(&node->lease, world_us()));
 }
 static bool has_committed(const struct node *node, int64_t offset) {
-    return leads_shard(node) && node->lease.committed >= offset;
+    return node->asynchronous || (leads_shard(node) && node->lease.committed >= offset);
 }
 static bool is_primary(const struct node *node) {
     return node_is_primary(cluster_of(node)->myself) && !node->replica;
@@ -202,6 +208,7 @@ static void write_command(struct node *node, struct command command) {
     follow_log(node);
     if (moving.command_count == COMMANDS_MAX) violated("too many commands", (int)node->index);
     moving.commands[moving.command_count] = command;
+    moving.commands[moving.command_count].term = node->who.standing;
     append(node, (struct entry){.command = moving.command_count++});
     holder_of(node)->applied = node->len;
 }
@@ -228,7 +235,7 @@ static void write_finish(struct node *node, const struct migration *job, bool su
     const struct cluster_node *owner = cluster->slots.owner[mobile_slot(job->slot)];
     struct command finish = {.kind = COMMAND_FINISH, .job = job->name, .slot = job->slot, .success = success};
     bool owns = owner == cluster->myself;
-    if (owner && (job->is_import ? success : success != owns)) { /* an export: granted_end() */
+    if (owner && !node->asynchronous && (job->is_import ? success : success != owns)) { /* an export: granted_end() */
         finish.epoch = owner->config_epoch;
         finish.target = owner->id;
     }
@@ -354,8 +361,33 @@ static bool knows_target_shard(const struct cluster *cluster, const struct migra
     return false;
 }
 
+/* export_step(), check_owners() and export_tick() without synchronous replication */
+static void asynchronous_export_step(struct node *node, struct migration *job) {
+    struct cluster *cluster = cluster_of(node);
+    const struct cluster_node *owner = cluster->slots.owner[mobile_slot(job->slot)];
+    const struct cluster_node *target = nodes_find(&cluster->nodes, &job->target);
+    if (!node_is_primary(cluster->myself) || (owner ? owner != cluster->myself : !target)) {
+        end_job(node, job, job->granted && owner && target && (owner == target || nodes_share_shard(owner, target)));
+    } else if (node->replica || world.now >= job->paused_until || (!job->granted && !job->link)) {
+        job->failing = true;
+    } else if (!job->granted && job->requested && !may_take_slots(holder_of(node))) {
+        note((int)node->index, "grants job %u, slot %u", job->name, job->slot);
+        job->granted = true;
+        job->target_epoch = target ? target->config_epoch : 0;
+        job->updated_ms = world.now;
+        job->paused_until = world.now + GRANTED_PAUSE_MS;
+        struct sent *grant = send_to(SENT_GRANTED, node, job->peer, job->link);
+        grant->job = job->name;
+        grant->epoch = cluster->current_epoch;
+    }
+}
+
 static void export_step(struct node *node, struct migration *job) {
     struct cluster *cluster = cluster_of(node);
+    if (node->asynchronous) {
+        asynchronous_export_step(node, job);
+        return;
+    }
     if (job->is_recorded && job->granted) {
         struct grant_facts facts;
         grant_facts(node, job, &facts);
@@ -410,6 +442,22 @@ static void export_step(struct node *node, struct migration *job) {
 
 /* --- The target: import.c --- */
 
+/* Whether what the source has acknowledged until now is here, although it has no synchronous replication: not if it has
+ * been replaced, or its writes go on because this claim comes late. */
+static bool source_waits(const struct node *target, const struct migration *import) {
+    const struct cluster_node *owner = cluster_of(target)->slots.owner[mobile_slot(import->slot)];
+    int index = owner && owner != cluster_of(target)->myself ? sim_index(owner->address) : -1;
+    for (unsigned i = 0; i < MACHINES; i++) {
+        const struct node *node = &world.nodes[i];
+        const struct cluster *cluster = cluster_sim.machines[i].cluster;
+        if (!cluster || !node_id_equal(&cluster->myself->id, &import->source)) continue;
+        if (!node->asynchronous) return true;
+        const struct migration *export = find_job(holder_of(node), import->name);
+        return export && !export->over && export->granted && owner_now(mobile_slot(import->slot)) == node;
+    }
+    return index < 0 || !world.nodes[index].asynchronous; /* a successor of the target does not know the source */
+}
+
 static void take_slots(struct node *node, struct migration *job) {
     struct cluster *cluster = cluster_of(node);
     struct slot_bitmap slots = bitmap_of(job->slot);
@@ -422,15 +470,17 @@ static void take_slots(struct node *node, struct migration *job) {
                                    .decided = job->takes,
                                    .committed = job->takes && has_committed(node, job->committed_at),
                                    .tracked = job->is_tracked,
-                                   .owns = owns};
+                                   .owns = owns && !node->asynchronous};
         switch (take_decide(&facts)) {
         case TAKE_WAIT: return;
         case TAKE_DECIDE:
-            write_command(node, (struct command){.kind = COMMAND_TAKE, .job = job->name, .slot = job->slot});
+            if (!node->asynchronous)
+                write_command(node, (struct command){.kind = COMMAND_TAKE, .job = job->name, .slot = job->slot});
             job->takes = true;
             job->committed_at = node->len;
             break;
         case TAKE_CLAIM:
+            if (!source_waits(node, job)) moving.acknowledged[job->slot] = 0;
             if (!job->is_tracked || !owns) cluster_take_slots(cluster, &slots, sim_time(machine_of(node)));
             note((int)node->index, "takes slot %u of job %u", job->slot, job->name);
             end_job(node, job, true);
@@ -542,7 +592,7 @@ static void copy_state(struct node *node, struct migration_copy *copy) {
     }
     for (unsigned i = 0; i < MOBILE; i++) {
         const struct cluster_node *owner = cluster_of(node)->slots.owner[mobile_slot(i)];
-        if (!owner) continue;
+        if (!owner || node->asynchronous) continue;
         copy->owners[i].id = owner->id;
         copy->owners[i].epoch = owner->config_epoch;
     }
@@ -733,22 +783,27 @@ static void clients_of_slots(struct node *node) {
     bool writes = true, reads = true;
     each_job(job, holder) {
         if (job->is_import || job->over || job->is_tracked) continue;
-        writes = false;
+        writes = asynchronous.trial && node->asynchronous;
         reads &= !job->granted;
     }
     for (unsigned i = 0; i < MOBILE; i++) {
         if (!leads_shard(node) || !sim_serves(&cluster_sim, node->index, mobile_slot(i))) continue;
-        bool hidden = false;
+        bool hidden = false, checked = !node->asynchronous || asynchronous_owns(node, mobile_slot(i));
         each_job(job, holder) hidden |= job->is_import && !job->over && job->slot == i && !job->takes;
-        if (reads && leads_for_certain(node) && (hidden || holder->data[i] < moving.acknowledged[i])) {
+        if (reads && checked && leads_for_certain(node) && (hidden || holder->data[i] < moving.acknowledged[i])) {
             printf("slot %u has value %llu of %llu%s\n", i, (unsigned long long)holder->data[i],
                    (unsigned long long)moving.acknowledged[i], hidden ? ", hidden" : "");
             violated("a moved slot lacks an acknowledged write", (int)node->index);
         }
-        if (!writes || !sync_who_writable(&node->who) || below(30)) continue;
+        bool pauses =
+            node->asynchronous ? asynchronous.quiet || world.now < node->final_until : !sync_who_writable(&node->who);
+        if (!writes || pauses || below(30)) continue;
         write_command(node, (struct command){.kind = COMMAND_WRITE, .slot = i, .value = ++moving.next_value});
         holder->data[i] = moving.next_value;
-        sync_lease_changed(&node->lease, ++node->issued, world_us());
+        if (!node->asynchronous)
+            sync_lease_changed(&node->lease, ++node->issued, world_us());
+        else if (checked)
+            moving.acknowledged[i] = moving.next_value;
     }
 }
 
@@ -807,7 +862,8 @@ static void migration_step(void) {
 /* A write of its own term is committed: its client has the reply. */
 static void command_committed(struct node *node, uint32_t at) {
     const struct command *command = &moving.commands[at];
-    (void)node;
+    /* Writes of earlier terms count once more, but not if the slot has been where they could be lost. */
+    if (asynchronous.on && sync_term_compare(&command->term, &node->who.standing) != 0) return;
     if (command->kind == COMMAND_WRITE && command->value > moving.acknowledged[command->slot] && !command->job)
         moving.acknowledged[command->slot] = command->value;
 }
@@ -848,6 +904,38 @@ static void delete_keys_of_slot(void *context, unsigned slot) {
         holder_of(node)->drops[mobile] = true;
     else
         drop_slot(node, (unsigned)mobile);
+}
+
+/* What a slot has may be lost if the shard, which has no synchronous replication, has it or moves it. */
+static void migrations_lose(unsigned shard) {
+    if (!moving.on || !moving.holders) return;
+    for (unsigned slot = 0; slot < MOBILE; slot++)
+        for (unsigned i = 0; i < MACHINES; i++) {
+            const struct cluster *cluster = cluster_sim.machines[i].cluster;
+            const struct cluster_node *owner = cluster ? cluster->slots.owner[mobile_slot(slot)] : NULL;
+            int index = owner == NULL ? -1 : owner == cluster->myself ? (int)i : sim_index(owner->address);
+            bool touches = index >= 0 && world.nodes[index].asynchronous && world.nodes[index].shard == shard;
+            each_job(job, holder_of(&world.nodes[i])) touches |=
+                job->slot == slot && !job->over && world.nodes[i].asynchronous && world.nodes[i].shard == shard;
+            if (touches) moving.acknowledged[slot] = 0;
+        }
+}
+
+/* The keys of a slot are with its owner only. NULL: they are. */
+static const char *keys_left_behind(void) {
+    static char text[100];
+    for (unsigned i = 0; i < MACHINES; i++) {
+        const struct node *node = &world.nodes[i];
+        if (node->asynchronous && node->replica &&
+            memcmp(holder_of(node)->data, holder_of(&world.nodes[node->follows])->data, sizeof(uint64_t[MOBILE])) != 0)
+            return "a replica has other keys of moved slots than its primary";
+        for (unsigned slot = 0; slot < MOBILE && leads_shard(node); slot++) {
+            if (!holder_of(node)->data[slot] || cluster_serves(cluster_of(node), mobile_slot(slot))) continue;
+            snprintf(text, sizeof text, "slot %u has left keys behind at %u", slot, i);
+            return text;
+        }
+    }
+    return NULL;
 }
 
 static const char *migrations_unfinished(void) {

@@ -58,6 +58,8 @@ struct op { /* a request, or its reply */
 struct node {
     unsigned index;
     bool up;
+    bool asynchronous; /* without synchronous replication: asynchronous_shards.h, which does not use `who` */
+    unsigned shard;    /* … and its shard */
     int64_t frozen_until;
     struct sync_who who;
     struct sync_lease lease;
@@ -154,6 +156,7 @@ static struct world {
     void (*began)(struct node *node);                           /* to lead */
     void (*copied)(struct node *node, const struct node *from); /* the copy of this moment will be loaded */
     void (*loads)(struct node *node);                           /* the copy */
+    void (*asynchronous_turn)(struct node *node);
 } world;
 
 static uint64_t below(uint64_t bound) {
@@ -198,6 +201,7 @@ static uint64_t world_us(void) {
 /* The shard that a server's data belong to: that of its group, whatever the cluster says. */
 static unsigned shard_of(const struct node *node) {
     const char *group = node->who.state.group;
+    if (node->asynchronous) return node->shard;
     return strspn(group, "0") >= SYNC_ID_LEN - 1 ? (unsigned)atoi(group) : NO_SHARD;
 }
 
@@ -663,7 +667,9 @@ static void step(void) {
     world.now += STEP_MS;
     for (unsigned i = 0; i < world.count; i++) {
         struct node *node = &world.nodes[i];
-        if (runs(node))
+        if (node->asynchronous) {
+            if (runs(node)) world.asynchronous_turn(node);
+        } else if (runs(node))
             turn(node);
         else if (node->up)
             disk_step(node);
@@ -697,7 +703,7 @@ static void follow(struct node *node, int primary) {
     if (!node->up || (int)node->index == primary) return;
     note((int)node->index, "is told to follow %d", primary);
     link_down(node);
-    sync_who_follow(&node->who, world.now);
+    if (!node->asynchronous) sync_who_follow(&node->who, world.now);
     node->replica = true;
     node->follows = primary;
     node->retry = world.now;

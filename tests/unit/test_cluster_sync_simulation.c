@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static int simulate(int argc, char **argv);
@@ -29,6 +31,23 @@ static void acknowledged_writes_survive_changes_of_the_members(void **state) {
     simulate_seeds("5-7", "--members", NULL);
 }
 
+static void shards_without_synchronous_replication_converge_beside_those_with_it(void **state) {
+    simulate_seeds("1-3", "--mixed", NULL);
+    simulate_seeds("1-6", "--mixed", "--migrations");
+}
+
+static void the_simulation_finds_writes_that_a_migration_loses(void **state) {
+    int status = -1;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char *argv[] = {"test", "--seeds", "1-20", "--mixed", "--migrations", "--trial", NULL};
+        _exit(simulate(6, argv) ? 2 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* the exit of a violation */
+}
+
 static void slots_find_an_owner_after_migrations_and_changes_of_the_members(void **state) {
     simulate_seeds("447", "--members", "--migrations");
 }
@@ -38,6 +57,8 @@ int main(void) {
         cmocka_unit_test(acknowledged_writes_survive_elections_of_shards),
         cmocka_unit_test(acknowledged_writes_survive_slot_migrations),
         cmocka_unit_test(acknowledged_writes_survive_changes_of_the_members),
+        cmocka_unit_test(shards_without_synchronous_replication_converge_beside_those_with_it),
+        cmocka_unit_test(the_simulation_finds_writes_that_a_migration_loses),
         cmocka_unit_test(slots_find_an_owner_after_migrations_and_changes_of_the_members)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
