@@ -26,7 +26,8 @@ const char *save_points_set(const struct config_option *option, int count, const
     int depth = config_reading_depth(), start = line_depth && depth >= line_depth ? points_count : 0;
     if (count % 2 || count / 2 + start > SAVE_POINTS_MAX) return "Invalid save parameters";
     for (int i = 0; i < count; i++)
-        if (!config_parse_number(words[i], &numbers[i]) || numbers[i] < (i % 2 ? 0 : 1) || numbers[i] > INT32_MAX)
+        if (!config_parse_number(words[i], &numbers[i]) || numbers[i] < (i % 2 ? 0 : 1) ||
+            (i % 2 && numbers[i] > INT32_MAX))
             return "Invalid save parameters";
     if (!count) start = 0;
     line_depth = depth;

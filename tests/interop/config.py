@@ -141,8 +141,7 @@ def values_of(name):
 
 # Where ours answers otherwise, and why. {option: (values, reason)}; values None: all.
 KNOWN = {
-    "save": ({"2147483648 1", "4294967297 1", "1 4294967297"}, "2^31 seconds or changes and more are out of range"),
-    "slot-migration-max-failover-repl-bytes": ({"-0"}, "is 0"),
+    "save": ({"1 4294967297"}, "2^31 changes and more are out of range"),
     "rdma-rx-size": (None, "can be changed at run time"),
     "rdma-completion-vector": (None, "can be changed at run time"),
 }

@@ -62,7 +62,7 @@ static bool parse_memory_size(const struct config_option *option, struct slice a
         argument.data++, argument.len--;
         if (argument.len && !isdigit((unsigned char)argument.data[argument.len - 1])) return false;
     }
-    if (!parse_memory(argument, &number)) return false;
+    if (!parse_memory(argument, &number) || (negative && !number)) return false;
     *bytes = (int64_t)(negative ? -number : number);
     return true;
 }
