@@ -356,21 +356,6 @@ static void run_one(uint64_t seed) {
         run_both(500);
         if (waited > 10 * timeout + 60000 && moving.on && !all_can_elect()) break; /* it decides on no granted slots */
         if (waited > 10 * timeout + 60000)
-            for (unsigned m = 0; m < MACHINES; m++) {
-                struct cluster *c = cluster_sim.machines[m].cluster;
-                printf("DBG machine %u epoch %llu/%llu lead %d:", m, (unsigned long long)c->myself->config_epoch,
-                       (unsigned long long)c->current_epoch, (int)world.nodes[m].who.status);
-                for (unsigned k = 0; k < MOBILE; k++) {
-                    struct cluster_node *o = c->slots.owner[mobile_slot(k)];
-                    printf(" %u(%u):%d@%llu%s", k, mobile_slot(k), o ? sim_index(o->address) : -1,
-                           o ? (unsigned long long)o->config_epoch : 0,
-                           slot_bitmap_has(&c->slots.unclaimed, mobile_slot(k)) ? "U" : "");
-                }
-                for (unsigned k = 0, u = 0; k < HASH_SLOTS; k++)
-                    if (slot_bitmap_has(&c->slots.unclaimed, k) && u++ < 3) printf(" U%u", k);
-                puts("");
-            }
-        if (waited > 10 * timeout + 60000)
             sim_fail(&cluster_sim, "no agreement after the faults: %s", sim_disagreement(&cluster_sim));
     }
     for (int i = 0; i < 60 && recovered_shards(before) < SHARDS; i++) run_both(500);

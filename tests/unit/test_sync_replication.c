@@ -463,6 +463,7 @@ static void the_simulation_finds_what_each_broken_rule_breaks(void **state) {
         uint64_t seed;
         const char *what;
     } trials[] = {
+        {TRIAL_READ, false, 2635, "a primary answers a stale read"},
         {TRIAL_MARK, false, 22, "a primary answers a stale read"},
         {TRIAL_TIMEOUT, false, 22, "a blocking read times out although there was a value"},
         {TRIAL_ASK, true, 287, "a primary answers a stale read"},
