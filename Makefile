@@ -340,7 +340,7 @@ $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsg
 $(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c \
 		$(addprefix src/server/command/,command.c command_names.c command_syntax.c))
 $(B)/fuzz/fuzz_sentinel $(B)/fuzz/fuzz_sentinel_file: $(call objects,$(wildcard src/sentinel/protocol/*.c))
-$(B)/fuzz/fuzz_sentinel_file: $(call objects,src/sentinel/sentinel_file.c) $(fuzz_config)
+$(B)/fuzz/fuzz_sentinel_file: $(call objects,src/sentinel/sentinel_file.c src/server/durable_file.c) $(fuzz_config)
 $(patsubst %,$(B)/fuzz/fuzz_%,cluster_bus cluster_machine nodes_file): \
 		$(call objects,$(wildcard src/cluster/protocol/*.c))
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)

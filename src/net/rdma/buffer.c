@@ -96,7 +96,8 @@ static bool show_small(struct rdma_connection *c, const char *from, uint32_t len
     c->receive.showing = true;
     conn->events->readable(conn);
     c->receive.showing = false;
-    if (conn->in_len == 0 && c->receive.input.own_size >= conn->in_kept && conn->state != CONN_CLOSED) {
+    size_t kept = c->receive.input.own_size;
+    if (conn->in_len == 0 && kept >= conn->in_kept && kept <= INPUT_SHARED_SIZE && conn->state != CONN_CLOSED) {
         shared->lent = false;
         conn->in = NULL;
     } else
