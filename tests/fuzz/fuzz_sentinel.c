@@ -43,6 +43,7 @@ static void event(void *context, enum log_level level, const char *type, const c
 static void script(void *context, const struct instance *group, const char *role, const char *state,
                    const struct sentinel_address *from, const struct sentinel_address *to) {}
 static void crash(void *context) {}
+static void failover_delayed(void *context, int64_t wait_ms) {}
 static const struct sentinel_effects effects = {.random = fixed,
                                                 .resolve = resolve,
                                                 .own_address = own_address,
@@ -54,7 +55,8 @@ static const struct sentinel_effects effects = {.random = fixed,
                                                 .log = write_log,
                                                 .event = event,
                                                 .reconfig_script = script,
-                                                .crash = crash};
+                                                .crash = crash,
+                                                .failover_delayed = failover_delayed};
 
 static struct instance *any(struct sentinel *s, uint8_t which) {
     struct instance *group = s->groups.items[0];
