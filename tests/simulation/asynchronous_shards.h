@@ -1,7 +1,7 @@
 /* asynchronous_shards.h: shards of cluster_sync.c without synchronous replication, beside those with it.
  *
  * A server of such a shard answers its clients at once, and sends its log to replicas, which continue it or copy it as
- * a whole. The cluster alone decides who is the primary: a replica that is elected leads at once, with what it has. So
+ * a whole. The cluster alone elects the primary: an elected replica leads at once, with the data that it has. So
  * a failover, or a crash of the primary, may lose acknowledged writes, and two primaries may serve for a while. Checked
  * is what such shards promise nevertheless:
  *

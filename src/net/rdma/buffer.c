@@ -100,8 +100,9 @@ static bool show_small(struct rdma_connection *c, const char *from, uint32_t len
     if (conn->in_len == 0 && kept >= conn->in_kept && kept <= INPUT_SHARED_SIZE && conn->state != CONN_CLOSED) {
         shared->lent = false;
         conn->in = NULL;
-    } else
-        input_buffer_settle(&c->receive.input, conn, shared, &(struct input_space){.shared = true});
+    } else if (!input_buffer_settle(&c->receive.input, conn, shared, &(struct input_space){.shared = true})) {
+        c->callbacks->failed(c, ENOMEM, "no memory for its input");
+    }
     piece_adapt(c, len);
     return true;
 }
